@@ -1,7 +1,7 @@
 """Graphs of the differential programs, ours beside torch.compile's.
 
-    python -m benchmarks.peer_graphs                  # every program of tests/dynamo
-    python -m benchmarks.peer_graphs numpy texts      # of test_differential_programs_<name>.py
+    python -m benchmarks.peer_graphs                  # every program of tests/dynamo/programs/users
+    python -m benchmarks.peer_graphs arrays texts     # of these files there
 
 Each compiler runs all steps of a program in a process of its own, with a backend that counts its
 graphs, and the operations that they run, and runs them as they are. A program is whole if its first
@@ -33,8 +33,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-FOLDER = pathlib.Path(__file__).parent.parent / "tests" / "dynamo"
-PREFIX = "test_differential_programs_"
+FOLDER = pathlib.Path(__file__).parent.parent / "tests" / "dynamo" / "programs" / "users"
 OURS, PEER = "framegraph", "torch.compile"
 _numbers = itertools.count()
 
@@ -79,7 +78,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
     """(graphs of all steps, operations that they ran, the first exception's type). whole: the
     first step only, in one graph.
     """
-    from tests.dynamo.differential import _PRELUDE
+    from tests.dynamo.differential import PRELUDE
 
     definitions, _, steps = textwrap.dedent(program).partition("\n---\n")
     filename = f"<program {next(_numbers)}>"
@@ -92,7 +91,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
     silent = (contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()))
     with silent[0], silent[1], warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(_PRELUDE, namespace)
+        exec(PRELUDE, namespace)
         exec(compile(definitions, filename, "exec"), namespace)
         namespace["run"] = compiled_by(system, namespace["f"], counter, whole)
         for step in ast.parse(steps).body:
@@ -106,7 +105,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
 
 
 def child(system: str, name: str) -> dict[str, Any]:
-    programs = importlib.import_module(f"tests.dynamo.{PREFIX}{name}").PROGRAMS
+    programs = importlib.import_module(f"tests.dynamo.programs.users.{name}").PROGRAMS
     found = {}
     for title, (_, text) in programs.items():
         text = text.replace("probe_lib", "probe_whole")  # operators are defined once in a process
@@ -133,9 +132,7 @@ def main() -> None:
         found = child(arguments.child, arguments.names[0])
         pathlib.Path(arguments.out).write_text(json.dumps(found))
         return
-    names = arguments.names or sorted(
-        p.stem.removeprefix(PREFIX) for p in FOLDER.glob(f"{PREFIX}*")
-    )
+    names = arguments.names or sorted(path.stem for path in FOLDER.glob("*.py"))
     rows, more = [], []
     for name in names:
         ours, theirs = measured(OURS, name), measured(PEER, name)

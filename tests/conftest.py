@@ -40,10 +40,6 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_capture",
     "tests/dynamo/test_compiled_kinds",
     "tests/dynamo/test_debugger",
-    "tests/dynamo/test_differential_flow",
-    "tests/dynamo/test_differential_language",
-    "tests/dynamo/test_differential_lifetimes",
-    "tests/dynamo/test_differential_match",
     "tests/dynamo/test_generator",
     "tests/dynamo/test_guards",
     "tests/dynamo/test_hook",
@@ -55,6 +51,8 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_resume",
     "tests/dynamo/test_polyfill_breaks",
     "tests/dynamo/test_tracebacks",
+    "tests/dynamo/programs/test_language",
+    "tests/dynamo/programs/test_lifetimes",
 )
 
 

@@ -38,7 +38,7 @@ TESTS: dict[str, str] = {
     "dynamo/continuations": "test_resume test_nested_breaks test_generator_breaks test_breaks "
     "test_protocol_breaks test_polyfill_breaks test_data_dependent_loops",
     "dynamo/framestate": "test_breaks test_nested_breaks test_generator_breaks test_values_breaks "
-    "test_tracebacks test_plans test_differential_lifetimes",
+    "test_tracebacks test_plans programs/test_lifetimes",
     "dynamo/guards": "test_guards test_guards_lookups test_capture_soundness test_dynamic_policy",
     "dynamo/interp": "test_capture test_capture_programs test_nested_breaks test_checks "
     "test_data_dependent_loops test_values_breaks",

@@ -42,3 +42,17 @@ def test_harnesses_are_there():
 def test_each_test_file_says_what_it_holds():
     texts = {name: ast.get_docstring(ast.parse((FOLDER / name).read_text())) for name in FILES}
     assert [name for name, text in texts.items() if text is None or len(text.split()) < 2] == []
+
+
+PROGRAMS = FOLDER / "dynamo" / "programs"
+SUBJECTS_OF_PROGRAMS = sorted({path.parent.name for path in PROGRAMS.glob("*/*.py")})
+
+
+@pytest.mark.parametrize("subject", SUBJECTS_OF_PROGRAMS)
+def test_each_family_of_programs_has_a_test_and_says_what_it_holds(subject):
+    assert f"dynamo/programs/test_{subject}.py" in FILES
+    texts = {
+        p.name: ast.get_docstring(ast.parse(p.read_text()))
+        for p in PROGRAMS.glob(f"{subject}/*.py")
+    }
+    assert [name for name, text in texts.items() if text is None or len(text.split()) < 2] == []

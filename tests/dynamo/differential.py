@@ -34,8 +34,9 @@ from dynamo.interp.root import autocast_nesting, change_autocast_nesting, read_m
 
 # One of them where another Python version runs all programs (tests/conftest.py).
 BACKENDS = ("eager", "aot_eager")[: 1 if "TESTS_SPREAD" in os.environ else None]
+SOME = "some"  # graphs, at least one
 _numbers = itertools.count()
-_PRELUDE = """
+PRELUDE = """
 import torch, math, collections, functools, itertools, dataclasses, enum, contextlib, operator
 import numpy as np
 from torch import nn
@@ -56,7 +57,7 @@ class World:
         self.namespace: dict[str, Any] = vars(module)
         torch.manual_seed(0)  # the definitions of both worlds draw the same numbers
         RemovableHandle.next_id = 0
-        exec(compile(_PRELUDE, "<prelude>", "exec"), self.namespace)
+        exec(compile(PRELUDE, "<prelude>", "exec"), self.namespace)
         self.hidden = {*self.namespace, "run", "f"} - {"log"}
         exec(compile(definitions, filename, "exec"), self.namespace)
         function = self.namespace["f"]
@@ -241,12 +242,26 @@ def _contents(cell: types.CellType) -> Any:
         return "empty cell"
 
 
-def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKENDS) -> list[Any]:
-    """Run the program in both worlds and compare. `graphs`: something must be captured.
+def check(
+    text: str,
+    *,
+    graphs: int | list[int] | str | None = SOME,
+    breaks: str | None = None,
+    backends: tuple[str, ...] = BACKENDS,
+    prelude: str = "",
+    steps: str = "",
+) -> list[Any]:
+    """Run the program in both worlds and compare.
+
+    graphs: how many all calls together have, or how many the frame has and each of its
+    continuations; SOME: at least one; None: any number. breaks: the codes of the graphs' breaks,
+    "" for none; None: not compared. prelude: definitions that come first. steps: of a program
+    without any.
 
     Returns what was compiled (FrameRecords) with the last backend.
     """
-    definitions, _, steps = textwrap.dedent(text).partition("\n---\n")
+    definitions, _, own_steps = textwrap.dedent(text).partition("\n---\n")
+    definitions = prelude + definitions
     filename = f"<differential {next(_numbers)}>"
     linecache.cache[filename] = (
         len(definitions),
@@ -254,7 +269,7 @@ def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKEND
         definitions.splitlines(keepends=True),
         filename,
     )
-    statements = ast.parse(steps).body
+    statements = ast.parse(own_steps or steps).body
     assert statements, "a program without steps"
     eager = World(definitions, filename, None)
     expected = [eager.step(statement) for statement in statements]
@@ -269,8 +284,23 @@ def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKEND
         faults += [str(w.message) for w in caught if "fault" in str(w.message)]
         assert not faults, faults[0]
         records = world.run.context.records
-        assert not graphs or any(record.graphs for record in records), "nothing was captured"
+        _assert_captured(records, graphs, breaks)
     return records
+
+
+def _assert_captured(
+    records: list[Any], graphs: int | list[int] | str | None, breaks: str | None
+) -> None:
+    found: Any = [len(record.graphs) for record in records]
+    cuts = [entry for record in records for entry in record.breaks if entry.graph_break]
+    codes = sorted({entry.code for entry in cuts})
+    if graphs == SOME:
+        assert any(found), f"nothing was captured: {codes}"
+    elif graphs is not None:
+        found = found if isinstance(graphs, list) else sum(found)
+        assert found == graphs, f"{found} graphs, {codes}"
+    if breaks is not None:
+        assert codes == sorted(breaks.split()), f"{found} graphs, {codes}"
 
 
 def assert_same(expected: Any, actual: Any, where: str) -> None:

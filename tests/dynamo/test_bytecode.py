@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import importlib.util
 import types
 from pathlib import Path
@@ -20,7 +21,7 @@ from dynamo.bytecode import (
     versions,
 )
 from dynamo.bytecode.assemble import CodeShape, assemble, stack_depths
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import CodeMap, when_gone
 from dynamo.bytecode.decode import decode
 from dynamo.bytecode.listing import format_code
 from dynamo.bytecode.liveness import live_before
@@ -479,3 +480,17 @@ def test_code_that_is_not_a_function():
     if "IMPORT_STAR" in dis.opmap:
         with pytest.raises(NormalizeError):
             normalize(code)
+
+
+def test_when_code_is_gone():
+    """Also of code that is equal to other code."""
+    first, second = (compile("1", "same", "eval") for _ in range(2))
+    gone: list[str] = []
+    when_gone(first, lambda: gone.append("first"))
+    when_gone(second, lambda: gone.append("second"))
+    del second
+    gc.collect()
+    assert gone == ["second"]
+    del first
+    gc.collect()
+    assert gone == ["second", "first"]

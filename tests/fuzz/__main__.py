@@ -41,7 +41,7 @@ def main() -> int:
     def agree(body: Lines) -> None:
         counted[0] += 1
         try:
-            check(program(body), graphs=False, backends=(options.backend,))
+            check(program(body), graphs=None, backends=(options.backend,))
         except Exception:
             smallest[:] = body
             raise

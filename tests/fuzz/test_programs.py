@@ -26,7 +26,7 @@ def agree(part: int, count: int, depth: int, backend: str) -> None:
     @settings(max_examples=count, **COMMON)
     @given(body=blocks(depth))
     def test(body: Lines) -> None:
-        check(program(body), graphs=False, backends=(backend,))
+        check(program(body), graphs=None, backends=(backend,))
 
     test()
 

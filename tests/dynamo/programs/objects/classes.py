@@ -1,0 +1,281 @@
+"""Classes: hashing and equality, forwarding, iteration, dataclasses, enums, generics."""
+
+from tests.dynamo.programs import ONE, Family
+
+FAMILY = Family(backends=ONE)
+PROGRAMS = {
+    "generic_alias_obj": (
+        1,
+        "",
+        """
+        import typing
+        T1 = typing.TypeVar('T1')
+        class S(typing.Generic[T1]):
+            def __init__(self): self.d = []
+            def push(self, v: T1) -> None: self.d.append(v)
+        def f(x):
+            s = S[int]()
+            s.push(x + 1)
+            t = S()
+            t.push(2)
+            return s.d, t, s.__orig_class__ if hasattr(s, '__orig_class__') else None
+        ---
+        run(T(3))
+        """,
+    ),
+    "dataclass_kinds": (
+        1,
+        "",
+        """
+        @dataclasses.dataclass(frozen=True, eq=True, order=True)
+        class A:
+            a: int
+            b: list = dataclasses.field(default_factory=list, compare=False)
+        @dataclasses.dataclass(slots=True, kw_only=True)
+        class B:
+            t: object
+            u: int = 3
+            def __post_init__(self): self.u += 1
+        def f(x):
+            a = A(1); b = B(t=x)
+            try: a.a = 3
+            except dataclasses.FrozenInstanceError as e: log.append(str(e))
+            b.t = x + 1
+            return a, b, A(1) == A(1), A(1) < A(2), {A(1): 2}[a], dataclasses.replace(a, a=5), dataclasses.asdict(a), dataclasses.astuple(a), [f_.name for f_ in dataclasses.fields(b)], repr(a)
+        ---
+        run(T(3))
+        """,
+    ),
+    "enum_methods": (
+        1,
+        "",
+        """
+        class C(enum.Enum):
+            R = 1
+            G = 2
+            def next(self): return C((self.value % 2) + 1)
+            @property
+            def low(self): return self.name.lower()
+            @classmethod
+            def first(cls): return cls.R
+        class Fl(enum.IntFlag):
+            A = 1
+            B = 2
+        def f(x, c):
+            return x * c.value, c.next(), c.low, C.first(), C['G'], C(1), list(C), len(C), c is C.R, Fl.A | Fl.B, x + Fl.B, {C.R: 1}[c], c in C, C.R.name, Fl.A in (Fl.A | Fl.B)
+        ---
+        run(T(3), C.R)
+        """,
+    ),
+    "object_hash_eq": (
+        1,
+        "",
+        """
+        class K:
+            def __init__(self, v): self.v = v
+            def __hash__(self): return hash(self.v)
+            def __eq__(self, o): return isinstance(o, K) and self.v == o.v
+        class J: pass
+        k = K(1); j = J()
+        d = {k: 'k', j: 'j'}
+        def f(x, d, k, j):
+            e = {K(2): x, j: 1, **{K(3): 2}}
+            s = {K(1), K(1), k}
+            d[K(5)] = 3
+            return d[K(1)], d[j], e[K(2)] + 1, j in d, J() in d, len(s), K(2) in e, list(e), d.get(J(), 'no'), K(1) in [k], [k].index(K(1)), (K(1),).count(k)
+        ---
+        run(T(3), d, k, j)
+        len(d)
+        """,
+    ),
+    "getattr_default_forms": (
+        1,
+        "",
+        """
+        class A:
+            x_ = 1
+            def __getattr__(self, n):
+                if n == 'boom': raise ValueError('boom')
+                raise AttributeError('no ' + n)
+        def f(x, a):
+            out = [getattr(a, 'q', 5), hasattr(a, 'zz'), getattr(a, 'x_'), hasattr(a, 'x_')]
+            try: a.boom
+            except ValueError as e: out.append(str(e))
+            try: getattr(a, 'w')
+            except AttributeError as e: out.append(str(e))
+            setattr(a, 'dyn', x)
+            out.append(a.dyn + 1)
+            delattr(a, 'dyn')
+            out.append(hasattr(a, 'dyn'))
+            return out
+        ---
+        run(T(3), A())
+        """,
+    ),
+    "instance_method_attr": (
+        1,
+        "",
+        """
+        class A:
+            def m(self, x): return x + 1
+        def free(x): return x * 3
+        a = A()
+        def f(x, a):
+            a.g = free
+            a.m2 = a.m
+            b = A()
+            b.m = lambda x: x * 5
+            import types
+            b.bound = types.MethodType(lambda self, x: x + self.k, b)
+            b.k = 2
+            return a.g(x), a.m2(x), b.m(x), b.bound(x), a.m2.__self__ is a, A.m(a, x), a.m == a.m
+        ---
+        run(T(3), a)
+        a.m2(T(2))
+        """,
+    ),
+    "class_attr_mutation": (
+        2,
+        "",
+        """
+        class A:
+            n = 0
+            items = []
+        def f(x):
+            A.n += 1
+            A.items.append(A.n)
+            A.new = x
+            a = A()
+            a.n += 10
+            return x + A.n, a.n, a.new
+        ---
+        run(T(3))
+        run(T(3))
+        A.n
+        A.items
+        """,
+    ),
+    "proxy_obj": (
+        1,
+        "",
+        """
+        class Proxy:
+            def __init__(self, o): object.__setattr__(self, '_o', o)
+            def __getattr__(self, n): return getattr(self._o, n)
+            def __setattr__(self, n, v): setattr(self._o, n, v)
+            def __call__(self, *a, **k): return self._o(*a, **k)
+        class O:
+            def __init__(self): self.k = 2
+            def __call__(self, x): return x * self.k
+        o = O()
+        def f(x, o):
+            p = Proxy(o)
+            p.k = 7
+            p.fresh = x
+            return p(x), p.k, o.k
+        ---
+        run(T(3), o)
+        o
+        """,
+    ),
+    "fake_class": (
+        1,
+        "",
+        """
+        class A:
+            @property
+            def __class__(self): return int
+        def f(x, a):
+            return x + 1, isinstance(a, int), a.__class__ is int, type(a) is int
+        ---
+        run(T(3), A())
+        """,
+    ),
+    "attr_dict_views": (
+        0,
+        "ATTRIBUTE_MUTATION",
+        """
+        class A:
+            c = 1
+            def __init__(self): self.a = 1; self.b = 2
+        a = A()
+        def f(x, a):
+            a.__dict__.update(z=3)
+            vars(a)['t'] = x
+            d = dict(a.__dict__)
+            n = A()
+            n.__dict__ = {'q': x + 1} if False else n.__dict__
+            for k, v in a.__dict__.items(): log.append(k)
+            a.__dict__.pop('b')
+            return d, 'b' in a.__dict__, list(vars(a)), len(vars(n)), a.__dict__.get('zz', 4), {**vars(n)}
+        ---
+        run(T(3), a)
+        a
+        """,
+    ),
+    "class_assign": (
+        1,
+        "ATTRIBUTE_MUTATION",
+        """
+        class A: k = 1
+        class B: k = 2
+        def f(x, a):
+            a.__class__ = B
+            return x + a.k
+        ---
+        run(T(3), A())
+        """,
+    ),
+    "iter_protocols": (
+        1,
+        "",
+        """
+        class It:
+            def __init__(self, n): self.n = n
+            def __iter__(self):
+                for i in range(self.n): yield i
+        class Seq:
+            def __len__(self): return 3
+            def __getitem__(self, i):
+                if i >= 3: raise IndexError
+                return i * 10
+        class Nx:
+            def __init__(self): self.i = 0
+            def __iter__(self): return self
+            def __next__(self):
+                self.i += 1
+                if self.i > 3: raise StopIteration
+                return self.i
+        nx = Nx()
+        def f(x, nx):
+            a, *b = It(4)
+            for i, s in enumerate(Seq()): x = x + s
+            it = iter(Seq()); next(it)
+            return a, b, x, list(It(2)), tuple(Seq()), sum(Nx()), next(nx), list(reversed(Seq())), 20 in Seq(), list(it), max(It(3)), dict(zip(It(2), Seq())), [*It(2), *Seq()], sorted(Seq(), reverse=True), next(iter(It(0)), 'none')
+        ---
+        run(T(3), nx)
+        nx
+        """,
+    ),
+    "functools_bits": (
+        1,
+        "",
+        """
+        class A:
+            def __init__(self): self.n = 0
+            @functools.cached_property
+            def c(self):
+                self.n += 1
+                return self.n
+            pm = functools.partialmethod(lambda self, a, b: a + b, 3)
+            @functools.lru_cache
+            def lc(self, k): return k + 1
+        a = A()
+        def f(x, a):
+            return a.c, a.c, a.pm(x), a.lc(2)
+        ---
+        run(T(3), a)
+        a
+        """,
+    ),
+}

@@ -1,0 +1,856 @@
+"""Copies, parameters, memory, gradients and hooks of tensors inside a frame."""
+
+from tests.dynamo.programs import Family
+
+PRELUDE = """
+import copy
+def P(*shape, grad=True):
+    return nn.Parameter(T(*shape), grad)
+def linear(k=1):
+    m = nn.Linear(3, 2)
+    for i, p in enumerate(m.parameters()):
+        p.data = T(*p.shape) * (i + k) / 7
+    return m
+"""
+FAMILY = Family(prelude=PRELUDE)
+
+PROGRAMS = {
+    # -- copies
+    "copied_tensor": (
+        [1, 1],
+        """
+        def f(x):
+            y = copy.copy(x)
+            y.add_(1)
+            return y, y is x, x * 2
+        ---
+        x = T(3)
+        run(x)
+        y = T(4, grad=True)
+        with torch.no_grad(): run(y)
+        """,
+    ),
+    "copied_parameter": (
+        [1],
+        """
+        def f(p):
+            q = copy.copy(p)
+            return q, q * 2, type(q)
+        ---
+        p = P(3)
+        r = run(p)
+        r[1].sum().backward()
+        r
+        """,
+    ),
+    "deep_copied_tensors": (
+        [1, 1],
+        """
+        def f(x, y):
+            a, b, c = copy.deepcopy([x, y, x])
+            a.mul_(2)
+            return a, b, a is c, x + b
+        ---
+        x, y = T(3), T(4, 3).t()[:, :3]
+        run(x, T(3))
+        y = T(3, grad=True)
+        r = run(x, y)
+        (r[3] * r[1]).sum().backward()
+        r
+        """,
+    ),
+    "deep_copied_of_two_sizes": (
+        [1, 1],
+        """
+        def f(p):
+            q = copy.deepcopy(p)
+            return q, (q * p).sum()
+        ---
+        run(T(3, grad=True))
+        r = run(T(4, grad=True))
+        r[1].backward()
+        r
+        run(T(5, grad=True))
+        """,
+    ),
+    "deep_copied_after_a_write": (
+        [1],
+        """
+        def f(p):
+            with torch.no_grad():
+                p.mul_(2)
+            p.data.add_(1)
+            q = copy.deepcopy(p)
+            p.data.add_(1)
+            return q, q * p
+        ---
+        p = P(3)
+        r = run(p)
+        r[1].sum().backward()
+        r
+        """,
+    ),
+    "deep_copied_before_a_write": (
+        [1],
+        """
+        def f(p):
+            q = copy.deepcopy(p)
+            with torch.no_grad():
+                p.mul_(2)
+            return q, q * p
+        ---
+        p = P(3)
+        run(p)
+        run(p)
+        """,
+    ),
+    "deep_copied_computed": (
+        [1],
+        """
+        def f(x):
+            y = copy.deepcopy(x * 2)
+            y.add_(1)
+            return y
+        ---
+        run(T(3))
+        """,
+    ),
+    "deep_copied_with_history": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            return copy.deepcopy(y)
+        ---
+        run(T(3, grad=True))
+        """,
+    ),
+    "deep_copied_with_a_gradient": (
+        [0, 1],
+        """
+        def f(x):
+            y = copy.deepcopy(x)
+            return y, y * 2
+        ---
+        x = T(3, grad=True)
+        x.grad = T(3)
+        run(x)
+        """,
+    ),
+    "deep_copied_with_attributes": (
+        [1, 0, 1],
+        """
+        def f(x):
+            y = copy.deepcopy(x)
+            return y * 2, getattr(y, "tag", None)
+        ---
+        x = T(3)
+        run(x)
+        x.tag = [1]
+        run(x)
+        """,
+    ),
+    "deep_copied_sharing_memory": (
+        [0, 1],
+        """
+        def f(x, y):
+            a, b = copy.deepcopy((x, y))
+            a.add_(1)
+            return a, b
+        ---
+        x = T(6)
+        run(x, x[2:])
+        """,
+    ),
+    "deep_copied_module": (
+        [1, 1],
+        """
+        def f(m, x):
+            n = copy.deepcopy(m)
+            return n, n(x) + m(x)
+        ---
+        m = nn.Sequential(linear(), nn.BatchNorm1d(2))
+        n, y = run(m, T(4, 3))
+        y.sum().backward()
+        n, y
+        m.eval()
+        n, y = run(m, T(4, 3))
+        n.training, y
+        """,
+    ),
+    "deep_copied_module_is_frozen": (
+        [1],
+        """
+        def f(m, x):
+            n = copy.deepcopy(m)
+            for p in n.parameters():
+                p.requires_grad_(False)
+            with torch.no_grad():
+                for p, q in zip(n.parameters(), m.parameters()):
+                    p.mul_(0.5).add_(q, alpha=0.5)
+            return n, m(x) - n(x)
+        ---
+        m = linear()
+        n, y = run(m, T(4, 3))
+        y.sum().backward()
+        n, m
+        """,
+    ),
+    "clones_of_a_layer": (
+        [1],
+        """
+        def f(layer, x):
+            layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(3)])
+            for one in layers:
+                x = one(x)
+            return layers, x
+        ---
+        layer = nn.Linear(2, 2)
+        layer.weight.data = layer.bias.data = T(2)
+        layer.weight.data = T(2, 2)
+        layers, y = run(layer, T(3, 2))
+        y.sum().backward()
+        layers, layer
+        """,
+    ),
+    "deep_copied_module_changes": (
+        [1, 1],
+        """
+        def f(m, x):
+            n = copy.deepcopy(m)
+            return n(x) * n.scale, n.names
+        ---
+        m = linear()
+        m.scale, m.names = 2, ["a"]
+        run(m, T(4, 3))
+        m.scale, m.names = 3, ["a", "b"]
+        run(m, T(4, 3))
+        """,
+    ),
+    # -- parameters
+    "parameter_of_a_result": (
+        [1],
+        """
+        def f(x):
+            p = nn.Parameter(x * 2)
+            return p, p + x, p.is_leaf, p.requires_grad, type(p)
+        ---
+        x = T(3, grad=True)
+        p, y, *rest = run(x)
+        y.sum().backward()
+        p, y, rest
+        """,
+    ),
+    "parameter_of_an_input": (
+        [1],
+        """
+        def f(x):
+            p = nn.Parameter(x, requires_grad=False)
+            p.add_(1)
+            return p, x * 2
+        ---
+        x = T(3)
+        run(x)
+        """,
+    ),
+    "parameter_in_a_module": (
+        [1, 1],
+        """
+        def f(m, x):
+            m.weight = nn.Parameter(m.weight * 2)
+            return m(x)
+        ---
+        m = linear()
+        y = run(m, T(4, 3))
+        y.sum().backward()
+        m.weight.grad
+        run(m, T(4, 3))
+        """,
+    ),
+    "parameter_is_trained": (
+        [1],
+        """
+        def f(x):
+            p = nn.Parameter(x.clone())
+            for _ in range(3):
+                p.grad = None
+                ((p - 1) ** 2).sum().backward()
+                with torch.no_grad():
+                    p -= 0.1 * p.grad
+            return p
+        ---
+        run(T(3))
+        """,
+    ),
+    # -- memory
+    "data_of_an_input": (
+        [1],
+        """
+        def f(x, y):
+            v = x.view(-1)
+            x.data = y * 2
+            x.add_(1)
+            return x * 3, v
+        ---
+        x = T(3)
+        run(x, T(3) + 1)
+        x
+        run(x, T(3) + 2)
+        """,
+    ),
+    "data_of_another_input": (
+        [1],
+        """
+        def f(x, y):
+            x.data = y
+            x.add_(1)
+            y.mul_(2)
+            return x + y
+        ---
+        x, y = T(3), T(3) + 1
+        run(x, y)
+        x, y
+        """,
+    ),
+    "data_of_a_parameter": (
+        [1],
+        """
+        def f(p, y):
+            a = (p * 2).sum()
+            p.data = p.data * 0.5 + y
+            return a + (p * p).sum()
+        ---
+        p = P(3)
+        run(p, T(3)).backward()
+        p
+        run(p, T(3)).backward()
+        p
+        """,
+    ),
+    "data_of_a_result": (
+        [1],
+        """
+        def f(x, y):
+            z = x * 2
+            z.data = y + 1
+            return z, z * 3
+        ---
+        x = T(3, grad=True)
+        z, w = run(x, T(3))
+        w.sum().backward()
+        x
+        """,
+    ),
+    "data_of_another_form": (
+        [0, 1],
+        """
+        def f(x, y):
+            x.data = y
+            return x.shape, x + 1
+        ---
+        x = T(3)
+        run(x, T(2, 2))
+        x
+        """,
+    ),
+    "data_is_swapped": (
+        [1],
+        """
+        def f(p, q):
+            a = p.data
+            p.data = q.data
+            q.data = a
+            return p * 2 + q
+        ---
+        p, q = P(3), P(3)
+        q.data = q.data + 5
+        r = run(p, q)
+        p, q, r
+        """,
+    ),
+    "data_is_an_average": (
+        [1],
+        """
+        def f(m, n):
+            for a, b in zip(m.parameters(), n.parameters()):
+                a.data = a.data * 0.9 + b.data * 0.1
+        ---
+        m, n = linear(1), linear(2)
+        run(m, n)
+        run(m, n)
+        m
+        """,
+    ),
+    "detached_in_place": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            same = [y]
+            y.detach_()
+            y.add_(1)
+            return y, same[0] * x, y.is_leaf
+        ---
+        x = T(3, grad=True)
+        r = run(x)
+        r[1].sum().backward()
+        r, x
+        """,
+    ),
+    "detached_in_place_after_use": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            z = (y * y).sum()
+            y.detach_()
+            return z, y * x
+        ---
+        run(T(3, grad=True))
+        """,
+    ),
+    "detached_base_of_a_view": (
+        [1, 0],
+        """
+        def f(x):
+            y = x * 2
+            v = y[1:]
+            y.detach_()
+            v.mul_(2)
+            return y, v
+        ---
+        run(T(3, grad=True))
+        """,
+    ),
+    "detached_in_a_loop": (
+        [1],
+        """
+        def f(x, h):
+            outs = []
+            for _ in range(3):
+                h = torch.tanh(x + h)
+                h.detach_()
+                outs.append(h)
+            return torch.stack(outs), h
+        ---
+        run(T(3, grad=True), T(3))
+        """,
+    ),
+    "view_detached_in_place": (
+        [1],
+        """
+        def f(x):
+            y = (x * 2)[1:]
+            y.detach_()
+            return y + 1
+        ---
+        run(T(3, grad=True))
+        """,
+    ),
+    # -- gradients
+    "gradient_of_a_new_leaf": (
+        [1],
+        """
+        def f(x):
+            y = (x * 2).detach().requires_grad_()
+            (y ** 3).sum().backward()
+            first = y.grad.clone()
+            (y ** 2).sum().backward()
+            return y, first, y.grad
+        ---
+        run(T(3))
+        """,
+    ),
+    "adversarial_steps": (
+        [1],
+        """
+        def f(m, x):
+            delta = torch.zeros_like(x, requires_grad=True)
+            for _ in range(3):
+                m(x + delta).square().sum().backward()
+                delta.data = (delta + 0.1 * delta.grad.detach().sign()).clamp(-0.3, 0.3)
+                delta.grad.zero_()
+            return delta.detach(), m(x + delta)
+        ---
+        m = linear()
+        run(m, T(4, 3))
+        m
+        """,
+    ),
+    "gradients_are_accumulated": (
+        [1],
+        """
+        def f(m, parts):
+            for x in parts:
+                (m(x).square().sum() / len(parts)).backward()
+            found = [p.grad.clone() for p in m.parameters()]
+            for p in m.parameters():
+                p.grad = None
+            return found
+        ---
+        m = linear()
+        run(m, [T(4, 3), T(4, 3) + 1])
+        m
+        """,
+    ),
+    "gradient_is_no_gradient_yet": (
+        [1],
+        """
+        def f(x):
+            y = x.clone().requires_grad_()
+            return y.grad is None, y * 2
+        ---
+        run(T(3))
+        """,
+    ),
+    # -- lists of tensors
+    "foreach_with_a_scalar": (
+        [1],
+        """
+        def f(xs, s):
+            a = torch._foreach_mul(xs, s)
+            r = torch._foreach_add_(xs, s, alpha=2)
+            torch._foreach_div_(xs, [s, s])
+            return a, r is xs, xs
+        ---
+        run([T(3), T(2)], torch.tensor(2.0))
+        """,
+    ),
+    "foreach_with_a_tensor_of_scalars": (
+        [1],
+        """
+        def f(xs, ys, s):
+            r = torch._foreach_addcmul_(xs, ys, ys, s)
+            return r, r is xs
+        ---
+        run([torch.arange(3.0), T(2)], [torch.arange(3.0), torch.ones(2)], torch.tensor([2.0, 4.0]))
+        """,
+    ),
+    "foreach_refuses_scalars": (
+        [1],
+        """
+        def f(xs, ys, s):
+            a = xs[0] * 2
+            try:
+                torch._foreach_addcdiv_(xs, ys, ys, s)
+            except (RuntimeError, TypeError) as e:
+                return a, type(e)
+        ---
+        x, y = [T(3), T(2)], [T(3), T(2)]
+        run(x, y, torch.tensor(2.0))
+        run(x, y, torch.tensor([2.0, 4.0, 3.0]))
+        run(x, y, [torch.tensor(2.0), torch.tensor(4.0)])
+        """,
+    ),
+    # -- hooks
+    "hook_of_a_result": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            z = y.exp()
+            y.register_hook(lambda g: g * 3)
+            return (z * y).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_with_effects": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            seen = []
+            y.register_hook(lambda g: log.append(g.clone()))
+            y.register_hook(lambda g: seen.append(g.clone()) or g + 1)
+            return y.sin().sum(), seen
+        ---
+        x = T(3, grad=True)
+        loss, seen = run(x)
+        loss.backward()
+        x, seen, log
+        """,
+    ),
+    "hook_of_an_input": (
+        [1],
+        """
+        def f(x):
+            h = x.register_hook(lambda g: g * 3)
+            return x.sin().sum(), h
+        ---
+        x = T(3, grad=True)
+        y, h = run(x)
+        y.backward()
+        h.remove()
+        x.cos().sum().backward()
+        x
+        y = x * 2
+        z, h = run(y)
+        z.backward()
+        x
+        """,
+    ),
+    "hook_with_a_result_of_the_graph": (
+        [1],
+        """
+        def f(x, s):
+            y = x * 2
+            z = y.detach() + s
+            y.register_hook(lambda g: g * z)
+            return y.sin().sum()
+        ---
+        x = T(3, grad=True)
+        run(x, T(3)).backward()
+        x
+        run(x, T(3) + 1).backward()
+        x
+        """,
+    ),
+    "hook_of_an_unused_result": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(log.append)
+            return x.sin().sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x, log
+        """,
+    ),
+    "hooks_in_order": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            z = y * 3
+            z.register_hook(lambda g: log.append("z"))
+            y.register_hook(lambda g: log.append("y"))
+            z.register_hook(lambda g: log.append("again"))
+            x.register_hook(lambda g: log.append("x"))
+            return z.sum(), y.max(0)[0]
+        ---
+        x = T(3, grad=True)
+        loss, m = run(x)
+        loss.backward(retain_graph=True)
+        m.backward()
+        x, log
+        """,
+    ),
+    "hooks_of_independent_results": (
+        [1],
+        """
+        def f(x):
+            y, w, z = x * 2, x * 3, x * 4
+            for name, one in ("y", y), ("w", w), ("z", z):
+                one.register_hook(lambda g, name=name: log.append(name))
+            return (y * y).sum(), (w * w).sum(), (y * w * z).sum(), y
+        ---
+        x = torch.arange(3.0, requires_grad=True)
+        for one in run(x): one.sum().backward(retain_graph=True)
+        x, log
+        """,
+    ),
+    "hook_of_one_of_several_results": (
+        [1, 1],
+        """
+        def f(x):
+            a, b = x.unbind()
+            a.register_hook(lambda g: log.append(g.clone()))
+            return (a * b).sum()
+        ---
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        run(x).backward()
+        x, log
+        """,
+    ),
+    "hook_and_a_graph_break": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(lambda g: log.append(g.clone()) or g * 3)
+            z = y.sin()
+            if z.sum() > 100:
+                z = z + 1
+            return (z * y).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x, log
+        """,
+    ),
+    "hook_of_a_base": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            v = y.view(-1)
+            y.register_hook(lambda g: g * 3)
+            w = y[1:]
+            return (v * v).sum() + (w * w).sum() + y.sum()
+        ---
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_and_a_second_derivative": (
+        [1],
+        """
+        def f(x):
+            y = x ** 2
+            y.register_hook(lambda g: g * 2)
+            return (y * y).sum()
+        ---
+        x = torch.arange(3.0, requires_grad=True)
+        (g,) = torch.autograd.grad(run(x), x, create_graph=True)
+        (g * g).sum().backward()
+        x, g.detach()
+        """,
+    ),
+    "hook_removed": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            h = y.register_hook(lambda g: g * 3)
+            k = y.register_hook(lambda g: g + 1)
+            h.remove()
+            return y, y.sin().sum()
+        ---
+        x = T(3, grad=True)
+        y, loss = run(x)
+        loss.backward()
+        x
+        """,
+    ),
+    "hook_before_a_write": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(lambda g: g * 3)
+            y.mul_(4)
+            return y.sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_after_a_write": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            z = y + 1
+            y[0] = 4
+            y.mul_(z)
+            y.register_hook(lambda g: g * 3)
+            return (y * z).sum()
+        ---
+        x = torch.arange(3.0, requires_grad=True)
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_of_a_view": (
+        [1],
+        """
+        def f(x):
+            y = (x * 2)[1:]
+            y.register_hook(lambda g: g * 3)
+            return (y * y).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_without_a_gradient": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(lambda g: g * 3)
+            return y
+        ---
+        run(T(3))
+        """,
+    ),
+    "hook_in_a_module": (
+        [1],
+        """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = linear(), nn.ReLU()
+                self.gradients = None
+            def save(self, g):
+                self.gradients = g
+            def forward(self, x):
+                x = self.a(x)
+                x.register_hook(self.save)
+                return self.b(x)
+        def f(m, x):
+            return m(x).sum()
+        ---
+        m = M()
+        run(m, T(4, 3)).backward()
+        m.gradients, m.a.weight.grad
+        """,
+    ),
+    "hook_of_the_accumulator": (
+        [1],
+        """
+        def step(p):
+            with torch.no_grad():
+                p.sub_(p.grad * 0.1)
+            p.grad = None
+        def f(p, x):
+            h = p.register_post_accumulate_grad_hook(step)
+            return (p * x).sum(), h
+        ---
+        p = P(3)
+        loss, h = run(p, T(3))
+        loss.backward()
+        h.remove()
+        p
+        """,
+    ),
+    "hook_before_a_backward": (
+        [1, 1],
+        """
+        def f(p, x):
+            h = p.register_hook(lambda g: g * 2)
+            y = (p * x).sum()
+            y.backward()
+            return p.grad * 2, h
+        ---
+        p = P(3)
+        r, h = run(p, T(3))
+        h.remove()
+        r, p
+        """,
+    ),
+    "retained_gradient": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            y.retain_grad()
+            return y.sin().sum(), y, y.retains_grad
+        ---
+        x = T(3, grad=True)
+        loss, y, flag = run(x)
+        loss.backward()
+        x, y.grad, flag, y.retains_grad
+        """,
+    ),
+}

@@ -1,0 +1,316 @@
+"""Functions of autograd with their own backward, checkpoints and transforms."""
+
+PROGRAMS = {
+    "function_setup_context": (
+        2,
+        """
+        class Mul(torch.autograd.Function):
+            @staticmethod
+            def forward(a, b): return a * b
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                a, b = inputs
+                ctx.save_for_backward(a, b)
+            @staticmethod
+            def backward(ctx, g):
+                a, b = ctx.saved_tensors
+                ga = g * b if ctx.needs_input_grad[0] else None
+                gb = g * a * 2 if ctx.needs_input_grad[1] else None
+                return ga, gb
+        def f(a, b): return Mul.apply(a.sin(), b).sum() * 2
+        ---
+        a, b = T(3, grad=True), T(3, grad=True)
+        run(a, b).backward()
+        run(a, T(3)).backward()
+    """,
+    ),
+    "function_mark_dirty": (
+        1,
+        """
+        class Inc(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                x.add_(1)
+                ctx.mark_dirty(x)
+                return x
+            @staticmethod
+            def backward(ctx, g): return g * 3
+        def f(x):
+            y = x * 2
+            z = Inc.apply(y)
+            return (z * z).sum(), y
+        ---
+        x = T(3, grad=True)
+        run(x)[0].backward()
+        x.grad
+    """,
+    ),
+    "function_nondiff": (
+        1,
+        """
+        class Split(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                v, i = x.sort()
+                ctx.mark_non_differentiable(i)
+                ctx.save_for_backward(i)
+                return v, i
+            @staticmethod
+            def backward(ctx, gv, gi):
+                i, = ctx.saved_tensors
+                return torch.zeros_like(gv).scatter(0, i, gv)
+        def f(x):
+            v, i = Split.apply(x)
+            return (v * torch.arange(3.)).sum(), i, i.requires_grad
+        ---
+        x = T(3, grad=True)
+        run(x)[0].backward()
+        x.grad
+    """,
+    ),
+    "function_save_out": (
+        1,
+        """
+        class Exp(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                r = x.exp()
+                ctx.save_for_backward(r)
+                ctx.k = 3
+                return r
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx, g):
+                r, = ctx.saved_tensors
+                return g * r * ctx.k
+        def f(x): return Exp.apply(x * 2).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "function_materialize": (
+        1,
+        """
+        class Two(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.set_materialize_grads(False)
+                return x * 2, x * 3
+            @staticmethod
+            def backward(ctx, a, b):
+                log.append((a is None, b is None))
+                return (a if a is not None else 0) + (b * 5 if b is not None else 0)
+        def f(x):
+            a, b = Two.apply(x)
+            return a.sum(), b.sum()
+        ---
+        x = T(3, grad=True)
+        run(x)[0].backward()
+        x.grad
+        run(x)[1].backward()
+        x.grad
+    """,
+    ),
+    "function_kwargs_none": (
+        2,
+        """
+        class F(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, scale, flag=True, names=None):
+                ctx.scale = scale
+                ctx.flag = flag
+                return x * scale
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.scale * (2 if ctx.flag else 1), None, None, None
+        def f(x, s): return F.apply(x, s, False, ["a"]).sum() + F.apply(x, s).sum()
+        ---
+        x = T(3, grad=True)
+        run(x, 2.0).backward()
+        run(x, 3.0).backward()
+        x.grad
+    """,
+    ),
+    "function_vmap": (
+        2,
+        """
+        class Sq(torch.autograd.Function):
+            generate_vmap_rule = True
+            @staticmethod
+            def forward(x): return x ** 2
+            @staticmethod
+            def setup_context(ctx, inputs, output): ctx.save_for_backward(inputs[0])
+            @staticmethod
+            def backward(ctx, g):
+                x, = ctx.saved_tensors
+                return g * 2 * x
+        def f(x): return torch.func.vmap(torch.func.grad(lambda t: Sq.apply(t).sum()))(x)
+        ---
+        run(T(3, 2))
+        run(T(4, 2))
+    """,
+    ),
+    "function_vmap_static": (
+        1,
+        """
+        class Sq(torch.autograd.Function):
+            @staticmethod
+            def forward(x): return x ** 2
+            @staticmethod
+            def setup_context(ctx, inputs, output): ctx.save_for_backward(inputs[0])
+            @staticmethod
+            def backward(ctx, g):
+                x, = ctx.saved_tensors
+                return g * 2 * x
+            @staticmethod
+            def vmap(info, in_dims, x):
+                return Sq.apply(x) + 1, in_dims[0]
+        def f(x): return torch.func.vmap(Sq.apply)(x)
+        ---
+        run(T(3, 2))
+    """,
+    ),
+    "function_jvp": (
+        1,
+        """
+        class Sq(torch.autograd.Function):
+            @staticmethod
+            def forward(x): return x ** 2
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.save_for_forward(inputs[0]); ctx.save_for_backward(inputs[0])
+            @staticmethod
+            def backward(ctx, g): return g * 2 * ctx.saved_tensors[0]
+            @staticmethod
+            def jvp(ctx, t): return 2 * ctx.saved_tensors[0] * t
+        def f(x): return torch.func.jvp(lambda t: Sq.apply(t), (x,), (torch.ones_like(x),))
+        ---
+        run(T(3))
+    """,
+    ),
+    "function_double": (
+        1,
+        """
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x ** 3
+            @staticmethod
+            def backward(ctx, g):
+                x, = ctx.saved_tensors
+                return 3 * x * x * g
+        def f(x):
+            y = Cube.apply(x).sum()
+            g, = torch.autograd.grad(y, x, create_graph=True)
+            return (g * g).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "function_ste": (
+        1,
+        """
+        class Ste(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, lo, hi):
+                ctx.save_for_backward(x)
+                ctx.lo, ctx.hi = lo, hi
+                return x.clamp(lo, hi).round()
+            @staticmethod
+            def backward(ctx, g):
+                x, = ctx.saved_tensors
+                m = (x >= ctx.lo) & (x <= ctx.hi)
+                return g * m, None, None
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q = Ste.apply
+                self.w = nn.Parameter(T(3, 3))
+            def forward(self, x): return x @ self.q(self.w, -1, 1)
+        m = M()
+        def f(x): return m(x).sum()
+        ---
+        run(T(2, 3)).backward()
+        m.w.grad
+    """,
+    ),
+    "checkpoint": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts, CheckpointPolicy
+        l = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
+        def f(x):
+            y = checkpoint(l, x, use_reentrant=False)
+            z = checkpoint_sequential(l, 2, y, use_reentrant=False)
+            return z.sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "checkpoint_reentrant": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint
+        l = nn.Linear(3, 3)
+        def f(x):
+            return checkpoint(l, x, use_reentrant=True).sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "checkpoint_selective": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, CheckpointPolicy
+        l = nn.Linear(3, 3)
+        def policy(ctx, op, *a, **k):
+            return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.mm.default or op is torch.ops.aten.addmm.default else CheckpointPolicy.PREFER_RECOMPUTE
+        def f(x):
+            return checkpoint(lambda t: l(t).sin().cos(), x, use_reentrant=False, context_fn=functools.partial(create_selective_checkpoint_contexts, policy)).sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "checkpoint_dropout": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint
+        l = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+        def f(x, flag):
+            def body(a, *, k): return l(a) * k
+            return checkpoint(body, x, k=2.0, use_reentrant=False, preserve_rng_state=flag).sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x, True).backward()
+        x.grad
+    """,
+    ),
+    "transforms_nested": (
+        1,
+        """
+        from torch.func import grad, vmap, jacrev, jacfwd, hessian, vjp, jvp, functional_call, stack_module_state, linearize
+        m = nn.Linear(3, 3)
+        def f(x):
+            p = dict(m.named_parameters())
+            def loss(p, x): return functional_call(m, p, (x,)).pow(2).sum()
+            per = vmap(grad(loss), in_dims=(None, 0))(p, x)
+            h = hessian(lambda t: (t ** 3).sum())(x[0])
+            j = jacfwd(jacrev(lambda t: t.sin()))(x[0])
+            o, pull = vjp(lambda t: t.cos() * 2, x)
+            return per, h, j, pull(torch.ones_like(o))
+        ---
+        run(T(2, 3))
+    """,
+    ),
+}

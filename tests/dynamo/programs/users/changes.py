@@ -1,0 +1,166 @@
+"""Subclasses, modules and weights that change between calls, data loaders."""
+
+PROGRAMS = {
+    "torch_function": (
+        1,
+        """
+        class Logged(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                log.append(getattr(func, "__name__", "?"))
+                return super().__torch_function__(func, types, args, kwargs or {})
+        def f(x): return (x * 2).sin() + 1
+        ---
+        run(T(3).as_subclass(Logged))
+        run(T(3).as_subclass(Logged))
+    """,
+    ),
+    "torch_function_with_tag": (
+        2,
+        """
+        class Meta(torch.Tensor):
+            @staticmethod
+            def __new__(cls, d, tag): return torch.Tensor._make_subclass(cls, d)
+            def __init__(self, d, tag): self.tag = tag
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                r = super().__torch_function__(func, types, args, kwargs or {})
+                tags = [a.tag for a in args if isinstance(a, cls) and hasattr(a, "tag")]
+                if isinstance(r, cls) and tags: r.tag = tags[0] + 1
+                return r
+        def f(x):
+            y = x * 2
+            return y, y.tag
+        ---
+        run(Meta(T(3), 1))
+        run(Meta(T(3), 5))
+    """,
+    ),
+    "inplace_views": (
+        1,
+        """
+        def f(x):
+            y = x.clone()
+            v = y[1:]
+            v.mul_(2)
+            y.t_() if y.ndim == 2 else None
+            w = y.view(-1)
+            w[0] = 7
+            x.unsqueeze_(0)
+            return y, v, w, x.shape
+        ---
+        x = T(3)
+        run(x)
+        x
+    """,
+    ),
+    "is_scripting": (
+        1,
+        """
+        def f(x):
+            if torch.jit.is_scripting() or torch.compiler.is_exporting(): return x
+            y = x * 2
+            if torch.jit.is_tracing(): y = y + 5
+            if torch.onnx.is_in_onnx_export(): y = y * 0
+            return y
+        ---
+        run(T(3))
+    """,
+    ),
+    "removable_handle": (
+        2,
+        """
+        from torch.utils.hooks import RemovableHandle
+        reg = collections.OrderedDict()
+        def f(x):
+            h = RemovableHandle(reg)
+            reg[h.id] = "hook"
+            y = x * len(reg)
+            h.remove()
+            return y + 1, len(reg)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "manager_around_break": (
+        3,
+        """
+        class CM:
+            def __init__(self, n): self.n = n
+            def __enter__(self): log.append(("in", self.n)); return self
+            def __exit__(self, *e): log.append(("out", e[0] is None)); return True
+        def f(x):
+            with CM(1) as c:
+                y = x + c.n
+                print(float(y.sum()))
+                z = y * 2
+                if z.sum() > 100: raise ValueError
+            return z
+        ---
+        run(T(3))
+        run(T(3) * 100)
+    """,
+    ),
+    "module_changes": (
+        4,
+        """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.l = nn.Linear(3, 3); self.n = 0; self.cache = {}; self.register_buffer("b", torch.zeros(3))
+            def forward(self, x):
+                self.n += 1
+                self.b = self.b * 0.9 + x.mean(0).detach()
+                self.cache[self.n] = x.shape
+                if self.training: x = x + 1
+                return self.l(x) * self.n
+        m = M()
+        def f(x): return m(x)
+        ---
+        run(T(2, 3))
+        m.eval()
+        run(T(2, 3))
+        m.l.weight.requires_grad_(False)
+        run(T(2, 3))
+        m.l = nn.Linear(3, 3, bias=False)
+        run(T(2, 3))
+        m.n, m.cache
+        m.b
+    """,
+    ),
+    "state_dict_loaded": (
+        3,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        sd = {k: v.clone() * 0 + 1 for k, v in m.state_dict().items()}
+        def f(x): return m(x)
+        ---
+        run(T(4, 3))
+        m.load_state_dict(sd) and None
+        run(T(4, 3))
+        m.load_state_dict({k: v.double() for k, v in sd.items()}, assign=True) and None
+        run(T(4, 3).double())
+        m.to(torch.float32) and None
+        run(T(4, 3))
+    """,
+    ),
+    "loader": (
+        2,
+        """
+        ds = torch.utils.data.TensorDataset(T(6, 3), T(6))
+        m = nn.Linear(3, 1)
+        o = torch.optim.SGD(m.parameters(), lr=0.01)
+        def f(x, y):
+            o.zero_grad()
+            l = ((m(x).squeeze(-1) - y) ** 2).mean()
+            l.backward()
+            o.step()
+            return l.detach()
+        ---
+        for x, y in torch.utils.data.DataLoader(ds, batch_size=4): log.append(float(run(x, y)))
+        for x, y in torch.utils.data.DataLoader(ds, batch_size=4, drop_last=True): log.append(float(run(x, y)))
+        o = None
+    """,
+    ),
+}

@@ -1,0 +1,258 @@
+"""Steps of training, modes, hooks and state dicts."""
+
+PROGRAMS = {
+    "train_eval": (
+        4,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.BatchNorm1d(3))
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(x): return m(x)
+        ---
+        run(T(2, 3))
+        m.eval() is m
+        run(T(2, 3))
+        m[1].train() is m[1]
+        run(T(2, 3))
+        m.train() is m
+        run(T(2, 3))
+        m[2].momentum = 0.5
+        run(T(2, 3))
+    """,
+    ),
+    "hooks_change": (
+        4,
+        """
+        m = nn.Linear(3, 3)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(x): return m(x)
+        def hook(mod, i, o):
+            log.append('h')
+            return o * 2
+        def pre(mod, i): return (i[0] + 1,)
+        ---
+        run(T(2, 3))
+        h = m.register_forward_hook(hook)
+        run(T(2, 3))
+        h2 = m.register_forward_pre_hook(pre)
+        run(T(2, 3))
+        h.remove()
+        run(T(2, 3))
+        h2.remove()
+        run(T(2, 3))
+        h = h2 = None
+    """,
+    ),
+    "global_hooks": (
+        2,
+        """
+        m = nn.Linear(3, 3)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(x): return m(x)
+        def hook(mod, i, o): return o * 2
+        ---
+        run(T(2, 3))
+        h = nn.modules.module.register_module_forward_hook(hook)
+        run(T(2, 3))
+        h.remove()
+        run(T(2, 3))
+        h = None
+    """,
+    ),
+    "training_step_sgd": (
+        2,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        opt = torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
+        def f(x, y):
+            opt.zero_grad()
+            loss = torch.nn.functional.mse_loss(m(x), y)
+            loss.backward()
+            opt.step()
+            return loss.detach()
+        ---
+        run(T(4, 3), T(4, 2))
+        run(T(4, 3), T(4, 2))
+        run(T(4, 3), T(4, 2))
+        m.weight
+        opt = None
+    """,
+    ),
+    "training_step_adam_sched": (
+        3,
+        """
+        __m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in __m.parameters(): p.fill_(0.3)
+        p = None
+        __opt = torch.optim.Adam(__m.parameters(), lr=0.1)
+        __sch = torch.optim.lr_scheduler.StepLR(__opt, 2)
+        def f(x, y):
+            __opt.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.mse_loss(__m(x), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(__m.parameters(), 1.0)
+            __opt.step()
+            __sch.step()
+            return loss.detach().round(decimals=4)
+        ---
+        run(T(4, 3), T(4, 2))
+        run(T(4, 3), T(4, 2))
+        run(T(4, 3), T(4, 2))
+        __m.weight.round(decimals=4)
+        __sch.get_last_lr()
+    """,
+    ),
+    "training_step_item": (
+        1,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        opt = torch.optim.SGD(m.parameters(), lr=0.1)
+        losses = []
+        def f(x, y):
+            loss = torch.nn.functional.mse_loss(m(x), y)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+            return loss.item()
+        ---
+        run(T(4, 3), T(4, 2))
+        run(T(4, 3), T(4, 2))
+        opt = None
+    """,
+    ),
+    "epoch_loop": (
+        2,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        opt = torch.optim.SGD(m.parameters(), lr=0.1)
+        def f(data):
+            total = 0.0
+            for i, (x, y) in enumerate(data):
+                opt.zero_grad()
+                loss = torch.nn.functional.mse_loss(m(x), y)
+                loss.backward()
+                opt.step()
+                total += loss.detach()
+                if i % 2 == 0:
+                    print(f"batch {i}")
+            return total / len(data)
+        ---
+        data = [(T(4, 3), T(4, 2)) for _ in range(3)]
+        run(data)
+        run(data)
+        data = opt = None
+    """,
+    ),
+    "grad_accumulate": (
+        1,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(xs):
+            for x in xs:
+                (m(x).sum() / len(xs)).backward()
+            norm = torch.sqrt(sum(p.grad.pow(2).sum() for p in m.parameters()))
+            with torch.no_grad():
+                for p in m.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+            return norm
+        ---
+        run([T(4, 3), T(4, 3)])
+        run([T(4, 3), T(4, 3)])
+        m.weight
+    """,
+    ),
+    "ema": (
+        2,
+        """
+        m = nn.Linear(3, 2); e = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+            for p in e.parameters(): p.fill_(0.2)
+        p = None
+        @torch.no_grad()
+        def f(decay):
+            for a, b in zip(e.parameters(), m.parameters()):
+                a.mul_(decay).add_(b, alpha=1 - decay)
+            for a, b in zip(e.buffers(), m.buffers()):
+                a.copy_(b)
+        ---
+        run(0.9)
+        run(0.9)
+        e.weight
+        run(0.99)
+        e.weight
+    """,
+    ),
+    "state_dict_inside": (
+        1,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(x):
+            sd = m.state_dict()
+            sd = {k: v * 2 for k, v in sd.items()}
+            y = torch.func.functional_call(m, sd, (x,))
+            return y, list(sd)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "load_state_dict_inside": (
+        1,
+        """
+        m = nn.Linear(3, 2); n = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+            for p in n.parameters(): p.fill_(0.7)
+        p = None
+        def f(x):
+            m.load_state_dict(n.state_dict())
+            return m(x)
+        ---
+        run(T(3))
+        run(T(3))
+        m.weight
+    """,
+    ),
+    "module_to_inside": (
+        2,
+        """
+        m = nn.Linear(3, 2)
+        with torch.no_grad():
+            for p in m.parameters(): p.fill_(0.3)
+        p = None
+        def f(x):
+            m.to(x.device)
+            m.train()
+            m.requires_grad_(False)
+            return m(x)
+        ---
+        run(T(3))
+        run(T(3))
+        m.weight.requires_grad
+    """,
+    ),
+}
