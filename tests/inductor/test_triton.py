@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,7 @@ from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
 from inductor.runtime.cubin import compile_kernels
-from tests.inductor import triton_cases, triton_products, triton_rows
+from tests.inductor import interpreting, triton_cases, triton_products, triton_rows
 from tests.inductor.triton_cases import CASES, Builder, emit_case
 from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
 
@@ -55,17 +51,7 @@ def interpreted_programs():
 
 def run_interpreted(module):
     """Errors by case, from one process that runs all of a module's in Triton's interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", f"tests.inductor.{module}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        timeout=500,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, done.stderr
-    return {line["case"]: line["error"] for line in lines}
+    return {line["case"]: line["error"] for line in interpreting.interpreted(module)}
 
 
 @pytest.fixture(scope="module")

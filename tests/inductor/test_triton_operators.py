@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("triton")
 
 from tests.inductor import triton_zoo
+from tests.inductor.interpreting import interpreted
 from tests.inductor.triton_models import MODELS
 
 pytestmark = pytest.mark.slow
@@ -26,27 +21,13 @@ INTERPRETER = {
 }
 
 
-def interpreted(module, *arguments):
-    """The lines that a module prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"tests.inductor.{module}", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name):
     """Inference and training, in float32 and half precision."""
     lines = interpreted("triton_models", name)
     wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
     assert not wrong, "\n".join(wrong)
-    assert len(lines) == 2 * len(MODELS[name][2]) and all(line["kernels"] for line in lines)
+    assert len(lines) == 2 * len(MODELS[name][1]) and all(line["kernels"] for line in lines)
 
 
 @pytest.mark.parametrize("name", triton_zoo.MODELS)
@@ -63,5 +44,5 @@ def test_operators(part):
     lines = interpreted("triton_operators", str(part), str(PARTS))
     wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
     assert {line.partition(":")[0] for line in wrong} <= INTERPRETER.keys(), "\n".join(wrong)
-    assert sum(line["compared"] for line in lines) > 60
-    assert sum(line["kernels"] for line in lines) > 100
+    assert sum(line.get("compared", False) for line in lines) > 60
+    assert sum(line.get("kernels", 0) for line in lines) > 100

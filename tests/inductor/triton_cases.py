@@ -1,14 +1,10 @@
 """Loop bodies for the Triton tests: each lowers to fused kernels and has an eager reference.
-
-Run as a script under TRITON_INTERPRET=1 it runs the cases on CPU tensors and prints a line of JSON
-for each.
+`python -m tests.inductor.interpreting triton_cases [NAME...]` runs them on CPU tensors.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
+from functools import partial
 
 import torch
 
@@ -457,15 +453,5 @@ def run_case(name, device="cpu"):
         )
 
 
-def main():
-    for name in sys.argv[1:] or CASES:
-        try:
-            run_case(name)
-            error = None
-        except Exception:
-            error = traceback.format_exc()[-3000:]
-        print(json.dumps({"case": name, "error": error}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def cases(*names):
+    return {name: partial(run_case, name) for name in names or CASES}

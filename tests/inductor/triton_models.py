@@ -1,22 +1,18 @@
-"""Small models in Triton's interpreter, inference and training, against eager: `TRITON_INTERPRET=1
-python -m tests.inductor.triton_models`. A line of JSON for each, as triton_operators.py prints.
+"""Small models in Triton's interpreter, inference and training, against eager: `python -m
+tests.inductor.interpreting triton_models [NAME...]`.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import sys
-import traceback
-import warnings
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import dynamo
-from inductor import devices, pipeline, plan_cache
-from tests.inductor.triton_operators import Everywhere, modules
+from tests.inductor.triton_operators import everywhere, kernels, modules
 
 MODELS = {}
 f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
@@ -25,7 +21,7 @@ TOLERANCE = {f32: 2e-4, f16: 2e-2, bf16: 1e-1}  # the interpreter cuts off where
 
 def model(*size, dtypes=(f32, f16, bf16)):
     def register(build):
-        MODELS[build.__name__] = (build, size, dtypes)
+        MODELS[build.__name__] = (lambda: (build(), {"input": torch.randn(size)}), dtypes)
         return build
 
     return register
@@ -156,47 +152,54 @@ def close(got, want, dtype):
     )
 
 
-def run(name, dtype, training):
-    build, size, _ = MODELS[name]
+def compare(build, dtype, training):
+    """The results, or the gradients and buffers, of what `build` gives, (module, its arguments)."""
     torch.manual_seed(0)
-    ours = build().to(dtype).train(training)
+    modules.clear()
+    ours, inputs = build()
+    for module in ours.modules():  # random numbers are drawn otherwise on a device
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ours = ours.to(dtype).train(training)
+    inputs = {
+        key: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value for key, value in inputs.items()
+    }  # fmt: skip
     theirs = copy.deepcopy(ours)
     dynamo.reset()
     compiled = dynamo.compile(ours, options={"tuning": "off"})
-    x = torch.randn(size).to(dtype)
     if not training:
         with torch.no_grad():
-            close(compiled(x), theirs(x), dtype)
-        return
-    target = torch.randn_like(copy.deepcopy(ours)(x))
+            close(tensor(compiled(**inputs)), tensor(theirs(**inputs)), dtype)
+        return {"kernels": kernels()}
+    target = torch.randn_like(tensor(copy.deepcopy(ours)(**inputs)).float())
     for net in (compiled, theirs):
-        F.mse_loss(net(x).float(), target.float()).backward()
+        F.mse_loss(tensor(net(**inputs)).float(), target).backward()
     for got, want in zip(ours.parameters(), theirs.parameters(), strict=True):
-        close(got.grad, want.grad, dtype)
+        if want.grad is not None:
+            close(got.grad, want.grad, dtype)
     for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
         if want.is_floating_point():
             close(got, want, dtype)
+    return {"kernels": kernels()}
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    pipeline.TritonModule = Everywhere
-    devices.is_gpu = lambda device: True
-    plan_cache.recall = lambda key: None  # of plans with C++ kernels
-    for name in sys.argv[1:] or MODELS:
-        for dtype in MODELS[name][2]:
-            for training in (False, True):
-                modules.clear()
-                error = None
-                try:
-                    run(name, dtype, training)
-                except Exception:
-                    error = traceback.format_exc()[-2000:]
-                kind = "training" if training else "inference"
-                line = {"case": f"{name} {str(dtype).removeprefix('torch.')} {kind}"}
-                line |= {"error": error, "kernels": sum(len(m.kernels) for m in modules)}
-                print(json.dumps(line), flush=True)
+def tensor(result):
+    return result if isinstance(result, torch.Tensor) else next(iter(result.values()))
 
 
-if __name__ == "__main__":
-    main()
+def cases_of(models):
+    """models: name -> (build, dtypes)."""
+    everywhere()
+    return {
+        f"{name} {str(dtype).removeprefix('torch.')} {kind}": partial(
+            compare, build, dtype, kind == "training"
+        )
+        for name, (build, dtypes) in models.items()
+        for dtype in dtypes
+        for kind in ("inference", "training")
+    }
+
+
+def cases(*names):
+    return cases_of({name: MODELS[name] for name in names or MODELS})

@@ -1,16 +1,14 @@
-"""torch's table of operators in Triton's interpreter: `TRITON_INTERPRET=1 python -m
-tests.inductor.triton_operators [PART PARTS | NAME...]`.
+"""torch's table of operators in Triton's interpreter: values and gradients of a sample of each
+operator, from Triton kernels for all loops, are compared with eager.
 
-Values and gradients of a sample of each operator, from Triton kernels for all loops, are compared
-with eager. Prints a line of JSON for each: the error, the launches, and what was left to aten.
+`python -m tests.inductor.interpreting triton_operators [PART PARTS | NAME...]`; each line has the
+number of kernels, and whether a sample was compared.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
 import warnings
+from functools import partial
 
 import torch
 
@@ -38,8 +36,21 @@ def samples(op):
             yield sample
 
 
-def run(op) -> bool:
-    """Whether a sample was compared."""
+def kernels() -> int:
+    """How many were made since `modules` was cleared."""
+    return sum(len(module.kernels) for module in modules)
+
+
+def everywhere() -> None:
+    """Programs on CPU tensors are lowered as on a GPU, each loop to a Triton kernel."""
+    warnings.simplefilter("ignore")
+    pipeline.TritonModule = Everywhere
+    devices.is_gpu = lambda device: True
+    plan_cache.recall = lambda key: None  # of plans with C++ kernels
+
+
+def run(op):
+    modules.clear()
     for sample in samples(op):
         args = sample.input, *sample.args
         try:
@@ -53,11 +64,12 @@ def run(op) -> bool:
 
         compiled = dynamo.compile(call, options={"tuning": "off"})
         assert_same(outcome(compiled, args, sample.kwargs), wanted)
-        return True
-    return False
+        return {"compared": True, "kernels": kernels()}
+    return {"compared": False, "kernels": 0}
 
 
-def chosen(arguments: list[str]) -> dict:
+def cases(*arguments: str):
+    everywhere()
     table = {
         name: op
         for name, op in operators().items()
@@ -67,26 +79,5 @@ def chosen(arguments: list[str]) -> dict:
     }
     if len(arguments) == 2 and arguments[0].isdigit():
         part, parts = map(int, arguments)
-        return dict(list(table.items())[part::parts])
-    return {name: table[name] for name in arguments or table}
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    pipeline.TritonModule = Everywhere
-    devices.is_gpu = lambda device: True
-    plan_cache.recall = lambda key: None  # of plans with C++ kernels
-    for name, op in chosen(sys.argv[1:]).items():
-        modules.clear()
-        error, compared = None, False
-        try:
-            compared = run(op)
-        except Exception:
-            error = traceback.format_exc()[-2000:]
-        line = {"case": name, "error": error, "compared": compared}
-        line["kernels"] = sum(len(module.kernels) for module in modules)
-        print(json.dumps(line), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        arguments = list(table)[part::parts]
+    return {name: partial(run, table[name]) for name in arguments or table}

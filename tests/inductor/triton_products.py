@@ -1,14 +1,10 @@
-"""Products by the Triton template, whatever the library would take: `TRITON_INTERPRET=1 python -m
-tests.inductor.triton_products [NAME...]`.
-
-Prints a line of JSON for each, as triton_cases.py does.
+"""Products by the Triton template, whatever the library would take: `python -m
+tests.inductor.interpreting triton_products [NAME...]`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -260,19 +256,9 @@ def run_parts():
         close(plan(x, w, b)[0], fn(x, w, b), f32)
 
 
-def main():
+def cases(*names):
     everywhere()
-    cases = {name: run for name in CASES}
-    cases |= {f"{name}_varying": run_varying for name in VARYING}
-    cases["sum_in_parts"] = lambda name: run_parts()
-    for name in sys.argv[1:] or cases:
-        try:
-            cases[name](name.removesuffix("_varying"))
-            error = None
-        except Exception:
-            error = traceback.format_exc()[-3000:]
-        print(json.dumps({"case": name, "error": error}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    known = {name: partial(run, name) for name in CASES}
+    known |= {f"{name}_varying": partial(run_varying, name) for name in VARYING}
+    known["sum_in_parts"] = run_parts
+    return {name: known[name] for name in names or known}

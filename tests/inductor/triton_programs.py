@@ -1,13 +1,10 @@
-"""Whole functions through lowering, scheduling, Triton and a plan: run under TRITON_INTERPRET=1.
-
-Prints a line of JSON for each, as triton_cases.py does.
+"""Whole functions through lowering, scheduling, Triton and a plan: `python -m
+tests.inductor.interpreting triton_programs [NAME...]`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -139,16 +136,7 @@ def run(name, device="cpu"):
         torch.testing.assert_close(g.cpu(), w, rtol=tolerance, atol=tolerance, check_stride=True)
 
 
-def main():
-    cases = {**dict.fromkeys(PROGRAMS, run), **{f"{n}_symbolic": run_symbolic for n in SYMBOLIC}}
-    for name in sys.argv[1:] or cases:
-        try:
-            cases[name](name.removesuffix("_symbolic"))
-            error = None
-        except Exception:
-            error = traceback.format_exc()[-3000:]
-        print(json.dumps({"case": name, "error": error}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def cases(*names):
+    known = {name: partial(run, name) for name in PROGRAMS}
+    known |= {f"{name}_symbolic": partial(run_symbolic, name) for name in SYMBOLIC}
+    return {name: known[name] for name in names or known}

@@ -1,14 +1,10 @@
-"""Reductions as they are chosen for a GPU: `TRITON_INTERPRET=1 python -m tests.inductor.triton_rows
+"""Reductions as they are chosen for a GPU: `python -m tests.inductor.interpreting triton_rows
 [NAME...]`. Few long rows in parts, rows that lie side by side, and how many kernels each takes.
-
-Prints a line of JSON for each, as triton_cases.py does.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -102,16 +98,6 @@ def run(name, device="cpu"):
     assert kinds == ["launch"] * launches, spec.steps
 
 
-def main():
+def cases(*names):
     everywhere()
-    for name in sys.argv[1:] or CASES:
-        try:
-            run(name)
-            error = None
-        except Exception:
-            error = traceback.format_exc()[-3000:]
-        print(json.dumps({"case": name, "error": error}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return {name: partial(run, name) for name in names or CASES}

@@ -1,23 +1,13 @@
 """Twelve models of libraries and of tutorials/models, small, in Triton's interpreter, inference and
-training, against eager: `TRITON_INTERPRET=1 python -m tests.inductor.triton_zoo [NAME...]`. A line
-of JSON for each, as triton_models.py prints.
+training, against eager: `python -m tests.inductor.interpreting triton_zoo [NAME...]`.
 """
 
 from __future__ import annotations
 
-import copy
-import json
-import sys
-import traceback
-import warnings
-
 import torch
 from torch import nn
 
-import dynamo
-from inductor import devices, pipeline, plan_cache
-from tests.inductor.triton_models import close
-from tests.inductor.triton_operators import Everywhere, modules
+from tests.inductor.triton_models import cases_of
 from tutorials.models.densenet import DenseNet
 from tutorials.models.mobilenet import MobileNetV2
 from tutorials.models.resnet import BasicBlock, ResNet
@@ -158,57 +148,5 @@ class UNet(nn.Module):
         return self.out(torch.cat([x, self.up(y + self.middle(y))], 1))
 
 
-def tensor(result):
-    return result if isinstance(result, torch.Tensor) else next(iter(result.values()))
-
-
-def run(name, dtype, training):
-    torch.manual_seed(0)
-    ours, inputs = MODELS[name][0]()
-    for module in ours.modules():  # random numbers are drawn otherwise on a device
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    ours = ours.to(dtype).train(training)
-    inputs = {
-        key: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value for key, value in inputs.items()
-    }  # fmt: skip
-    theirs = copy.deepcopy(ours)
-    dynamo.reset()
-    compiled = dynamo.compile(ours, options={"tuning": "off"})
-    if not training:
-        with torch.no_grad():
-            close(tensor(compiled(**inputs)), tensor(theirs(**inputs)), dtype)
-        return
-    for net in (compiled, theirs):
-        tensor(net(**inputs)).float().square().mean().backward()
-    for got, want in zip(ours.parameters(), theirs.parameters(), strict=True):
-        if want.grad is not None:
-            close(got.grad, want.grad, dtype)
-    for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
-        if want.is_floating_point():
-            close(got, want, dtype)
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    pipeline.TritonModule = Everywhere
-    devices.is_gpu = lambda device: True
-    plan_cache.recall = lambda key: None  # of plans with C++ kernels
-    for name in sys.argv[1:] or MODELS:
-        for dtype in MODELS[name][1]:
-            for training in (False, True):
-                modules.clear()
-                error = None
-                try:
-                    run(name, dtype, training)
-                except Exception:
-                    error = traceback.format_exc()[-2000:]
-                kind = "training" if training else "inference"
-                line = {"case": f"{name} {str(dtype).removeprefix('torch.')} {kind}"}
-                line |= {"error": error, "kernels": sum(len(m.kernels) for m in modules)}
-                print(json.dumps(line), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def cases(*names):
+    return cases_of({name: MODELS[name] for name in names or MODELS})

@@ -1,0 +1,106 @@
+"""Cases of Triton's interpreter, in processes of their own: a line of JSON for each, with its name,
+its error or None, and what else its run says.
+
+    python -m tests.inductor.interpreting triton_cases [NAME...]
+
+A module of cases has `cases(*names)`, name -> function. Tests ask a server, which has imported what
+the modules need: each answer comes from a fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Triton reads it where kernels are defined; a fork has no threads of its parent's.
+ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+def interpreted(module: str, *names: str) -> list[dict[str, Any]]:
+    """The lines of a module's cases, from a process of their own."""
+    server = _server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps([module, *names]) + "\n")
+    server.stdin.flush()
+    lines = []
+    for text in server.stdout:
+        lines.append(json.loads(text))
+        if "status" in lines[-1]:
+            end = lines.pop()
+            assert end["status"] == 0, end["stderr"]
+            return lines
+    raise AssertionError("the server of Triton's interpreter has ended")
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    server = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.inductor.interpreting", "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+        cwd=Path(__file__).parents[2],
+    )
+    atexit.register(server.communicate)
+    return server
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        module, *names = json.loads(line)
+        with tempfile.TemporaryFile("w+") as errors:
+            imported = importlib.import_module(f"tests.inductor.{module}")
+            gc.collect()
+            gc.freeze()
+            if (process := os.fork()) == 0:
+                os.dup2(errors.fileno(), 2)
+                status = 1
+                with contextlib.suppress(SystemExit):
+                    status = report_or_tell(imported, names)
+                sys.stdout.flush()
+                os._exit(status)
+            _, status = os.waitpid(process, 0)
+            errors.seek(0)
+            end = {"status": status, "stderr": errors.read()[-3000:]}
+        print(json.dumps(end), flush=True)
+
+
+def report_or_tell(module: Any, names: list[str]) -> int:
+    try:
+        report(module.cases(*names))
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 1
+    return 0
+
+
+def report(cases: Mapping[str, Callable[[], dict[str, Any] | None]]) -> None:
+    for name, run in cases.items():
+        line: dict[str, Any] = {"case": name, "error": None}
+        try:
+            line |= run() or {}
+        except Exception:
+            line["error"] = traceback.format_exc()[-3000:]
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ |= ENVIRONMENT
+    if sys.argv[1] == "--serve":
+        serve()
+    else:
+        report(importlib.import_module(f"tests.inductor.{sys.argv[1]}").cases(*sys.argv[2:]))
