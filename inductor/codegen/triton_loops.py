@@ -4,7 +4,8 @@ Two shapes, as in schedule/fusion.py. A pointwise kernel flattens its loops into
 into blocks. A kernel of rows gives each program a tile of rows x and their elements r:
 
     persistent   a whole row fits in a tile: every step runs once over it, reductions included
-    looped       rows are longer: one pass over r for each reduction that waits for another. What a
+    looped       rows are longer: one pass over r for each reduction that waits for another, but for
+                 the sum of a softmax, which runs along with the maximum (triton_online.py). What a
                  later pass needs of an earlier elementwise step it computes again, which costs less
                  than memory traffic.
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from inductor.codegen.triton_body import FLAT, ROWS, Accumulator, Pass
+from inductor.codegen.triton_online import OnlineSum, online_sums
 from inductor.codegen.triton_ops import TYPES
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var
 from inductor.ir import Buffer, Loops
@@ -286,6 +288,7 @@ class Emitter:
         return TritonKernel(
             self.name, text, signature, self.constants, self.num_warps, stages,
             device=str(self.buffers[writes[0]].device),
+            divisible=[f"n{k}" for k, n in enumerate(self.sizes) if exact(n, 16) is not None],
             args=self.args, writes=writes, programs=self.programs, sizes=self.sizes,
         )  # fmt: skip
 
@@ -345,23 +348,33 @@ class Emitter:
 
     def _emit_looped(self) -> None:
         """Passes over the rows; each ends with the reductions that its elements allow."""
-        phases = self._phases()
+        online = online_sums(self.kernel)
+        phases = self._phases({total: top for top, total in online.items()})
         rows = Pass(self, ROWS, "")  # values of whole rows live outside of the loops
         for phase in range(max(phases.values(), default=0) + 1):
             steps = [s for s in self.kernel.steps if phases[s] == phase]
-            inside = [s for s in steps if self.kernel.role(s) != "row"]
+            inside = [s for s in steps if self._needs_a_pass(s)]
             if inside:
-                self._emit_pass(inside, rows, phase)
+                self._emit_pass(inside, rows, phase, online)
             for step in steps:
                 if self.kernel.role(step) == "row":
                     rows.run(step)
             self.lines += rows.take_lines()
 
-    def _phases(self) -> dict[Loops, int]:
-        """Which pass each step runs in: after the pass of every reduction that it depends on."""
+    def _needs_a_pass(self, step: Loops) -> bool:
+        """Whether a step is one of rows' elements, and not computed only where others need it."""
+        role = self.kernel.role(step)
+        return role == "reduce" or (role == "full" and step.target.name not in self.local)
+
+    def _phases(self, online: Mapping[Loops, Loops]) -> dict[Loops, int]:
+        """Which pass each step runs in: after the pass of every reduction that it depends on, but
+        for a sum that runs along with its maximum (`online`)."""
         made = {s.target.name: s for s in self.kernel.steps}
         phases: dict[Loops, int] = {}
         for step in self.kernel.steps:
+            if step in online:
+                phases[step] = phases[online[step]]
+                continue
             phase = 0
             for name in step.reads:
                 source = made.get(name)
@@ -372,15 +385,21 @@ class Emitter:
             phases[step] = phase
         return phases
 
-    def _emit_pass(self, steps: list[Loops], rows: Pass, phase: int) -> None:
+    def _emit_pass(
+        self, steps: list[Loops], rows: Pass, phase: int, online: Mapping[Loops, Loops]
+    ) -> None:
         """One loop over r: elementwise steps, those they need again, and running reductions."""
         body = Pass(self, ROWS, f"p{phase}_")
         body.known.update(rows.known)
-        needed = self._again(steps)
-        accumulators = []
+        along = set(online.values())  # computed with their maxima
+        needed = self._again([s for s in steps if s not in along])
+        accumulators: list[Accumulator] = []
         for step in self.kernel.steps:
+            if step in along:
+                continue
             if step in steps and self.kernel.role(step) == "reduce":
-                accumulator = Accumulator(self, step)
+                total = online.get(step)
+                accumulator = OnlineSum(self, step, total) if total else Accumulator(self, step)
                 accumulators.append(accumulator)
                 accumulator.update(body)
             elif step in needed:

@@ -126,7 +126,10 @@ def _ours() -> str:
 
 
 def _key(kernel: TritonSpec, target: str, aligned: bool) -> str:
-    about = (kernel.name, kernel.signature, kernel.constants, kernel.warps, kernel.stages)
+    about = (
+        kernel.name, kernel.signature, kernel.constants, kernel.warps, kernel.stages,
+        kernel.divisible,
+    )  # fmt: skip
     return cache.digest(
         FORMAT, kernel.source, repr(about), target, str(aligned), triton_version(), _ours()
     )

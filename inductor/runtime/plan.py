@@ -163,6 +163,8 @@ class TritonSpec:
 
     signature: parameter -> Triton type ("*fp32", "i64", "constexpr"). constants: the values of the
     constexpr ones. warps: of 32 threads each. stages: of a pipelined loop. device: that runs it.
+    divisible: parameters that are sizes known to be multiples of 16, so that whole groups of
+    elements are inside of a mask and are read at once.
     """
 
     name: str
@@ -172,6 +174,7 @@ class TritonSpec:
     warps: int = 4
     stages: int = 3
     device: str = "cpu"
+    divisible: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -103,6 +103,21 @@ def row_min_nan(v):
 
 
 @triton.jit
+def online_sum(total, top, v, larger):
+    """sum(exp(. - larger)) with v taken in; total: without v, of exp(. - top)."""
+    total = tl.where(top == larger, total, total * tl.exp(top - larger))
+    # A lane of -inf alone adds nothing: with +inf or NaN, the difference is NaN, as in eager.
+    return total + tl.where(larger == float("-inf"), 0.0, tl.exp(v - larger))
+
+
+@triton.jit
+def row_online_sum(total, lane_top, top):
+    """A row's sum(exp(. - top)) from those of its lanes; NaN for a row of -inf, as in eager."""
+    total = tl.where(lane_top == top, total, total * tl.exp(lane_top - top))
+    return tl.where(top == float("-inf"), float("nan"), row_sum(total)).to(top.dtype)
+
+
+@triton.jit
 def first(condition, position):
     """The least position of a row where the condition holds, or the largest int64."""
     return row_min(tl.where(condition, position, 9223372036854775807))

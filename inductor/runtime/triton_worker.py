@@ -49,11 +49,13 @@ def compiled(job: dict[str, Any]) -> dict[str, Any]:
     signature = kernel["signature"]
     aligned = [["tt.divisibility", 16]]
     pointers = [k for k, kind in enumerate(signature.values()) if kind.startswith("*")]
+    multiples = [k for k, name in enumerate(signature) if name in kernel["divisible"]]
+    multiples += pointers if job["aligned"] else []
     source = ASTSource(
         fn=function(kernel["source"], kernel["name"]),
         signature=signature,
         constexprs=dict(kernel["constants"]),
-        attrs={(k,): aligned for k in pointers} if job["aligned"] else {},
+        attrs={(k,): aligned for k in multiples},
     )
     made = triton.compile(
         source,

@@ -86,6 +86,53 @@ def long_columns(x):
     return torch.softmax(x, 1)
 
 
+# --- softmax of rows longer than a tile: one pass for maximum and sum (triton_online.py) ---
+
+
+def odd_rows(columns):
+    """Rows with infinities and NaN, in one lane of the tile's, in all, or where none was before."""
+    x = rand(40, columns) * 30
+    x[0], x[1] = float("-inf"), float("inf")
+    x[2, ::2] = float("-inf")
+    x[3, columns // 2] = float("inf")
+    x[4, -1] = float("nan")
+    x[5, :-1] = float("-inf")
+    x[6, 1:] = float("-inf")
+    x[7] = torch.arange(columns) * 0.01
+    x[8] = torch.arange(columns) * -0.01
+    return x
+
+
+@case(odd_rows(4999), launches=1)
+def softmax_of_odd_rows(x):
+    return torch.softmax(x, -1)
+
+
+@case(odd_rows(6144).double(), launches=1)
+def log_softmax_of_odd_rows(x):
+    return torch.log_softmax(x, -1)
+
+
+@case(rand(40, 5000).half(), launches=1)
+def softmax_of_half(x):
+    return torch.softmax(x, -1)
+
+
+@case(rand(40, 5000), rand(5000, seed=1) > 0, launches=1)
+def masked_softmax(x, keep):
+    return torch.softmax((x * 0.125).masked_fill(~keep, float("-inf")), -1)
+
+
+@case(rand(40, 5000), launches=1)
+def logsumexp(x):
+    return torch.logsumexp(x, -1)
+
+
+@case(rand(300, 5000), torch.randint(0, 5000, (300,)), launches=2)
+def cross_entropy_of_long_rows(x, target):
+    return F.cross_entropy(x, target)
+
+
 def run(name, device="cpu"):
     fn, examples, launches = CASES[name]
     inputs = [x.clone().to(device) for x in examples]
