@@ -43,6 +43,7 @@ from dynamo.guards.sources import (
 from dynamo.interp import inlining
 from dynamo.interp.registry import HANDLERS, Handler, unhandled
 from dynamo.plans import AttemptEnded
+from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
 from dynamo.values.builtins import BuiltinMethod
@@ -58,10 +59,6 @@ if TYPE_CHECKING:
     from dynamo.values.cell import CellValue
     from dynamo.values.function import FunctionValue
 
-# The modules whose functions stand for C functions: the user has no such frames.
-_HIDDEN = frozenset(
-    ["dynamo.polyfills.builtins", "dynamo.polyfills.protocols", "dynamo.polyfills.rematerialise"]
-)
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
 # What these do they do to their own frame: no other can do it in its place.
@@ -277,7 +274,8 @@ class Interpreter:
     @property
     def hidden(self) -> bool:
         """Whether the frame is one of ours that stands for a C function."""
-        return self.f_globals.get("__name__") in _HIDDEN
+        kind = frame_kind(self.f_globals)
+        return kind is not None and kind.hidden
 
     def release(self) -> None:
         """Let go of all values: capture has ended."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import operator
 import types
 
-from dynamo import _hook
+from dynamo.polyfills import mark
 
-_hook.hide(globals())
+mark(globals(), hidden=True, breakable=True)
 
 _MISSING = object()
 _NUMBERS = (int, float, complex, bool)
