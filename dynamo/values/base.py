@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values import late_bound
 from dynamo.values.identity_keys import IdentityKey
 from dynamo.values.recipes import operand_values
-from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -100,7 +100,7 @@ class Value:
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
         """value.name, of one of a C type: what its type holds."""
-        return registered("attribute_of_type")(tx, self, name)
+        return late_bound.attribute_of_type(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -109,7 +109,7 @@ class Value:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return not registered("is_absent")(self, self.python_type(), name)
+        return not late_bound.is_absent(self, self.python_type(), name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(breaks.NotCallable(self.describe()))
@@ -208,7 +208,7 @@ class Value:
         values/hash_keys.py).
         """
         if self.python_type().__hash__ is None:
-            return registered("unhashable")(tx, self)
+            return late_bound.unhashable(tx, self)
         return self.hash_key_by_identity()
 
     def hash_key_by_identity(self) -> Hashable:

@@ -23,6 +23,7 @@ from dynamo.guards.sources import (
     Source,
 )
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.builtin_bases import builtin_base, keeps_methods
@@ -63,7 +64,6 @@ from dynamo.values.operators import (
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.recipes import Part, Recipe
 from dynamo.values.reflection import no_attribute
-from dynamo.values.registered_functions import registered
 from dynamo.values.side_effects import DELETED
 from dynamo.values.stored_iterators import ItemProtocolIterator
 
@@ -540,7 +540,7 @@ class ObjectValue(Value):
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         if id(self.cls) in REAL:
             return lambda: None
-        writes = [registered("replay_storage")(codegen, self)] if self.storage is not None else []
+        writes = [late_bound.replay_storage(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.stores())
         attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
@@ -660,5 +660,5 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
-    value.storage = registered("wrap_storage")(tx, value)
+    value.storage = late_bound.wrap_storage(tx, value)
     return value

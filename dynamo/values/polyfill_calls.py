@@ -27,9 +27,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import UserFunctionValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.program_code import type_runs
-from dynamo.values.registered_functions import register
 from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def polyfill_construct(
     return run_polyfill(tx, builtin_polyfills.construct, operands, last=last)
 
 
-@register
+@bound_late
 def polyfill_method(
     tx: Interpreter,
     owner: Value,
