@@ -73,18 +73,6 @@ def finish_call(
     return function.call(tx, args, kwargs)
 
 
-def call_at_end(
-    tx: Interpreter, value: Value, name: str, method: Value, args: Sequence[Value]
-) -> Value:
-    """method(*args), which may be all that is left of the instruction that asks `value` for `name`
-    (Interpreter.in_tail_position).
-    """
-    pushed = tx.tail_pushes(value, name)
-    if pushed is None:
-        return tx.call_function(method, args, {})
-    return finish_call(tx, method, args, {}, pushed)
-
-
 def inline_call(
     tx: Interpreter,
     function: FunctionValue,

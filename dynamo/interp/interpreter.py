@@ -206,9 +206,21 @@ class Interpreter:
         """function(*args, **kwargs), after which the current instruction only pushes `pushed`."""
         return inlining.finish_call(self, function, args, kwargs, pushed)
 
-    def call_at_end(self, value: Value, name: str, method: Value, args: Sequence[Value]) -> Value:
-        """method(*args), which may be in tail position where `value` is asked for `name`."""
-        return inlining.call_at_end(self, value, name, method, args)
+    def call_at_end(
+        self,
+        value: Value,
+        name: str,
+        method: Value,
+        args: Sequence[Value],
+        kwargs: dict[str, Value] | None = None,
+    ) -> Value:
+        """method(*args, **kwargs), which may be all that is left of the instruction that asks
+        `value` for `name` (see in_tail_position).
+        """
+        pushed = self.tail_pushes(value, name)
+        if pushed is None:
+            return self.call_function(method, args, kwargs)
+        return self.finish_call(method, args, kwargs or {}, pushed)
 
     def run_class_body(self, function: FunctionValue) -> dict[str, Value]:
         """The names that the body of a class statement defines, in order."""

@@ -112,7 +112,11 @@ class Value:
         return not late_bound.is_absent(self, self.python_type(), name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raise Unsupported(breaks.NotCallable(self.describe()))
+        forwarded = self.forwards(tx, args, kwargs)
+        if forwarded is None:
+            raise Unsupported(breaks.NotCallable(self.describe()))
+        function, args, kwargs = forwarded
+        return function.call(tx, args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]

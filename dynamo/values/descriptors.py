@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -128,7 +128,7 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
         descriptor = class_attr(tx, value, found, name)
         owner = class_value(tx, value.python_type(), value.source)
         method = tx.wrap(getter, class_attr_source(tx, descriptor, "__get__"))
-        return _call_getter(tx, value, name, method, [descriptor, value, owner])
+        return tx.call_at_end(value, name, method, [descriptor, value, owner])
     if getter is not MISSING and not isinstance(found, type):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     return class_attr(tx, value, found, name)
@@ -226,17 +226,7 @@ def _bind_property(tx: Interpreter, value: Value, found: property, name: str) ->
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "fget")
-    return _call_getter(tx, value, name, tx.wrap(found.fget, source), [value])
-
-
-def _call_getter(
-    tx: Interpreter, value: Value, name: str, getter: Value, args: Sequence[Value]
-) -> Value:
-    """getter(*args), which may be all that is left of the instruction that reads value.name."""
-    pushed = tx.tail_pushes(value, name)
-    if pushed is not None:
-        return tx.finish_call(getter, args, {}, pushed)
-    return tx.call_function(getter, args, {})
+    return tx.call_at_end(value, name, tx.wrap(found.fget, source), [value])
 
 
 def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:

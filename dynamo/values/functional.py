@@ -122,9 +122,6 @@ class PartialValue(Value):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self.inner, [*self.args, *args], {**self.kwargs, **kwargs})
-
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:

@@ -355,19 +355,13 @@ class ObjectValue(Value):
         method = self.special_method(tx, name)
         if method is None:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
-        pushed = tx.tail_pushes(self, name)
-        if pushed is not None:
-            return tx.finish_call(method, args, {}, pushed)
-        return tx.call_function(method, args, {})
+        return tx.call_at_end(self, name, method, args)
 
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = guarded_lookup(tx, self, name)
         self._switched_on(found, name)
         return found is not MISSING and found is not getattr(object, name, None)
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self._call_method(tx), args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -390,10 +384,7 @@ class ObjectValue(Value):
         method = self.special_method(tx, name) if special else None
         if method is None:
             method = self.getattr(tx, name)
-        pushed = tx.tail_pushes(self, name)
-        if pushed is None:
-            return tx.call_function(method, args, kwargs)
-        return tx.finish_call(method, args, kwargs, pushed)
+        return tx.call_at_end(self, name, method, args, kwargs)
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):
