@@ -128,10 +128,6 @@ class Value:
         """As `call`, where the current instruction only pushes the result."""
         return self.call(tx, args, kwargs)
 
-    def getter(self, tx: Interpreter, name: str) -> Value | None:
-        """The function whose call is all that reading the attribute does; None: there is more."""
-        return None
-
     def is_plain_function(self) -> bool:
         """Whether a call is nothing but the execution of the function's code."""
         return False
@@ -243,9 +239,6 @@ class Value:
     def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
         """The items one by one, for what asks for their number first."""
         return self.each(tx)
-
-    def unpack_hinted(self, tx: Interpreter) -> list[Value]:
-        return list(self.each_hinted(tx))
 
     # -- how it is made again -------------------------------------------------------------------
     def recipe(self) -> Recipe:
