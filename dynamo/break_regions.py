@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dynamo.polyfills import mark
+
+mark(globals(), breakable=True)
+
 
 class _Regions(threading.local):
     flags: tuple[bool, ...] = ()

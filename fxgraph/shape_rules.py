@@ -126,21 +126,6 @@ def convolution_backward(
     return [meta if wanted else None for meta, wanted in zip(results, output_mask)]
 
 
-def batch_norm_inference(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor,
-    var: torch.Tensor,
-    momentum: float,
-    eps: float,
-) -> list[Meta] | None:
-    if x.device.type != "cpu" or mean is None or mean.dtype != x.dtype or x.numel() == 0:
-        return None
-    nothing = _meta(x, (0,), (1,))
-    return [_normalized(x), nothing, nothing]
-
-
 def _normalized(x: torch.Tensor) -> Meta:
     """As x, in the memory format that x suggests: torch's rules keep other orders, too."""
     stride = torch.empty(x.shape, device="meta", memory_format=suggest_memory_format(x)).stride()
@@ -157,40 +142,37 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> list[Meta] | None:
+    if x.device.type != "cpu" or x.numel() == 0:
+        return None
     if not training:
-        if mean is None or var is None:
+        if mean is None or var is None or mean.dtype != x.dtype:
             return None
-        return batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
-    same = all(t is None or t.dtype == x.dtype for t in (weight, bias, mean, var))
-    if x.device.type != "cpu" or not same or x.dtype not in FLOATS or x.numel() == 0:
+        nothing = _meta(x, (0,), (1,))
+        return [_normalized(x), nothing, nothing]
+    if x.dtype not in FLOATS or not _all_are(x.dtype, weight, bias, mean, var):
         return None
     channel = _meta(x, (x.shape[1],), (1,))
     return [_normalized(x), channel, channel]
 
 
-def batch_norm_without_statistics(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> list[Meta] | None:
+def _all_are(dtype: torch.dtype, *tensors: torch.Tensor | None) -> bool:
+    return all(tensor is None or tensor.dtype == dtype for tensor in tensors)
+
+
+def _batch_norm_inference(x: torch.Tensor, *parameters: Any) -> list[Meta] | None:
+    weight, bias, mean, var, momentum, eps = parameters
+    return native_batch_norm(x, weight, bias, mean, var, False, momentum, eps)
+
+
+def _batch_norm_without_statistics(x: torch.Tensor, *parameters: Any) -> list[Meta] | None:
+    weight, bias, training, momentum, eps = parameters
     return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
 
-def batch_norm_functional(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor,
-    var: torch.Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> list[Meta] | None:
-    found = native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)
-    return found and [*found, *(_meta(t, t.shape, (1,)) for t in (mean, var))]
+def _batch_norm_functional(x: torch.Tensor, *parameters: Any) -> list[Meta] | None:
+    """As native_batch_norm, with the new statistics."""
+    found = native_batch_norm(x, *parameters)
+    return found and [*found, *(_meta(t, t.shape, (1,)) for t in parameters[2:4])]
 
 
 def _group_norm(
@@ -203,7 +185,7 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> list[Meta] | None:
-    same = all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    same = _all_are(x.dtype, weight, bias)
     if x.device.type != "cpu" or not same or x.dtype not in (torch.float32, torch.float64):
         return None
     group = _meta(x, (n, groups), (groups, 1))
@@ -261,9 +243,9 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
 
 # Those whose layout torch's rules take from the order of the input's dimensions.
 LAID_OUT: dict[Any, Rule] = {
-    aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
-    aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
-    aten._native_batch_norm_legit_functional.default: batch_norm_functional,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
+    aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+    aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
     aten.native_batch_norm.default: native_batch_norm,
     aten.native_group_norm.default: _group_norm,
     aten.roll.default: _roll,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from dynamo.values import builder, registered_functions
+from dynamo.values import builder, late_bound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import structure
@@ -64,12 +65,25 @@ def test_no_import_in_a_function_breaks_a_cycle():
     assert structure.cycle_breakers(IMPORTS) == []
 
 
-def test_registered_functions_are_those_that_are_called():
+def test_late_bound_functions_are_those_that_are_called():
     called = set()
     for path in (structure.ROOT / "dynamo").rglob("*.py"):
-        called |= set(re.findall(r'registered\("(\w+)"\)', path.read_text()))
+        called |= set(re.findall(r"late_bound\.(?!py\b)(\w+)", path.read_text()))
     builder.load()
-    assert called == set(registered_functions._REGISTERED)
+    assert called == set(late_bound.BOUND)
+
+
+def test_type_checkers_read_the_functions_that_are_bound_late():
+    builder.load()
+    tree = ast.parse(Path(late_bound.__file__).read_text())
+    declared = next(node for node in tree.body if isinstance(node, ast.If))
+    found = {
+        alias.name: node.module
+        for node in declared.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert found == {name: made.__module__ for name, made in late_bound.BOUND.items()}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
     python tools/structure.py            # lines, largest file, cycles, control exceptions, ...
     python tools/structure.py --imports  # besides: each function-level import that breaks a cycle
+    python tools/structure.py --calls    # besides: handlers that call the program on our own stack
 
 An import inside a function breaks a cycle if its module leads back to the importing one by imports
 of module level.
@@ -129,7 +130,31 @@ def methods_of(name: str) -> int:
     raise LookupError(name)
 
 
-def print_figures(list_imports: bool) -> None:
+def nested_calls() -> list[str]:
+    """Handlers that run a function of the program's, or a polyfill, below themselves on the Python
+    stack (tx.call_function, tx.inline), where a break in the function cannot stand; sorted, as
+    `file:Class.method`.
+    """
+    found: set[str] = set()
+
+    def visit(node: ast.AST, path: str, names: tuple[str, ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = names
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                inner = (*names, child.name)
+            elif isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
+                of = child.func.value
+                called = child.func.attr in ("call_function", "inline")
+                if called and isinstance(of, ast.Name) and of.id == "tx":
+                    found.add(f"{path}:{'.'.join(names)}")
+            visit(child, path, inner)
+
+    for path in files():
+        visit(ast.parse(path.read_text()), path.relative_to(ROOT / PACKAGE).as_posix(), ())
+    return sorted(found)
+
+
+def print_figures(list_imports: bool, list_calls: bool) -> None:
     counts, imports = line_counts(), all_imports()
     for folder, lines in sorted(counts.items()):
         python = len(list((ROOT / folder).glob("*.py")))
@@ -151,12 +176,18 @@ def print_figures(list_imports: bool) -> None:
     print(f"imports in functions: {inside}, of which {len(breakers)} break a cycle")
     for i in breakers if list_imports else ():
         print(f"    {i.importer}:{i.line} imports {i.imported}")
+    calls = nested_calls()
+    print(f"handlers that call functions on our own stack: {len(calls)}")
+    for place in calls if list_calls else ():
+        print(f"    {place}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--imports", action="store_true", help="list what breaks cycles")
-    print_figures(parser.parse_args().imports)
+    parser.add_argument("--calls", action="store_true", help="list handlers with nested calls")
+    arguments = parser.parse_args()
+    print_figures(arguments.imports, arguments.calls)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.continuations import shim_frames
+from dynamo.continuations.exception_groups import split_now
 from dynamo.continuations.parts import Callee, Item, Rematerialisations
 from dynamo.continuations.resume import (
     CannotResume,
@@ -34,27 +35,21 @@ from dynamo.continuations.resume import (
 )
 from dynamo.continuations.shim_frames import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.errors import Unsupported
-from dynamo.framestate.frame_state import FrameState, Kept, Snapshot
-from dynamo.framestate.materialise import Codegen
+from dynamo.framestate.frame_state import Operand, Snapshot
+from dynamo.framestate.kept_frame import Kept, KeptFrame
 from dynamo.framestate.tracebacks import drop_entries, leave_traceback
 from dynamo.framestate.virtual_objects import Exhausted, VirtualObject, VirtualObjects
-from dynamo.plans import SkipFrame
+from dynamo.plans import EmissionPlan, SkipFrame
 from dynamo.polyfills.rematerialise import left_generator
-from dynamo.values.base import Value
-from dynamo.values.builtins import BuiltinMethod
-from dynamo.values.constant import ConstantMethodValue
-from dynamo.values.exception_groups import split_now
-from dynamo.values.exception_objects import ExceptionValue
-from dynamo.values.lifetimes import SuspendedGenerator, path_to
-from dynamo.values.stack_items import NULL, PreviousException
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
-    from dynamo.interp.output import OutputGraph
+    from dynamo.framestate.materialise import Codegen
 
-SideEffectsEmitter = Callable[[Sequence[Value]], None]
+# Writes the side effects, of which those of new objects only where one of these holds them.
+SideEffectsEmitter = Callable[[Sequence[Operand]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
-Argument = str | tuple[FrameState, CodeType] | Exhausted | VirtualObject
+Argument = str | tuple[KeptFrame, CodeType] | Exhausted | VirtualObject
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
 _SEES_HANDLED = frozenset(
@@ -72,76 +67,34 @@ _CONDITIONAL = {
 }
 # Not executed: what they do is done by the layout of the continuation's stack.
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
-# Of what a variable holds.
-_OF_LOCALS = frozenset(["LOAD_FAST", "STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
-# Of a cell, or of what is in it.
-_OF_CELLS = frozenset(
-    ["LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL"]
-    + ["LOAD_FROM_DICT_OR_DEREF", "LOAD_FAST_AND_CLEAR"]
-)
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
 class BreakCodegen:
     """Emits everything after the graph call for a frame that breaks as the snapshot has it."""
 
-    def __init__(self, snapshot: Snapshot, output: OutputGraph) -> None:
-        self.output = output
+    def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self.heap = snapshot.heap
         self.instr = snapshot.instr
-        self.frames = snapshot.frames
+        resumed = [frame.resumes.value for frame in snapshot.frames if frame.resumes is not None]
+        self.virtual_objects = VirtualObjects(snapshot.heap, resumed, snapshot.reason)
+        self.frames = [KeptFrame(state, self.virtual_objects) for state in snapshot.frames]
         self.outer, self.inner = self.frames[0], self.frames[-1]
-        self._keep_left()
-        resumed = [frame.resumes for frame in self.frames if frame.resumes is not None]
-        simple = snapshot.loop is None and not any(frame.caught for frame in self.frames)
-        self.virtual_objects = VirtualObjects(output, resumed, snapshot.reason, ends=simple)
-        for frame in self.frames:
-            frame.virtual_objects = self.virtual_objects
-        output.emission = output.emission.materialising(map(id, self._needed()))
         self.nested = len(self.frames) > 1
         self.returns_next = origin(self.outer.code) is not None and not is_called(self.outer.code)
-        handled = [frame.exception() for frame in self.frames]
+        handled = [state.exception() for state in snapshot.frames]
         # The exception that sys.exc_info() shows to the instruction.
         self.handled = next((value for value in reversed(handled) if value is not None), None)
         # Operands wait in locals, not on the stack, where the instruction is not executed at once.
         self.apart = self.nested or (self.handled is not None and self.instr.op in _SEES_HANDLED)
 
-    def _keep_left(self) -> None:
-        """What is suspended, and held by frames of a traceback alone, is made with that."""
-        output = self.output
-        finalizable = [w for w in output.finalizable.values() if isinstance(w, SuspendedGenerator)]
-        raised = [
-            v for v in output.side_effects.tracked if isinstance(v, ExceptionValue) and v.left
-        ]
-        if not (finalizable and raised):
-            return
-        for value in raised:
-            value.keep(output, ())
-        roots = [value for frame in self.frames for value in frame.roots()]
-        alive = output.side_effects.reachable(roots)
-        alone = [w for w in finalizable if id(w.generator) not in alive]
-        for value in raised:
-            held = [w.generator for w in alone if path_to(value.left, w) is not None]
-            value.keep(output, held)
-
-    def _needed(self) -> list[Any]:
-        """What this frame needs as objects: what the instruction takes, reads or lets go of."""
-        inner, op = self.inner, self.instr.op
-        if self.snapshot.loop is not None:
-            return [*inner.stack, *inner.locals.values(), *inner.all_cells.values()]
-        needed: list[Any] = inner.stack[inner.split :]
-        if op == "RETURN_VALUE":
-            needed += inner.variables.values()
-            needed += [inner.all_cells.get(name) for name in inner.code.co_cellvars]
-        elif op in _OF_LOCALS:
-            needed.append(inner.variables.get(self.instr.argval))
-        if op in _OF_CELLS:
-            needed.append(inner.all_cells.get(self.instr.argval))
-        return needed
-
     # -- restoring ------------------------------------------------------------------------------
-    def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
-        self.virtual_objects.start()
+    def emit(self, codegen: Codegen, plan: EmissionPlan, side_effects: SideEffectsEmitter) -> None:
+        """Raises Retry where another emission is needed, Unsupported where the frames cannot be
+        left here, and SkipFrame where nothing is gained.
+        """
+        self.virtual_objects.start(plan)
         if self.outer.instr.lineno is not None:
             codegen.set_location(self.outer.instr.lineno)
         for frame in self.frames:
@@ -150,14 +103,14 @@ class BreakCodegen:
         for frame in self.frames[1:]:
             frame.keep_inlined(codegen)
         if self.apart and self.handled is not None:
-            codegen(self.handled)
+            self.virtual_objects.push(codegen, self.handled)
             codegen.store_fast(_HANDLED)
         operands = self._push_operands(codegen)
         restore = self.outer.restore(codegen)
-        roots = [value for frame in self.frames for value in frame.roots()]
+        roots = [value for state in self.snapshot.frames for value in state.roots()]
         side_effects(self.virtual_objects.roots(roots))
         restore()
-        for name in self.outer.dropped_arguments():
+        for name in self.outer.state.dropped:
             codegen.delete_fast(name)
         self._clear_temporaries(codegen)
         self._perform(codegen, operands)
@@ -169,7 +122,7 @@ class BreakCodegen:
         """
         if self.instr.op in _NO_NATIVE:
             return []
-        stack, kept = self.inner.stack, self.inner.kept
+        stack, kept = self.inner.state.stack, self.inner.kept
         places = list(range(self.inner.split, len(stack)))
         if self.instr.op == "CALL_KW":
             places.pop()  # the names come with the instruction itself
@@ -178,45 +131,35 @@ class BreakCodegen:
         elif self.instr.op == "DICT_MERGE":
             places = [*(places[0] + below for below in shim_frames.BELOW_MERGED), *places]
         locals_: list[str] = []
-        if self._calls_method(places):
-            method: Any = stack[places[0]]
-            for push in (
-                partial(codegen.load_object, method.unbound, method.name),
-                partial(codegen, method.receiver),
-            ):
-                push()
-                if self.apart:
-                    locals_.append(f".operand{len(locals_)}")
-                    codegen.store_fast(locals_[-1])
+        method, push = self.snapshot.method, self.virtual_objects.push
+        if method is not None:
+            codegen.load_object(method.unbound, method.name)
+            self._put_apart(codegen, locals_)
+            push(codegen, method.receiver)
+            self._put_apart(codegen, locals_)
             places = places[2:]
-        for place in real_order(places, lambda place: stack[place] is NULL):
-            value = stack[place]
-            if value is NULL:
+        for place in real_order(places, lambda place: stack[place].item is Item.NULL):
+            found = stack[place]
+            if found.item is Item.NULL:
                 locals_.append("")
                 if not self.apart:
                     codegen.push_null()
                 continue
-            if isinstance(value, PreviousException):
+            if found.item is Item.HANDLING:
                 codegen.load_const(None)  # only its place matters to the instruction
             elif place < len(kept):
                 codegen.load_fast(kept[place][1])
             else:
-                codegen(value)
-            if self.apart:
-                locals_.append(f".operand{len(locals_)}")
-                codegen.store_fast(locals_[-1])
+                assert found.value is not None, "operands have values"
+                push(codegen, found.value)
+            self._put_apart(codegen, locals_)
         return locals_
 
-    def _calls_method(self, places: list[int]) -> bool:
-        """Whether the call is of obj.method, a method of C: Python does not bind it, and its errors
-        tell the class that has it, not that of the object.
-        """
-        if self.instr.op != "CALL" or len(places) < 2 or places[0] < len(self.inner.kept):
-            return False
-        method = self.inner.stack[places[0]]
-        if not isinstance(method, (BuiltinMethod, ConstantMethodValue)):
-            return False
-        return method.unbound is not None and self.inner.stack[places[1]] is NULL
+    def _put_apart(self, codegen: Codegen, locals_: list[str]) -> None:
+        """Store the operand on the stack in a local, if operands wait there."""
+        if self.apart:
+            locals_.append(f".operand{len(locals_)}")
+            codegen.store_fast(locals_[-1])
 
     def _clear_temporaries(self, codegen: Codegen) -> None:
         """What the frame made for itself must not live longer than the user's variables do."""
@@ -230,7 +173,7 @@ class BreakCodegen:
         op, kept = self.instr.op, self.inner.kept
         below = kept[: self.inner.split]
         if op == "RERAISE":
-            left = self.inner.line_left
+            left = self.inner.state.line_left
             if left is not None and not self.nested:
                 codegen.set_location(left)
             with self._handled(codegen):
@@ -259,7 +202,7 @@ class BreakCodegen:
             self._continue(codegen, following, [*below, *results, *nulls])
 
     def _next(self) -> Instruction:
-        following = self.inner.following
+        following = self.inner.state.following
         assert following is not None, "the instruction falls through"
         return following
 
@@ -322,7 +265,7 @@ class BreakCodegen:
         """Whether what the instruction raises leaves the generator at `level`."""
         return all(frame.handler is None for frame in self.frames[level:])
 
-    def _between(self) -> list[FrameState]:
+    def _between(self) -> list[KeptFrame]:
         """The frames that the user sees between the compiled one and the one that breaks."""
         return [frame for frame in self.frames[1:-1] if not frame.hidden]
 
@@ -366,9 +309,9 @@ class BreakCodegen:
             codegen.store_fast("__handled")
             return [(Item.HANDLING, "__handled"), (Item.VALUE, "__handled")]
         if op == "LOAD_FAST_AND_CLEAR":
-            if name in self.outer.all_cells:
+            if name in self.outer.state.bound_cells:
                 codegen.load_closure(name)
-            elif name in self.outer.variables:
+            elif name in self.outer.state.bound_variables:
                 codegen.load_fast(name)
             else:
                 return [(Item.UNBOUND, "")]
@@ -427,7 +370,7 @@ class BreakCodegen:
 
     @contextlib.contextmanager
     def _handled(
-        self, codegen: Codegen, frames: Sequence[FrameState] | None = None
+        self, codegen: Codegen, frames: Sequence[KeptFrame] | None = None
     ) -> Iterator[None]:
         """The user's innermost exception handler (of `frames`) around what is emitted inside, and
         before it what catches exceptions of special methods.
@@ -463,7 +406,7 @@ class BreakCodegen:
         if falls_through:
             codegen.place(after)
 
-    def _ending(self, handling: FrameState | None) -> list[str]:
+    def _ending(self, handling: KeptFrame | None) -> list[str]:
         """The locals of what ends with the stacks that an exception leaves."""
         if handling is None:
             return [local for frame in reversed(self.frames) for local in frame.ending(0)]
@@ -475,7 +418,7 @@ class BreakCodegen:
             *handling.ending(handler.depth),
         ]
 
-    def _handle(self, codegen: Codegen, frame: FrameState) -> None:
+    def _handle(self, codegen: Codegen, frame: KeptFrame) -> None:
         """exception -- (goes on at the handler in `frame`)"""
         handler = frame.handler
         assert handler is not None
@@ -483,13 +426,13 @@ class BreakCodegen:
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
         if handler.push_lasti:
-            codegen.load_const(frame.raised_at)
+            codegen.load_const(frame.state.raised_at)
             codegen.store_fast("__lasti")
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))
         self._continue(codegen, handler.target, stack, frame, raised=True)
 
-    def _catch(self, codegen: Codegen, frame: FrameState) -> None:
+    def _catch(self, codegen: Codegen, frame: KeptFrame) -> None:
         """exception -- exception; one that the call in `frame` catches goes on behind it."""
         caught, other = frame.caught, codegen.label()
         assert caught is not None
@@ -507,18 +450,18 @@ class BreakCodegen:
             codegen.load_callable(lambda: codegen.load_const(caught.function))
             for local in frame.pushed_locals():
                 codegen.load_fast(local)
-            codegen.call(len(caught.operands))
+            codegen.call(caught.count)
             codegen.store_fast("__result_0")
             following, nulls = after_call(frame.code, frame.instr)
-            nulls += sum(value is NULL for value in frame.pushed or ())  # of LOAD_METHOD
+            nulls += frame.pushed.form.count(Item.NULL)  # of LOAD_METHOD
             stack = [*below, (Item.VALUE, "__result_0"), *[(Item.NULL, "")] * nulls]
             self._continue(codegen, following, stack, frame)
         codegen.place(other)
         codegen.load_fast_and_clear("__exception")
 
-    def _bound(self, frame: FrameState) -> set[str]:
+    def _bound(self, frame: KeptFrame) -> set[str]:
         """Locals that have a value after the instruction."""
-        bound = set(frame.locals)
+        bound = set(frame.state.locals)
         if self.instr.op == "STORE_FAST":
             bound.add(self.instr.argval)
         elif self.instr.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
@@ -587,7 +530,7 @@ class BreakCodegen:
         """locals = loop(*stack, *locals), with the hook off; then what is behind the loop."""
         inner, end = self.inner, self.instr.target
         assert end is not None, "jumps have targets"
-        below, bound = inner.kept[: inner.split], set(inner.locals)
+        below, bound = inner.kept[: inner.split], set(inner.state.locals)
         if any(item is Item.HANDLING for item, _ in below):
             raise Unsupported(self.snapshot.reason)
         iterator = operands[0] if self.apart else "__iterator"
@@ -605,7 +548,8 @@ class BreakCodegen:
             )
         except CannotResume:
             raise Unsupported(self.snapshot.reason) from None
-        inner.kept_alive -= {*names} - {*results}  # they end with the loop
+        ended = {*names} - {*results}  # with the loop
+        inner.kept_alive = inner.state.kept_alive - ended
         kept = [local for _, local in below if local]
         with self._raised_in_loop(codegen):
             if self.nested:
@@ -679,7 +623,7 @@ class BreakCodegen:
         codegen: Codegen,
         target: Instruction | None,
         stack: Sequence[Kept],
-        frame: FrameState | None = None,
+        frame: KeptFrame | None = None,
         raised: bool = False,
     ) -> None:
         """return trampoline(continuation, *stack, *locals)
@@ -699,7 +643,7 @@ class BreakCodegen:
                 raise Unsupported(self.snapshot.reason) from None
             raise SkipFrame from None
         same = resume is self.outer.code and not made
-        if same and not self.output.op_count:
+        if same and not self.snapshot.has_operations:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
         self.virtual_objects.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
@@ -708,7 +652,7 @@ class BreakCodegen:
         if resume.co_freevars:
             codegen.make_function(resume, resume.co_freevars)
         else:
-            self.output.continuation(resume, self.outer.namespace).load(codegen.emit)
+            codegen.load_continuation(resume, self.outer.namespace)
         for i, argument in enumerate(passed):
             if isinstance(argument, Exhausted):
                 argument.push(codegen)
@@ -730,7 +674,7 @@ class BreakCodegen:
         leave_traceback(codegen)
 
     def _chain_code(
-        self, frame: FrameState, target: Instruction, stack: Sequence[Kept], names: list[str]
+        self, frame: KeptFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
     ) -> tuple[CodeType, list[Argument], Rematerialisations]:
         """The compiled frame's continuation, which continues its callees down to `frame`, its
         arguments: locals, or functions to be made; and what it makes.
@@ -756,13 +700,11 @@ class BreakCodegen:
             own += [caller.local(name) for name in names]
             place: dict[str, Any] = {"stack": [item for item, _ in below], "local_names": names}
             if caller.resumes is not None:
-                rests[id(caller.resumes)] = self.virtual_objects.rest(
-                    caller.resumes, code, function, passed
-                )
+                rests[caller.resumes.value] = self.virtual_objects.rest(code, function, passed)
                 make = partial(make_resume_code, caller.code, caller.instr.index, **place)
                 passed = own
                 continue
-            inner = Callee(code, callee.namespace, len(passed), caller.pushed_form)
+            inner = Callee(code, callee.namespace, len(passed), caller.pushed.form)
             make = partial(make_call_code, caller.code, caller.instr.index, callee=inner, **place)
             functions = [function] if code.co_freevars else []
             passed = [*own, *functions, *passed, *caller.pushed_locals()]
@@ -773,17 +715,17 @@ class BreakCodegen:
         cells = frozenset(self.virtual_objects.own)
         return make(made=made, own_cells=cells), arguments, made
 
-    def _left_by_exception(self, frame: FrameState) -> dict[int, VirtualObject | Exhausted]:
+    def _left_by_exception(self, frame: KeptFrame) -> dict[int, VirtualObject | Exhausted]:
         """The generators that have ended where the break goes on in `frame`: by the exception that
         it handles.
         """
         left = [above.resumes for above in self.frames[frame.level : -1]]
-        return {id(generator): Exhausted(generator) for generator in left if generator is not None}
+        return {found.value: Exhausted(found.exhausted) for found in left if found is not None}
 
-    def _push_callee(self, codegen: Codegen, callee: FrameState, code: CodeType) -> None:
+    def _push_callee(self, codegen: Codegen, callee: KeptFrame, code: CodeType) -> None:
         """A function over an inlined frame's continuation and cells."""
         if not code.co_freevars:
-            self.output.continuation(code, callee.namespace).load(codegen.emit)
+            codegen.load_continuation(code, callee.namespace)
             return
         codegen.load_callable(lambda: codegen.load_const(FunctionType))
         codegen.load_const(code)

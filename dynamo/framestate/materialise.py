@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
@@ -170,6 +171,10 @@ class Codegen:
     def load_object(self, obj: Any, name: str = "object") -> None:
         """Push an object that exists already (a class, a function)."""
         self.output.install(name, obj).load(self.emit)
+
+    def load_continuation(self, code: CodeType, namespace: dict[str, Any]) -> None:
+        """Push the function over a continuation's code."""
+        self.output.continuation(code, namespace).load(self.emit)
 
     def load_globals(self, namespace: dict[str, Any]) -> None:
         """Push a globals dict."""

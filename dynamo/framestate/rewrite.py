@@ -32,9 +32,9 @@ from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.framestate.break_codegen import BreakCodegen
 from dynamo.framestate.check_codegen import CheckCodegen
-from dynamo.framestate.frame_state import Snapshot
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.modes import restored_state
+from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.interp.checks import STATE_FUNCTIONS
@@ -46,6 +46,7 @@ from dynamo.torch.inference import compile_inside
 from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.cache_entries import hit, store
+from dynamo.values.recipes import operand_values
 from dynamo.values.side_effects import DELETED, ReplayedCall
 from fxgraph import GraphModule, Node, verify
 from fxgraph.aot.wrappers import has_wrappers
@@ -89,7 +90,9 @@ class FrameRewriter:
         if stop.instr is not None:
             if self.output.inference.open:
                 raise Unsupported(breaks.InferenceMode())
-            self.breaking = BreakCodegen(Snapshot(stop), self.output)
+            snapshot = take_snapshot(stop)
+            self.output.emission = self.output.emission.materialising(snapshot.needed)
+            self.breaking = BreakCodegen(snapshot)
 
     def check(self) -> None:
         """Raises Unsupported where a value cannot be made again."""
@@ -335,7 +338,11 @@ class FrameRewriter:
     # -- the rest of the frame ------------------------------------------------------------------
     def _emit_restore(self, codegen: Codegen) -> None:
         if self.breaking is not None:
-            self.breaking.emit(codegen, lambda roots: self._emit_side_effects(codegen, roots))
+
+            def side_effects(held: Sequence[Any]) -> None:
+                self._emit_side_effects(codegen, list(operand_values(held, Value)))
+
+            self.breaking.emit(codegen, self.output.emission, side_effects)
             return
         result = self.root.result
         assert result is not None, "the frame returned"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dynamo.framestate.materialise import Codegen
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
 
 
 def drop_entries(codegen: Codegen, count: int) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
-from dynamo import break_regions, breaks
+from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.containers import TupleValue
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 
 # A function that names one of these may look at its own frame.
 SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
-# Ours, but in the place of Python functions.
-_CONTINUED = frozenset(
-    [break_regions.__name__, "dynamo.polyfills.module_calls", "dynamo.polyfills.builtins"]
-    + ["dynamo.polyfills.rematerialise"]
-)
 
 
 def _can_be_continued(function: FunctionValue) -> bool:
@@ -41,10 +37,10 @@ def _can_be_continued(function: FunctionValue) -> bool:
     Not so what we trace instead of a builtin: a break there is one of the builtin's. And what
     changes the filters of warnings has to do so in one go: captured warnings are given later.
     """
-    module = function.globals.get("__name__") or ""
-    if module in _CONTINUED:
-        return True
-    package = module.partition(".")[0]
+    kind = frame_kind(function.globals)
+    if kind is not None:
+        return kind.breakable
+    package = (function.globals.get("__name__") or "").partition(".")[0]
     return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
         function.code.co_names
     )
@@ -75,18 +71,6 @@ def finish_call(
     if tuple(pushed) == (RESULT,):
         return function.tail_call(tx, args, kwargs)
     return function.call(tx, args, kwargs)
-
-
-def call_at_end(
-    tx: Interpreter, value: Value, name: str, method: Value, args: Sequence[Value]
-) -> Value:
-    """method(*args), which may be all that is left of the instruction that asks `value` for `name`
-    (Interpreter.in_tail_position).
-    """
-    pushed = tx.tail_pushes(value, name)
-    if pushed is None:
-        return tx.call_function(method, args, {})
-    return finish_call(tx, method, args, {}, pushed)
 
 
 def inline_call(

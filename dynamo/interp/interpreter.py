@@ -43,6 +43,7 @@ from dynamo.guards.sources import (
 from dynamo.interp import inlining
 from dynamo.interp.registry import HANDLERS, Handler, unhandled
 from dynamo.plans import AttemptEnded
+from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
 from dynamo.values.builtins import BuiltinMethod
@@ -58,10 +59,6 @@ if TYPE_CHECKING:
     from dynamo.values.cell import CellValue
     from dynamo.values.function import FunctionValue
 
-# The modules whose functions stand for C functions: the user has no such frames.
-_HIDDEN = frozenset(
-    ["dynamo.polyfills.builtins", "dynamo.polyfills.protocols", "dynamo.polyfills.rematerialise"]
-)
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
 # What these do they do to their own frame: no other can do it in its place.
@@ -209,9 +206,21 @@ class Interpreter:
         """function(*args, **kwargs), after which the current instruction only pushes `pushed`."""
         return inlining.finish_call(self, function, args, kwargs, pushed)
 
-    def call_at_end(self, value: Value, name: str, method: Value, args: Sequence[Value]) -> Value:
-        """method(*args), which may be in tail position where `value` is asked for `name`."""
-        return inlining.call_at_end(self, value, name, method, args)
+    def call_at_end(
+        self,
+        value: Value,
+        name: str,
+        method: Value,
+        args: Sequence[Value],
+        kwargs: dict[str, Value] | None = None,
+    ) -> Value:
+        """method(*args, **kwargs), which may be all that is left of the instruction that asks
+        `value` for `name` (see in_tail_position).
+        """
+        pushed = self.tail_pushes(value, name)
+        if pushed is None:
+            return self.call_function(method, args, kwargs)
+        return self.finish_call(method, args, kwargs or {}, pushed)
 
     def run_class_body(self, function: FunctionValue) -> dict[str, Value]:
         """The names that the body of a class statement defines, in order."""
@@ -277,7 +286,8 @@ class Interpreter:
     @property
     def hidden(self) -> bool:
         """Whether the frame is one of ours that stands for a C function."""
-        return self.f_globals.get("__name__") in _HIDDEN
+        kind = frame_kind(self.f_globals)
+        return kind is not None and kind.hidden
 
     def release(self) -> None:
         """Let go of all values: capture has ended."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import operator
 import types
 
-from dynamo import _hook
+from dynamo.polyfills import mark
 
-_hook.hide(globals())
+mark(globals(), hidden=True, breakable=True)
 
 _MISSING = object()
 _NUMBERS = (int, float, complex, bool)
@@ -282,6 +282,31 @@ def next_left_out(function, iterator):
         if not function(item):
             return item
     raise StopIteration
+
+
+# -- regular expressions --------------------------------------------------------------------------
+def substitute(pattern, /, repl, string, count=0):
+    """pattern.sub(repl, string, count) of a function `repl`."""
+    return substitute_counted(pattern, repl, string, count)[0]
+
+
+def substitute_counted(pattern, /, repl, string, count=0):
+    """pattern.subn(repl, string, count) of a function `repl`."""
+    pieces = []
+    position = made = 0
+    for match in list(pattern.finditer(string)):
+        if count and made >= count:
+            break
+        if position < match.start():
+            pieces.append(string[position : match.start()])
+        piece = repl(match)
+        if piece is not None:
+            pieces.append(piece)
+        position = match.end()
+        made += 1
+    if position < len(string):
+        pieces.append(string[position:])
+    return string[:0].join(pieces), made
 
 
 # -- attributes and items --------------------------------------------------------------------------

@@ -10,6 +10,10 @@ import warnings
 
 from torch.nn.modules import module as _globals
 
+from dynamo.polyfills import mark
+
+mark(globals(), breakable=True)
+
 
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first."""

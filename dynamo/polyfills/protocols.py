@@ -11,10 +11,10 @@ import operator
 import sys
 from typing import Any
 
-from dynamo import _hook
+from dynamo.polyfills import mark
 from dynamo.polyfills.type_names import type_name
 
-_hook.hide(globals())
+mark(globals(), hidden=True)
 
 # Operators that sequences have as such, in words of their own; and these sequences.
 _OF_SEQUENCES = {"+": operator.add, "+=": operator.iadd, "*": operator.mul, "*=": operator.imul}

@@ -11,10 +11,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from dynamo import _hook
 from dynamo.bytecode.versions import CLOSE_RETURNS_VALUE
+from dynamo.polyfills import mark
 
-_hook.hide(globals())
+mark(globals(), hidden=True, breakable=True)
 
 _NOUNS: dict[type, str] = {types.GeneratorType: "generator", types.CoroutineType: "coroutine"}
 

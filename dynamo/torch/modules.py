@@ -157,14 +157,6 @@ class ModuleValue(ObjectValue):
         table = self.table(tx, name)
         return table is not None and tx.output.side_effects.is_dirty(table)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not _calls_as_torch(tx, self):
-            return super().call(tx, args, kwargs)
-        replacement = self._replacement(tx)
-        if replacement is not None:
-            return polyfill(tx, replacement, *_packed(tx, self, args, kwargs))
-        return call_module(tx, self, args, kwargs)
-
     def _replacement(self, tx: Interpreter) -> Callable[..., Any] | None:
         """What a static graph captures instead of a call of this module."""
         hooks = tx.output.context.hooks

@@ -46,10 +46,6 @@ class OptimizerUpdateValue(UserFunctionValue):
                 args = [*args[:_STEPS], _exactly(tx, args[_STEPS]), *args[_STEPS + 1 :]]
         return UserFunctionValue(self.function, self.source), args, kwargs
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        function, args, kwargs = self.forwards(tx, args, kwargs)
-        return function.call(tx, args, kwargs)
-
 
 def _exactly(tx: Interpreter, steps: Value) -> Value:
     """Steps to compute with, and to count for nobody; those given are counted here."""

@@ -19,6 +19,7 @@ import torch.overrides
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod, handles, is_none, real_object
 from dynamo.values.constant import ConstantValue
@@ -27,11 +28,11 @@ from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_cl
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import MethodValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects import ObjectValue
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import read_attribute
-from dynamo.values.registered_functions import register, registered
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
 
 
-@register
+@bound_late
 def dispatch(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
@@ -191,7 +192,7 @@ def convert(tx: Interpreter, result: Value, cls: type) -> Value:
     if isinstance(result, TensorValue):
         if issubclass(result.python_type(), cls):
             return result
-        return registered("as_subclass")(tx, result, cls)
+        return late_bound.as_subclass(tx, result, cls)
     if isinstance(result, NamedTupleValue):
         return NamedTupleValue(result.cls, [convert(tx, v, cls) for v in result.unpack(tx)])
     if type(result) is TupleValue:

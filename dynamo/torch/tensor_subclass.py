@@ -30,9 +30,9 @@ from dynamo.values.descriptors import (
     guarded_lookup,
     is_data_descriptor,
 )
+from dynamo.values.late_bound import bound_late
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
 from dynamo.values.recipes import Existing, GraphOutput, Made, Recipe
-from dynamo.values.registered_functions import register
 from dynamo.values.tensor import (
     METADATA_ATTRIBUTES,
     SPECIAL_METHODS,
@@ -232,7 +232,7 @@ def _example(obj: torch.Tensor) -> torch.Tensor:
         return plain.requires_grad_(obj.requires_grad)
 
 
-@register
+@bound_late
 def is_known_subclass(cls: type) -> bool:
     """A subclass made in Python that changes nothing below torch's Python interface."""
     if cls.__module__.split(".")[0] == "torch":
@@ -241,7 +241,7 @@ def is_known_subclass(cls: type) -> bool:
     return class_lookup(cls, "__torch_dispatch__") is unchanged
 
 
-@register
+@bound_late
 def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A tensor from outside whose class is a user's."""
     if source is None:
@@ -256,7 +256,7 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
     return tx.output.remember(obj, source, value)
 
 
-@register
+@bound_late
 def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
     """A fresh result, as a tensor of the class."""
     if cls is not torch.Tensor and not is_known_subclass(cls):

@@ -29,8 +29,8 @@ from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.containers import SizeValue
 from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import GraphOutput, Recipe, exact
-from dynamo.values.registered_functions import register
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from fxgraph.symbols import is_ragged
 from fxgraph.wrapper_parts import flatten, unflatten, without_sizes
@@ -172,13 +172,13 @@ class SameContext:
         return bool(context == self._context)
 
 
-@register
+@bound_late
 def is_wrapper(obj: torch.Tensor) -> bool:
     """Whether capture knows a tensor as a wrapper of others."""
     return is_traceable_wrapper_subclass(obj) and is_wrapper_class(type(obj))
 
 
-@register
+@bound_late
 def is_wrapper_class(cls: type) -> bool:
     if not is_traceable_wrapper_subclass_type(cls):
         return False
@@ -190,7 +190,7 @@ _NOT_KNOWN = ("torch.distributed", "torch._subclasses")
 VALUES: dict[type, type[WrapperTensorValue]] = {}
 
 
-@register
+@bound_late
 def make_wrapper(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
@@ -222,7 +222,7 @@ _make_nested(_jagged.nested_view_from_values_offsets_lengths, by_layout=False)
 _make_nested(_jagged.buffer_from_jagged, by_layout=False)
 
 
-@register
+@bound_late
 def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A wrapper from outside: an input of the graph."""
     if not _is_whole(obj):
@@ -314,7 +314,7 @@ def guard_wrapper(
             tx.guard(place, "tensor", inner if part is None else constant_sizes(inner, part))
 
 
-@register
+@bound_late
 def wrapper_result(node: Node, fake: torch.Tensor) -> TensorValue:
     """The Value of a wrapper that an operator gave."""
     return VALUES.get(type(fake), WrapperTensorValue)(node, fake)

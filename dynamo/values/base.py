@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values import late_bound
 from dynamo.values.identity_keys import IdentityKey
 from dynamo.values.recipes import operand_values
-from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -100,7 +100,7 @@ class Value:
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
         """value.name, of one of a C type: what its type holds."""
-        return registered("attribute_of_type")(tx, self, name)
+        return late_bound.attribute_of_type(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -109,10 +109,14 @@ class Value:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return not registered("is_absent")(self, self.python_type(), name)
+        return not late_bound.is_absent(self, self.python_type(), name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raise Unsupported(breaks.NotCallable(self.describe()))
+        forwarded = self.forwards(tx, args, kwargs)
+        if forwarded is None:
+            raise Unsupported(breaks.NotCallable(self.describe()))
+        function, args, kwargs = forwarded
+        return function.call(tx, args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -123,10 +127,6 @@ class Value:
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """As `call`, where the current instruction only pushes the result."""
         return self.call(tx, args, kwargs)
-
-    def getter(self, tx: Interpreter, name: str) -> Value | None:
-        """The function whose call is all that reading the attribute does; None: there is more."""
-        return None
 
     def is_plain_function(self) -> bool:
         """Whether a call is nothing but the execution of the function's code."""
@@ -208,7 +208,7 @@ class Value:
         values/hash_keys.py).
         """
         if self.python_type().__hash__ is None:
-            return registered("unhashable")(tx, self)
+            return late_bound.unhashable(tx, self)
         return self.hash_key_by_identity()
 
     def hash_key_by_identity(self) -> Hashable:
@@ -239,9 +239,6 @@ class Value:
     def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
         """The items one by one, for what asks for their number first."""
         return self.each(tx)
-
-    def unpack_hinted(self, tx: Interpreter) -> list[Value]:
-        return list(self.each_hinted(tx))
 
     # -- how it is made again -------------------------------------------------------------------
     def recipe(self) -> Recipe:

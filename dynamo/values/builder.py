@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.lookup import reads_by_function
-from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -190,7 +190,7 @@ def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 def symbol_value(tx: Interpreter, number: Any, source: Source) -> Value:
 
-    return registered("SymbolValue")(tx.output, number, source)
+    return late_bound.SymbolValue(tx.output, number, source)
 
 
 def _find_builder(obj: Any) -> Builder:

@@ -62,14 +62,14 @@ def new(tx: Interpreter, value: Value) -> Any:
 # -- containers -----------------------------------------------------------------------------------
 @handles(list)
 def _list(tx, iterable=None):
-    return new(tx, ListValue([] if iterable is None else list(iterable.unpack_hinted(tx))))
+    return new(tx, ListValue([] if iterable is None else list(iterable.each_hinted(tx))))
 
 
 @handles(tuple)
 def _tuple(tx, iterable=None):
     if type(iterable) is TupleValue:
         return iterable
-    return TupleValue([] if iterable is None else iterable.unpack_hinted(tx))
+    return TupleValue([] if iterable is None else list(iterable.each_hinted(tx)))
 
 
 @handles(set)

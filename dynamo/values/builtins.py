@@ -21,6 +21,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -57,7 +58,6 @@ from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.real_iterators import REAL
 from dynamo.values.recipes import Attribute, Existing, Recipe, exact
 from dynamo.values.reflection import UNBOUND, check_new
-from dynamo.values.registered_functions import registered
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
@@ -307,7 +307,7 @@ class BuiltinMethod(Value):
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs, last)
         if made is not None:
             return made
-        return registered("call_slot")(tx, self.receiver, self.name, self.found, args, kwargs)
+        return late_bound.call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
 
     def recipe(self) -> Recipe:
         from dynamo.values.descriptors import class_lookup
@@ -339,13 +339,13 @@ class SlotValue(KnownObject):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         name = self.found.__name__
-        if name == "__new__" and args and isinstance(args[0], registered("ClassValue")):
+        if name == "__new__" and args and isinstance(args[0], late_bound.ClassValue):
             cls: type = args[0].cls  # type: ignore[attr-defined]
             check_new(cls, self.found)
-            return registered("new_instance")(tx, cls, args[1:], kwargs)
+            return late_bound.new_instance(tx, cls, args[1:], kwargs)
         if not args or name == "__new__":
             raise Unsupported(breaks.UncapturedCall(self.describe()))
-        return registered("call_slot")(tx, args[0], name, self.found, args[1:], kwargs)
+        return late_bound.call_slot(tx, args[0], name, self.found, args[1:], kwargs)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args and not kwargs:

@@ -19,8 +19,8 @@ from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.deferred_scalar import branch_item, branch_scalar
+from dynamo.values.late_bound import bound_late
 from dynamo.values.ranges import SliceValue
-from dynamo.values.registered_functions import register
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 from fxgraph.symbols import hint_of
@@ -120,7 +120,7 @@ READ_METHODS.update(
 
 
 # -- tensors in the place of numbers --------------------------------------------------------------
-@register
+@bound_late
 def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None:
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
     there are none.

@@ -326,10 +326,10 @@ class DescriptorValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if self.kind is not staticmethod:
-            return super().call(tx, args, kwargs)
-        return tx.call_function(self.args[0], args, kwargs)
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+        return (self.args[0], args, kwargs) if self.kind is staticmethod else None
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if self.kind is property and name in _PROPERTY_PARTS:

@@ -17,6 +17,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtin_bases import builtin_base
@@ -52,6 +53,7 @@ from dynamo.values.exceptions import (
 from dynamo.values.function import MethodValue, replay_attributes
 from dynamo.values.hoisted_modules import make_module
 from dynamo.values.known_objects import KnownObject
+from dynamo.values.late_bound import bound_late
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
@@ -59,7 +61,6 @@ from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS
-from dynamo.values.registered_functions import register, registered
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.storage_slots import container_init, fill_mapping, set_factory
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
-@register
+@bound_late
 class ClassValue(MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
@@ -347,8 +348,8 @@ def construct(
             return made
     new = class_lookup(cls, "__new__")
     _guard_constructors(tx, owner)
-    if issubclass(cls, torch.Tensor) and registered("is_wrapper_class")(cls):
-        return registered("make_wrapper")(tx, cls, args, kwargs)
+    if issubclass(cls, torch.Tensor) and late_bound.is_wrapper_class(cls):
+        return late_bound.make_wrapper(tx, cls, args, kwargs)
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
@@ -395,7 +396,7 @@ _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 INSTANCE_KINDS: list[tuple[type, Callable[[type], Value]]] = []
 
 
-@register
+@bound_late
 def new_instance(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:

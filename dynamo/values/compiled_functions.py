@@ -31,9 +31,6 @@ class CompiledFunctionValue(KnownObject):
     def describe(self) -> str:
         return f"compiled {self.function.describe()}"
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self.function, args, kwargs)
-
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:

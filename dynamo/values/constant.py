@@ -14,11 +14,11 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.lookup import type_holds
 from dynamo.values.recipes import Attribute, Existing, Recipe
-from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -139,15 +139,13 @@ class ConstantValue(Value):
             items = args[0].unpack(tx)
             if any(item.python_type() is not str for item in items):
                 return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))
-            return registered("concatenated")(items, self.value)
+            return late_bound.concatenated(items, self.value)
         take: Callable[..., Any] = constant_argument
         if name in ("format", "format_map") and isinstance(self.value, str):
-            take = registered("shown")
+            take = late_bound.shown
             if ".__" in self.value:  # of the object itself, not of one with its text
                 raise Unsupported(breaks.UncapturedCall(f"str.{name}"))
-            text = (
-                registered("format_method")(self.value, args, kwargs) if name == "format" else None
-            )
+            text = late_bound.format_method(self.value, args, kwargs) if name == "format" else None
             if text is not None:
                 return text
         real_args = [take(tx, a) for a in args]
@@ -174,14 +172,14 @@ class ConstantValue(Value):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if key.has_special(tx, "__index__"):
-            key = ConstantValue(registered("as_index")(tx, key))
+            key = ConstantValue(late_bound.as_index(tx, key))
         return tx.wrap(call_real(tx, lambda: self.value[constant_argument(tx, key)]))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(call_real(tx, lambda: constant_argument(tx, item) in self.value))
 
     def iterate(self, tx: Interpreter) -> Value:
-        return registered("TextIterator")(tx, self, self)
+        return late_bound.TextIterator(tx, self, self)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return [tx.wrap(item) for item in call_real(tx, lambda: list(self.value))]
@@ -218,7 +216,7 @@ class ConstantMethodValue(Value):
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        made = registered("polyfill_method")(tx, self.receiver, self.name, args, kwargs, last)
+        made = late_bound.polyfill_method(tx, self.receiver, self.name, args, kwargs, last)
         return self.receiver.call_method(tx, self.name, args, kwargs) if made is None else made
 
     def recipe(self) -> Recipe:

@@ -16,6 +16,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TypeSource
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtin_object import BuiltinObject
@@ -30,7 +31,6 @@ from dynamo.values.functional import PureObjectValue
 from dynamo.values.hash_keys import hash_of, key_of
 from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.operators import binary_op, right_goes_first
-from dynamo.values.registered_functions import registered
 from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue
 from dynamo.values.tensor_texts import formatted_tensor, text_of_tensor
@@ -230,8 +230,8 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
         _guard_names(tx, value.source, real)
         return function(real)
     if isinstance(value, BuiltinObject):
-        real = registered("shown")(tx, value)
-        if type(real) is not registered("Shown"):
+        real = late_bound.shown(tx, value)
+        if type(real) is not late_bound.Shown:
             return function(real)
     if isinstance(value, PureObjectValue):
         return function(value.real)

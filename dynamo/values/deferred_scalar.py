@@ -20,9 +20,9 @@ from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.operators import COMPARE_FUNCTIONS
-from dynamo.values.registered_functions import register
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _has_one_value(value: Value) -> bool:
     return type(value) is TensorValue and value.fake.numel() == 1
 
 
-@register
+@bound_late
 def deferred_tensor_truth(
     tx: Interpreter, tensor: TensorValue
 ) -> tuple[TensorValue, BreakBefore] | None:
@@ -228,7 +228,7 @@ def _is_formatted(tx: Interpreter) -> bool:
     return following[:1] == ["FORMAT_SIMPLE"] or following == ["LOAD_CONST", "FORMAT_WITH_SPEC"]
 
 
-@register
+@bound_late
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
     """TensorValue.truth_value, if it may be for a check."""
     number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -25,14 +25,15 @@ from dynamo.guards.sources import (
     TypeSource,
 )
 from dynamo.polyfills.protocols import keep_attribute
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import MethodValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
-from dynamo.values.registered_functions import register, registered
 from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 
 
-@register
+@bound_late
 def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
     """`value.name` of an instance of a C type: what the type holds, bound to the value."""
     kind = value.python_type()
@@ -56,7 +57,7 @@ def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
     return bind(tx, value, found, name)
 
 
-@register
+@bound_late
 def is_absent(value: Value, kind: type, name: str) -> bool:
     """Whether an instance of a C type has no such attribute; a break where only the object says."""
     if type_holds(kind, name):
@@ -101,7 +102,7 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None = Non
     tx.output.guards.assume_class(type(cls))
     if source is None and not is_trusted_class(cls):  # what it holds can be changed
         source = tx.output.install(cls.__name__, cls)
-    return tx.output.remember(cls, source, registered("ClassValue")(cls, source))
+    return tx.output.remember(cls, source, late_bound.ClassValue(cls, source))
 
 
 def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None:
@@ -127,7 +128,7 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
         descriptor = class_attr(tx, value, found, name)
         owner = class_value(tx, value.python_type(), value.source)
         method = tx.wrap(getter, class_attr_source(tx, descriptor, "__get__"))
-        return _call_getter(tx, value, name, method, [descriptor, value, owner])
+        return tx.call_at_end(value, name, method, [descriptor, value, owner])
     if getter is not MISSING and not isinstance(found, type):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     return class_attr(tx, value, found, name)
@@ -225,17 +226,7 @@ def _bind_property(tx: Interpreter, value: Value, found: property, name: str) ->
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "fget")
-    return _call_getter(tx, value, name, tx.wrap(found.fget, source), [value])
-
-
-def _call_getter(
-    tx: Interpreter, value: Value, name: str, getter: Value, args: Sequence[Value]
-) -> Value:
-    """getter(*args), which may be all that is left of the instruction that reads value.name."""
-    pushed = tx.tail_pushes(value, name)
-    if pushed is not None:
-        return tx.finish_call(getter, args, {}, pushed)
-    return tx.call_function(getter, args, {})
+    return tx.call_at_end(value, name, tx.wrap(found.fget, source), [value])
 
 
 def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:
@@ -308,7 +299,7 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
 
 def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     if name == "__dict__":
-        return registered("InstanceDictValue")(value)
+        return late_bound.InstanceDictValue(value)
     if name == "__class__":
         return class_told(tx, value)
     held = _literal_part(tx, value, found)
@@ -388,7 +379,7 @@ def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -
 
     inner = None if source is None else AttrSource(source, "func")
     method = MethodValue(tx.wrap(found.func, inner), value)
-    return registered("partial_method")(tx, method, found, source)
+    return late_bound.partial_method(tx, method, found, source)
 
 
 def _binders() -> dict[type, Callable[..., Value]]:

@@ -22,6 +22,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.polyfills.protocols import keep_item
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, refill
@@ -33,11 +34,11 @@ from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.function import replay_attributes
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.operators import equal
 from dynamo.values.recipes import DICT, TUPLE, Made, Recipe
-from dynamo.values.registered_functions import register, registered
 from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.stored_iterators import DictIterator
 
@@ -49,7 +50,7 @@ Entry = tuple["Value | Pending", "Value | Pending"]
 _MISSING = object()
 
 
-@register
+@bound_late
 class DictValue(BuiltinObject):
     """`entries` is complete unless `real` is set: then it holds what was looked at so far."""
 
@@ -684,7 +685,7 @@ class DictView(BuiltinObject):
         return ConstantValue(any(equal(tx, v, item) for v in self.unpack(tx)))
 
     def _as_set(self, tx: Interpreter) -> Value:
-        set_value: Any = registered("SetValue")
+        set_value: Any = late_bound.SetValue
         return set_value.of(tx, self.unpack(tx))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -693,16 +694,16 @@ class DictView(BuiltinObject):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         if self.kind == "values" or op not in _VIEW_OPERATORS:
             return None
-        gather = registered("gather")
+        gather = late_bound.gather
         others = gather(tx, other)
-        sides = [self._as_set(tx), registered("SetValue")(dict(others.members))]
+        sides = [self._as_set(tx), late_bound.SetValue(dict(others.members))]
         mine = gather(tx, self).real
         reals = [None if mine is None else dict.fromkeys(mine).keys(), others.real]
         if reflected:
             sides.reverse()
             reals.reverse()
         result = sides[0].binary(tx, op, sides[1], False)
-        assert isinstance(result, registered("SetValue"))
+        assert isinstance(result, late_bound.SetValue)
         known = self.kind == "keys" and None not in reals
         result.real = _VIEW_OPERATORS[op](*reals) if known else None
         return result

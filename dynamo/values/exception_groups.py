@@ -201,29 +201,3 @@ def _leaves(item: Value) -> list[Value]:
     if not isinstance(item, GroupValue):
         return [item]
     return [leaf for inner in item.exceptions.wrapped() for leaf in _leaves(inner)]
-
-
-# -- at a graph break -----------------------------------------------------------------------------
-def split_now(exception: BaseException, kinds: Any) -> tuple[Any, Any]:
-    """CHECK_EG_MATCH on real exceptions: (rest, match). The frame that breaks there does not have
-    the exception as the one being handled, which the instruction would replace.
-    """
-    classes = kinds if isinstance(kinds, tuple) else (kinds,)
-    for cls in classes:
-        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            text = "catching classes that do not inherit from BaseException is not allowed"
-            raise _while_handling(exception, TypeError(text))
-        if issubclass(cls, BaseExceptionGroup):
-            text = "catching ExceptionGroup with except* is not allowed. Use except instead."
-            raise _while_handling(exception, TypeError(text))
-    if not isinstance(exception, BaseExceptionGroup):
-        if is_caught(type(exception), classes):
-            return None, BaseExceptionGroup("", [exception])
-        return exception, None
-    match, rest = exception.split(classes)
-    return rest, match
-
-
-def _while_handling(handled: BaseException, error: BaseException) -> BaseException:
-    error.__context__ = handled
-    return error

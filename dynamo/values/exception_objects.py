@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -17,9 +17,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects import ClassOf, ObjectValue, build_object
 from dynamo.values.recipes import LIST, TUPLE, Made, Part, Recipe, arguments, exact
-from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -311,12 +311,12 @@ def make_holding_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.T
     return parts.pop()
 
 
-@register
+@bound_late
 def make_exception(
     tx: Interpreter,
     cls: type[BaseException],
     args: Sequence[Value],
-    fields: dict[str, ConstantValue] | None = None,
+    fields: Mapping[str, Value] | None = None,
 ) -> Value:
     """The Value of a new exception of a built-in class, which Python itself raises."""
     value = ExceptionValue(cls, list(args))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.bytecode.decode import Positions
 from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
-from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -60,7 +60,7 @@ def raise_python(
     """
     values = [a if isinstance(a, Value) else tx.constant(a) for a in args]
     known = {name: tx.constant(field) for name, field in fields.items()}
-    raise RaisedException(registered("make_exception")(tx, exception, values, known))
+    raise RaisedException(late_bound.make_exception(tx, exception, values, known))
 
 
 def new_raised(tx: Interpreter, cls: Value, args: Sequence[Value] = ()) -> Value:

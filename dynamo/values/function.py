@@ -18,6 +18,7 @@ from dynamo.guards.sources import (
     Source,
     TypeSource,
 )
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -28,7 +29,6 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.recipes import Existing, GlobalsOf, Made, Recipe, WithAttributes, exact
 from dynamo.values.reflection import no_attribute, read_attribute
-from dynamo.values.registered_functions import registered
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ class NestedFunctionValue(FunctionValue):
     def _own_annotations(self, tx: Interpreter) -> Value:
         """The dict that __annotations__ is from its first use on."""
         if self.annotations is None or self.annotations.mutation is None:
-            held = self.annotation_dict() or registered("DictValue")({})
+            held = self.annotation_dict() or late_bound.DictValue({})
             self.annotations = tx.output.side_effects.track_new(held)
         return self.annotations
 
@@ -374,7 +374,7 @@ class NestedFunctionValue(FunctionValue):
             return self.annotations
         flat = self.annotations.contents  # type: ignore[attr-defined]
         pairs = zip(flat[::2], flat[1::2])
-        return registered("DictValue")({k.as_constant(): (k, v) for k, v in pairs})
+        return late_bound.DictValue({k.as_constant(): (k, v) for k, v in pairs})
 
     def children(self) -> Sequence[Value]:
         parts = (self.defaults, self.keyword_defaults, self.annotations, self.closure_tuple)

@@ -32,11 +32,11 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.recipes import Attribute, Existing, Recipe, arguments, exact
-from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -122,9 +122,6 @@ class PartialValue(Value):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self.inner, [*self.args, *args], {**self.kwargs, **kwargs})
-
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
@@ -196,7 +193,7 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
     return tx.output.remember(obj, source, value)
 
 
-@register
+@bound_late
 def partial_method(
     tx: Interpreter, method: MethodValue, found: functools.partialmethod, source: Source | None
 ) -> PartialValue:

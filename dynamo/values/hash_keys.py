@@ -14,8 +14,8 @@ from dynamo.values.constant import is_literal
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.identity_keys import IdentityKey
+from dynamo.values.late_bound import bound_late
 from dynamo.values.operators import equal
-from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -116,6 +116,6 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
     return key
 
 
-@register
+@bound_late
 def unhashable(tx: Interpreter, value: Value) -> Any:
     fail_as(tx, hash, value)

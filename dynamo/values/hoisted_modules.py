@@ -25,7 +25,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
 from dynamo.values.fake_calls import run_fake
-from dynamo.values.registered_functions import register
+from dynamo.values.late_bound import bound_late
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph import Node
 
@@ -212,7 +212,7 @@ def requires_no_grad(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.requires_grad_(False)
 
 
-@register
+@bound_late
 def requires_from_start(tx: Interpreter, value: TensorValue, wanted: bool) -> bool:
     """Whether a leaf made before the graph, which nothing has used, requires a gradient (`wanted`)
     from the start, or none.

@@ -17,8 +17,8 @@ from dynamo.values.base import Value
 from dynamo.values.captured_scalars import with_numbers
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.ranges import SliceValue
-from dynamo.values.registered_functions import register
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def index_of(key: Value, alone: bool = True) -> Value:
     return key
 
 
-@register
+@bound_late
 def select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
     """The tensor with its unknown integers of `key` applied, and what is left of the key; None:
     nothing is.

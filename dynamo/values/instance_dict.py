@@ -13,8 +13,8 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Attribute, Recipe
-from dynamo.values.registered_functions import register
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dynamo.values.objects import ObjectValue
 
 
-@register
+@bound_late
 class InstanceDictValue(DictValue):
     """Reads and writes go to the object's attributes; `entries` is filled for each whole-dict
     use.

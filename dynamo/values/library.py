@@ -25,7 +25,6 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, is_none, polyfill
 from dynamo.values.constant import ConstantValue
@@ -37,7 +36,7 @@ from dynamo.values.functional import METHODS_OF_PURE, PureObjectValue
 from dynamo.values.literals import from_constant
 from dynamo.values.lookup import type_holds
 from dynamo.values.native_iterators import CalledIterator
-from dynamo.values.operators import as_index, binary_op
+from dynamo.values.operators import binary_op
 from dynamo.values.pure_modules import twins
 from dynamo.values.ranges import RangeValue
 
@@ -235,35 +234,10 @@ def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: A
         find = partial(pattern.real.finditer, *constants[0], **constants[1])
         found = call_real(tx, lambda: list(find()))
         return CalledIterator(type(find()), find, [], [tx.wrap(match) for match in found])
-    if name in ("sub", "subn"):
-        repl = kwargs.get("repl", args[0] if args else None)
-        if repl is not None and not repl.is_constant():
-            if not fits(getattr(pattern.real, name), len(args), kwargs):
-                raise Unsupported(breaks.UncapturedCall(f"re.Pattern.{name}"))
-            return _substitute(tx, pattern, name, *_bind_sub(tx, *args, **kwargs))
     return None
 
 
 METHODS_OF_PURE[re.Pattern] = pattern_method
-
-
-def _bind_sub(tx, repl, string, count=None):
-    return repl, string.as_constant(), 0 if count is None else as_index(tx, count)
-
-
-def _substitute(
-    tx: Interpreter, pattern: PureObjectValue, name: str, repl: Value, text: str, count: int
-) -> Value:
-    pieces, position, made = [], 0, 0
-    for match in call_real(tx, lambda: list(pattern.real.finditer(text))):
-        if count and made == count:
-            break
-        replaced = tx.call_function(repl, [tx.wrap(match)], {}).as_constant()
-        pieces += [text[position : match.start()], replaced]
-        position, made = match.end(), made + 1
-    pieces.append(text[position:])
-    result = ConstantValue(call_real(tx, text[:0].join, pieces))
-    return result if name == "sub" else TupleValue([result, ConstantValue(made)])
 
 
 def _through_pattern(name: str) -> Callable[..., Value]:

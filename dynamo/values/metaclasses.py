@@ -49,7 +49,7 @@ class MetaclassInstance(Value):
         if not isinstance(found, types.FunctionType):
             raise Unsupported(breaks.UncapturedCall(f"{type(self.cls).__name__}.{name}"))
         function = tx.wrap(found, class_attr_source(tx, self, name))
-        return tx.call_function(function, [self, *args], {})
+        return tx.call_at_end(self, name, function, [self, *args])
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

@@ -15,8 +15,8 @@ from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe
-from dynamo.values.registered_functions import register
 from dynamo.values.stored_iterators import (
     IteratorValue,
     ReversedIterator,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
-@register
+@bound_late
 class TextIterator(SequenceIterator):
     """iter() of a str or bytes, or of an instance of a subclass."""
 

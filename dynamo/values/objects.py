@@ -23,6 +23,7 @@ from dynamo.guards.sources import (
     Source,
 )
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.builtin_bases import builtin_base, keeps_methods
@@ -63,7 +64,6 @@ from dynamo.values.operators import (
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.recipes import Part, Recipe
 from dynamo.values.reflection import no_attribute
-from dynamo.values.registered_functions import registered
 from dynamo.values.side_effects import DELETED
 from dynamo.values.stored_iterators import ItemProtocolIterator
 
@@ -355,19 +355,13 @@ class ObjectValue(Value):
         method = self.special_method(tx, name)
         if method is None:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
-        pushed = tx.tail_pushes(self, name)
-        if pushed is not None:
-            return tx.finish_call(method, args, {}, pushed)
-        return tx.call_function(method, args, {})
+        return tx.call_at_end(self, name, method, args)
 
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = guarded_lookup(tx, self, name)
         self._switched_on(found, name)
         return found is not MISSING and found is not getattr(object, name, None)
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self._call_method(tx), args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -390,10 +384,7 @@ class ObjectValue(Value):
         method = self.special_method(tx, name) if special else None
         if method is None:
             method = self.getattr(tx, name)
-        pushed = tx.tail_pushes(self, name)
-        if pushed is None:
-            return tx.call_function(method, args, kwargs)
-        return tx.finish_call(method, args, kwargs, pushed)
+        return tx.call_at_end(self, name, method, args, kwargs)
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):
@@ -540,7 +531,7 @@ class ObjectValue(Value):
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         if id(self.cls) in REAL:
             return lambda: None
-        writes = [registered("replay_storage")(codegen, self)] if self.storage is not None else []
+        writes = [late_bound.replay_storage(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.stores())
         attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
@@ -660,5 +651,5 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
-    value.storage = registered("wrap_storage")(tx, value)
+    value.storage = late_bound.wrap_storage(tx, value)
     return value

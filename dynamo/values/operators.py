@@ -17,12 +17,13 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtin_bases import is_written_as_it_is
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.registered_functions import register, registered
+from dynamo.values.late_bound import bound_late
 from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.symbolic_text import percent, sum_of
 
@@ -166,9 +167,9 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
             raise Unsupported(breaks.NotConstant(right.describe()))
         storage = getattr(right, "storage", None) or right
         if issubclass(right.python_type(), tuple):  # of any class
-            real = tuple(registered("shown")(tx, item) for item in storage.unpack(tx))
+            real = tuple(late_bound.shown(tx, item) for item in storage.unpack(tx))
         else:
-            real = registered("shown_operand")(tx, right)
+            real = late_bound.shown_operand(tx, right)
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 
@@ -365,7 +366,7 @@ def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     return guard_distinct(tx, left, right) or compare_op(tx, "==", left, right).truth(tx)
 
 
-@register
+@bound_late
 def as_index(tx: Interpreter, value: Value) -> int:
     """operator.index(value), as an int known while capturing."""
     if value.is_constant():

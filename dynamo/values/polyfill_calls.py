@@ -27,9 +27,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import UserFunctionValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.program_code import type_runs
-from dynamo.values.registered_functions import register
 from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
@@ -92,8 +92,25 @@ CALLS: dict[Any, tuple[Callable[..., Any], Condition]] = {
     print: (builtin_polyfills.show, _any_has(*program_code.TEXT)),
     range: (builtin_polyfills.make_range, _any_has("__index__")),
 }
-# Python functions that have handlers: their own code is captured for objects that have the method.
-_IN_PYTHON = {copy.copy: "__copy__", copy.deepcopy: "__deepcopy__"}
+
+
+def _first_has(method: str) -> Condition:
+    return lambda args, kwargs: _has_method(args, method)
+
+
+def _substitutes(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    """A call of a pattern's sub or subn, or those of re, with a function."""
+    repl = kwargs.get("repl", args[1] if len(args) > 1 else None)
+    return repl is not None and not repl.is_constant()
+
+
+# Python functions that have handlers, and when their own code is captured.
+_IN_PYTHON: dict[Any, Condition] = {
+    copy.copy: _first_has("__copy__"),
+    copy.deepcopy: _first_has("__deepcopy__"),
+    re.sub: _substitutes,
+    re.subn: _substitutes,
+}
 
 
 def _compares(args: Arguments, kwargs: dict[str, Value]) -> bool:
@@ -117,6 +134,8 @@ METHODS: dict[tuple[type, str], tuple[Callable[..., Any], Condition]] = {
     (tuple, "count"): (builtin_polyfills.count_in, _compares),
     (tuple, "index"): (builtin_polyfills.index_in, _compares),
     (str, "join"): (builtin_polyfills.join, _iterates_second),
+    (re.Pattern, "sub"): (builtin_polyfills.substitute, _substitutes),
+    (re.Pattern, "subn"): (builtin_polyfills.substitute_counted, _substitutes),
 }
 _EQUAL: dict[type, Callable[..., Any]] = {
     list: builtin_polyfills.equal_lists,
@@ -156,7 +175,7 @@ def polyfill_call(
     tx: Interpreter, function: Any, args: Arguments, kwargs: dict[str, Value], last: bool
 ) -> Value | None:
     """function(*args, **kwargs) by a polyfill, if one is needed. last: see run_polyfill."""
-    if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]):
+    if function in _IN_PYTHON and _IN_PYTHON[function](args, kwargs):
         own = UserFunctionValue(function)
         return tx.finish_call(own, args, kwargs) if last else tx.inline(own, args, kwargs)
     found = CALLS.get(function)
@@ -194,7 +213,7 @@ def polyfill_construct(
     return run_polyfill(tx, builtin_polyfills.construct, operands, last=last)
 
 
-@register
+@bound_late
 def polyfill_method(
     tx: Interpreter,
     owner: Value,

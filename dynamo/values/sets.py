@@ -27,8 +27,8 @@ from dynamo.values.containers import SequenceValue, TupleValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import TUPLE, Existing, Made, Part, Recipe, exact
-from dynamo.values.registered_functions import register
 from dynamo.values.stored_iterators import SetIterator
 from dynamo.values.tensor import TensorValue
 
@@ -310,7 +310,7 @@ def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
     return members
 
 
-@register
+@bound_late
 def gather(tx: Interpreter, value: Value) -> _Gathered:
     """The members of any iterable."""
     if isinstance(value, FrozenSetValue):
@@ -415,7 +415,7 @@ def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
     return None
 
 
-@register
+@bound_late
 class SetValue(FrozenSetValue):
     """`before`: the members that a set from outside had before the frame changed it, or None."""
 

@@ -41,10 +41,10 @@ from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.generator import Resumable
 from dynamo.values.instance_checks import plain_instance
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import guard_distinct
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
-from dynamo.values.registered_functions import register
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.super_objects import SuperValue
@@ -56,7 +56,7 @@ _CALLABLES = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
 
-@register
+@bound_late
 def call_slot(
     tx: Interpreter,
     receiver: Value,

@@ -16,8 +16,8 @@ from dynamo.values.builtin_bases import PLAIN, literal_base
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import LIST
-from dynamo.values.registered_functions import register
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def base_constant(value: Value) -> Any:
     return (value if storage is None else storage).as_constant()
 
 
-@register
+@bound_late
 def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     """The storage of an instance from outside."""
     real, source, cls = value.real, value.source, value.cls
@@ -160,7 +160,7 @@ def fill_set(obj: set, items: Any) -> None:
     set.update(obj, items)
 
 
-@register
+@bound_late
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     """Emit what fills the object's storage, past any method that the class overrides."""
     storage = value.storage

@@ -21,9 +21,9 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.late_bound import bound_late
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
-from dynamo.values.registered_functions import register
 from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
@@ -35,7 +35,7 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 _TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
-@register
+@bound_late
 class SymbolValue(Value):
     """An int, float or bool that is an expression over symbols (`symbolic`)."""
 

@@ -20,8 +20,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe, exact
-from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -79,7 +79,7 @@ class SymbolicText(ConstantValue):
         return str.format, [exact(template), *numbers]
 
 
-@register
+@bound_late
 def concatenated(texts: Iterable[Value], between: str = "") -> ConstantValue:
     """between.join(texts), each a str."""
     pieces: list[str | Field] = []
@@ -123,7 +123,7 @@ def percent(text: Value, right: Value) -> ConstantValue | None:
     return concatenated(pieces)
 
 
-@register
+@bound_late
 def format_method(text: str, args: Sequence[Value], named: dict[str, Value]) -> Value | None:
     """text.format(*args, **named), where the fields are symbolic numbers and literals."""
     if not any(map(is_symbolic_number, (*args, *named.values()))):

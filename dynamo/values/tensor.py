@@ -21,6 +21,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
 from dynamo.guards.sources import AttrSource, Source
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
@@ -46,7 +47,6 @@ from dynamo.values.operators import (
 )
 from dynamo.values.recipes import Attribute, GraphOutput, Recipe
 from dynamo.values.reflection import no_attribute
-from dynamo.values.registered_functions import registered
 from fxgraph import Node
 from fxgraph.args import leaves
 from fxgraph.symbols import is_symbolic
@@ -363,13 +363,13 @@ class TensorValue(Value):
         known = self._known_truth(tx)
         if known is not None:
             return ConstantValue(known is not negated)
-        later = registered("tensor_truth_value")(tx, self, negated)
+        later = late_bound.tensor_truth_value(tx, self, negated)
         return super().truth_value(tx, negated) if later is None else later
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         if self._known_truth(tx) is not None:
             return None
-        return registered("deferred_tensor_truth")(tx, self)
+        return late_bound.deferred_tensor_truth(tx, self)
 
     def _known_truth(self, tx: Interpreter) -> bool | None:
         real = tx.output.known_tensors.real_of(self.fake)
@@ -389,7 +389,7 @@ class TensorValue(Value):
         made = call_replacement(tx, self, "__getitem__", [key])
         if made is not None:
             return made
-        selected, rest = registered("select")(tx, self, key)
+        selected, rest = late_bound.select(tx, self, key)
         if rest is None:
             return selected
         return call_in_graph(tx, "call_function", operator.getitem, [selected, rest], {})
@@ -397,7 +397,7 @@ class TensorValue(Value):
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if call_replacement(tx, self, "__setitem__", [key, value]) is not None:
             return
-        selected, rest = registered("select")(tx, self, key)
+        selected, rest = late_bound.select(tx, self, key)
         operands = [selected, rest or ConstantValue(...), value]
         call_in_graph(tx, "call_function", operator.setitem, operands, {})
 
@@ -482,7 +482,7 @@ def call_in_graph(
     if inlined is not None:
         return inlined
     if tx.output.has_overrides:
-        dispatched = registered("dispatch")(tx, op, target, args, kwargs)
+        dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
         if dispatched is not None:
             return dispatched
     proxy_args = tuple(arg.as_proxy() for arg in args)
@@ -545,7 +545,7 @@ def arguments_as_numbers(
     """The arguments, with integers that are in tensors read; None: there are none, or a break."""
     owner = list(args[:1]) if op == "call_method" else []
     given = [*args[len(owner) :], *kwargs.values()]
-    numbers = registered("with_numbers")(tx, given)
+    numbers = late_bound.with_numbers(tx, given)
     if numbers is None:
         return None
     positional = len(args) - len(owner)
@@ -665,7 +665,7 @@ _LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
 def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
     if isinstance(result, FakeTensor) or type(result) is torch.nn.Parameter:
         return TensorValue
-    return registered("wrapper_result") if registered("is_wrapper")(result) else TensorValue
+    return late_bound.wrapper_result if late_bound.is_wrapper(result) else TensorValue
 
 
 def _holds_tensor(result: Any) -> bool:
@@ -707,7 +707,7 @@ def _requires_grad_(
     wanted = given[0].as_constant() if given and given[0].is_constant() else not given
     if wanted is tensor.fake.requires_grad:
         return tensor
-    if isinstance(wanted, bool) and registered("requires_from_start")(tx, tensor, wanted):
+    if isinstance(wanted, bool) and late_bound.requires_from_start(tx, tensor, wanted):
         return tensor
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
 
@@ -762,7 +762,7 @@ def tensor_has_symbols(fake: torch.Tensor) -> bool:
 
 
 def _is_known_subclass(cls: type) -> bool:
-    return registered("is_known_subclass")(cls)
+    return late_bound.is_known_subclass(cls)
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
@@ -775,9 +775,9 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not plain and _is_known_subclass(type(obj)) and not transformed:
-        return registered("build_subclass_tensor")(tx, obj, source)
-    if not plain and not transformed and registered("is_wrapper")(obj):
-        return registered("build_wrapper_tensor")(tx, obj, source)
+        return late_bound.build_subclass_tensor(tx, obj, source)
+    if not plain and not transformed and late_bound.is_wrapper(obj):
+        return late_bound.build_wrapper_tensor(tx, obj, source)
     strided = obj.layout is torch.strided and not obj.is_nested
     if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))

@@ -19,9 +19,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import NamedTupleValue, SequenceValue
 from dynamo.values.conversions import text_of
 from dynamo.values.dicts import DictValue, DictView
+from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
-from dynamo.values.registered_functions import register
 from dynamo.values.sets import FrozenSetValue
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Text:
         raise Unsupported(breaks.UncapturedCall(self._value.describe()))
 
 
-@register
+@bound_late
 class Shown(Text):
     """The same for one that may have items."""
 
@@ -64,7 +64,7 @@ class Shown(Text):
         return shown(self._tx, self._value.getitem(self._tx, ConstantValue(key)))
 
 
-@register
+@bound_late
 def shown_operand(tx: Interpreter, value: Value) -> Any:
     """For `text % value`: what has items is taken for a mapping there, even if no name is asked."""
     real, kind = shown(tx, value), value.python_type()
@@ -74,7 +74,7 @@ def shown_operand(tx: Interpreter, value: Value) -> Any:
     return real if has_items or type(real) is not Shown else Text(tx, value)
 
 
-@register
+@bound_late
 def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> Any:
     """A real object with the text of `value`. `made`: the containers around it, by id."""
     made = {} if made is None else made

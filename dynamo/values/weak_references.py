@@ -176,8 +176,10 @@ class ProxyValue(Value):
     def delattr(self, tx: Interpreter, name: str) -> None:
         self._alive(tx).delattr(tx, name)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(self._alive(tx), args, kwargs)
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        return self._alive(tx), args, kwargs
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

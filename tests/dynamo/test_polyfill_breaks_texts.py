@@ -1,10 +1,14 @@
-"""Breaks inside of the methods by which objects become texts and numbers."""
+"""Breaks inside of the methods by which objects become texts and numbers, in functions that regular
+expressions call, and in those of metaclasses.
+"""
 
 from __future__ import annotations
 
 import operator
+import re
 
 import pytest
+import torch
 
 from tests.dynamo.polyfill_support import Held, Index, Number, broken, check, registry
 
@@ -208,6 +212,103 @@ def texts_that_are_none(x):
 def printed(x):
     print(Repr(x), Shown(x), sep="-")
     return x + 1
+
+
+# -- regular expressions --------------------------------------------------------------------------
+PATTERN = re.compile("a+")
+
+
+@program(3, breaks=2)
+def substituted(x):
+    x = x * 2
+
+    def upper(match):
+        broken(x, match.start())
+        return match.group().upper()
+
+    return PATTERN.sub(upper, "banaa"), x + 1
+
+
+@program(2, breaks=1)
+def substituted_once_and_counted(x):
+    def nothing(match):
+        broken(x, match.group())
+
+    return PATTERN.subn(nothing, "banaa", count=1), x + 1
+
+
+@program(3, breaks=2)
+def substituted_by_the_module(x):
+    def doubled(match):
+        return match[0] * len(str(broken(x, match[0]).shape))
+
+    return re.sub("[ab]", doubled, "xaxbx", flags=re.IGNORECASE), x + 1
+
+
+@program(2, breaks=1)
+def substitution_that_raises(x):
+    def refuses(match):
+        broken(x, "refuses")
+        raise KeyError(match.group())
+
+    try:
+        return re.subn("a", refuses, "banana"), x
+    except KeyError as error:
+        return error.args, x + 1
+
+
+@program(1, breaks=0)
+def substitutions_without_breaks(x):
+    def nothing(match):
+        return None
+
+    def number(match):
+        return 3
+
+    try:
+        PATTERN.sub(number, "banana")
+    except TypeError as error:
+        said = str(error)
+    none = PATTERN.sub(nothing, "banana"), PATTERN.subn(nothing, "", 2), PATTERN.sub(nothing, "xy")
+    few = PATTERN.sub(lambda match: "o", "banana", 2), PATTERN.sub(lambda match: "o", "banana", -1)
+    empty = re.sub("x*", lambda match: f"<{match.start()}>", "axb")
+    return said, none, few, empty, re.subn(b"a", lambda match: b"o", b"banana"), x + 1
+
+
+# -- metaclasses ----------------------------------------------------------------------------------
+class Meta(type):
+    def __len__(cls):
+        broken(cls.x, "len")
+        return 3
+
+    def __add__(cls, other):
+        return broken(cls.x, "add") + other
+
+    def __contains__(cls, item):
+        broken(cls.x, "contains")
+        return item == 1
+
+
+class Measured(metaclass=Meta):
+    x = torch.arange(3.0)
+
+
+@program(2, breaks=1)
+def length_of_a_class(x):
+    x = x * 2
+    return len(Measured), x + 1
+
+
+@program(3, breaks=2)
+def operators_of_a_class(x):
+    x = x * 2
+    return Measured + x, 1 in Measured
+
+
+# -- calls that are handed on ---------------------------------------------------------------------
+@program(2, breaks=1)
+def operator_call(x):
+    return operator.call(broken, x * 2, "called") + 1
 
 
 @pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)

@@ -26,6 +26,7 @@ from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
+from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -181,7 +182,7 @@ def BEFORE_ASYNC_WITH(tx: Interpreter, instr: Instruction) -> None:
     if isinstance(manager, ObjectValue):
         enter, leave = (manager.special_method(tx, name) for name in ("__aenter__", "__aexit__"))
         assert enter is not None and leave is not None, "the class has both"
-        entered = tx.call_function(enter, [], {})
+        entered = tx.finish_call(enter, [], {}, (leave, RESULT))
     else:
         leave = manager.getattr(tx, "__aexit__")
         entered = manager.call_method(tx, "__aenter__", [], {})

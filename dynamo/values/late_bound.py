@@ -1,0 +1,63 @@
+"""Functions and classes that modules of values use before they are made: their modules are built on
+the users of them.
+
+    late_bound.shown(tx, value)        # values/texts.py imports the module that says this
+
+`@bound_late` puts a function or class here when its module is loaded, which capture waits for
+(builder.load). The imports below are for type checkers, and say where each is:
+tests/test_structure.py compares them with what is bound, and what is bound with what is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from dynamo.torch.overrides import dispatch as dispatch
+    from dynamo.torch.tensor_subclass import as_subclass as as_subclass
+    from dynamo.torch.tensor_subclass import build_subclass_tensor as build_subclass_tensor
+    from dynamo.torch.tensor_subclass import is_known_subclass as is_known_subclass
+    from dynamo.torch.wrapper_subclass import build_wrapper_tensor as build_wrapper_tensor
+    from dynamo.torch.wrapper_subclass import is_wrapper as is_wrapper
+    from dynamo.torch.wrapper_subclass import is_wrapper_class as is_wrapper_class
+    from dynamo.torch.wrapper_subclass import make_wrapper as make_wrapper
+    from dynamo.torch.wrapper_subclass import wrapper_result as wrapper_result
+    from dynamo.values.captured_scalars import with_numbers as with_numbers
+    from dynamo.values.classes import ClassValue as ClassValue
+    from dynamo.values.classes import new_instance as new_instance
+    from dynamo.values.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
+    from dynamo.values.deferred_scalar import tensor_truth_value as tensor_truth_value
+    from dynamo.values.descriptors import attribute_of_type as attribute_of_type
+    from dynamo.values.descriptors import is_absent as is_absent
+    from dynamo.values.dicts import DictValue as DictValue
+    from dynamo.values.exception_objects import make_exception as make_exception
+    from dynamo.values.functional import partial_method as partial_method
+    from dynamo.values.hash_keys import unhashable as unhashable
+    from dynamo.values.hoisted_modules import requires_from_start as requires_from_start
+    from dynamo.values.indexing import select as select
+    from dynamo.values.instance_dict import InstanceDictValue as InstanceDictValue
+    from dynamo.values.native_iterators import TextIterator as TextIterator
+    from dynamo.values.operators import as_index as as_index
+    from dynamo.values.polyfill_calls import polyfill_method as polyfill_method
+    from dynamo.values.sets import SetValue as SetValue
+    from dynamo.values.sets import gather as gather
+    from dynamo.values.slots import call_slot as call_slot
+    from dynamo.values.storage import replay_storage as replay_storage
+    from dynamo.values.storage import wrap_storage as wrap_storage
+    from dynamo.values.symbol import SymbolValue as SymbolValue
+    from dynamo.values.symbolic_text import concatenated as concatenated
+    from dynamo.values.symbolic_text import format_method as format_method
+    from dynamo.values.texts import Shown as Shown
+    from dynamo.values.texts import shown as shown
+    from dynamo.values.texts import shown_operand as shown_operand
+
+Bound = TypeVar("Bound")
+BOUND: dict[str, Any] = {}  # by name
+
+
+def bound_late(made: Bound) -> Bound:
+    """Decorator of a function or class: make it an attribute of this module."""
+    name: str = made.__name__  # type: ignore[attr-defined]
+    assert name not in globals(), name
+    globals()[name] = BOUND[name] = made
+    return made

@@ -1,0 +1,98 @@
+"""Each handler that calls the program's functions below itself on the Python stack has a reason: a
+graph break cannot stand in a function that is called so.
+
+What else runs code of the program is a frame of its own: the program's, or that of a polyfill.
+`python tools/structure.py --calls` prints the handlers.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+import structure
+
+REASONS = {
+    "it is the means: a child interpreter, where a caller needs the result at once": [
+        "values/builtins.py:polyfill",
+        "values/function.py:FunctionValue.call",
+        "values/function.py:UserFunctionValue.call",
+        "values/polyfill_calls.py:polyfill_call",
+        "values/polyfill_calls.py:run_polyfill",
+        "torch/substitutes.py:inline",
+    ],
+    "in tail position, the call is a frame: by tail_call, forwards, or a polyfill": [
+        "torch/modules.py:_call",
+        "torch/modules.py:call_module",
+        "values/builtin_types.py:_extreme.choose",
+        "values/classes.py:construct",
+        "values/copying.py:_copy",
+        "values/descriptors.py:_bind_cached_property",
+        "values/dicts.py:DefaultDictValue.missing",
+        "values/functional.py:SingleDispatchValue.call",
+        "values/iterators.py:FilterIterator.step",
+        "values/library.py:_call",
+        "values/slots.py:_dispatch",
+    ],
+    "captured as the body of one operator of the graph, in which nothing can stop": [
+        "torch/autograd_function.py:ForwardValue.run",
+        "torch/autograd_function.py:RoundTripValue.call",
+        "torch/bodies.py:trace_body",
+        "torch/checkpoint.py:_checkpoint",
+        "torch/higher_order.py:_cond",
+        "torch/higher_order.py:_inlined.handler",
+    ],
+    "functions of torch's or ours, which call none of the program's": [
+        "static_graph/hooks.py:BuildHooks.before_backward",
+        "torch/backward.py:_differentiate",
+        "torch/optimizers.py:_exactly",
+    ],
+    "the result is made a subclass's, with overrides turned off meanwhile": [
+        "torch/overrides.py:default_override",
+        "torch/tensor_subclass.py:SubclassTensorValue._special",
+        "values/monkey_patches.py:call_replacement",
+        "values/monkey_patches.py:inline_replaced",
+    ],
+    # Materialised, the iterator is the object of C, whose own __next__ alone changes this state.
+    # A break leaves the step to Python, where the function is a frame of its own.
+    "whether the iterator has started, ended, or summed up is a state of the C object": [
+        "values/iterators.py:CallIterator.step",
+        "values/itertools_iterators.py:AccumulateIterator.step",
+        "values/itertools_iterators.py:DropwhileIterator.step",
+        "values/itertools_iterators.py:TakewhileIterator.step",
+    ],
+    # For the same reason: a cache of C takes no answer but from the function that it calls.
+    "the answer has to reach the cache of C that asks": [
+        "values/caches.py:LruCacheValue._call_of_values",
+        "values/caches.py:LruCacheValue._computed",
+        "values/caches.py:NewCacheValue.call",
+    ],
+    # Python's own sort runs meanwhile; its order of comparisons differs between versions. A sort
+    # by `key=` is a polyfill, comparisons by __lt__ are not.
+    "C decides what is compared with what": ["values/sorting.py:sort_in_place"],
+    "no model and no library has been seen to break there": [
+        "values/classes.py:ClassValue._class_attr",
+        "values/classes.py:ClassValue._meta_attr",
+        "values/classes.py:PyModuleValue._by_program",
+        "values/exception_groups.py:_condition",
+        "values/instance_checks.py:_abstract_instance",
+        "values/super_objects.py:SuperValue._bound",
+    ],
+}
+
+
+def test_each_nested_call_has_a_reason():
+    explained = sorted(place for places in REASONS.values() for place in places)
+    assert structure.nested_calls() == explained
+
+
+def test_nested_calls_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(structure, "ROOT", tmp_path)
+    (tmp_path / "dynamo").mkdir()
+    (tmp_path / "dynamo" / "one.py").write_text(
+        "class A:\n    def f(self, tx):\n        return [tx.call_function(a) for a in self.b]\n\n"
+        "    def g(self, tx):\n        return tx.finish_call(self)\n\n"
+        "def h(tx):\n    def i():\n        tx.inline(1)\n    return i\n"
+    )
+    assert structure.nested_calls() == ["one.py:A.f", "one.py:h.i"]
