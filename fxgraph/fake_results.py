@@ -3,7 +3,8 @@
 Running an operator over fake tensors costs 0.1 ms and, where the rule is written in Python, up to 1
 ms; with symbolic sizes ten times that. Models repeat a few shapes: an answer's metadata is kept,
 and the next equal call only makes the tensor objects (8 us each). Symbolic sizes are compared as
-expressions; what a rule assumed of them is guarded since the first call.
+expressions; what a rule assumed of them is guarded since the first call. Results of plain sizes are
+kept for the whole process.
 """
 
 from __future__ import annotations
@@ -12,15 +13,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 
 from fxgraph.shape_rules import Meta
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
+_PLAIN = frozenset(
+    [int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout]
+    + [torch.memory_format]
+)
+_META = torch.device("meta")
+_FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_MOST_RESULTS = 20_000  # of a process
 
 
 class FakeResults:
-    """Results of operators, for one FakeTensorMode."""
+    """Results of operators: for one FakeTensorMode, or (PLAIN_RESULTS) all without symbols."""
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[type | None, list[Meta | None]]] = {}
@@ -48,11 +59,19 @@ class FakeResults:
                 metas.append(metadata(item))
             else:
                 return
-        self._known[key] = kind, metas
+        self._keep(key, kind, metas)
 
     def add_metas(self, key: Any, metas: Sequence[Meta | None]) -> None:
         """As `add`, of metadata: one tensor, or a tuple of several."""
-        self._known[key] = None if len(metas) == 1 else tuple, list(metas)
+        self._keep(key, None if len(metas) == 1 else tuple, list(metas))
+
+    def _keep(self, key: Any, kind: type | None, metas: list[Meta | None]) -> None:
+        if len(self._known) >= _MOST_RESULTS:
+            self._known.clear()
+        self._known[key] = kind, metas
+
+
+PLAIN_RESULTS = FakeResults()
 
 
 def make_fake(
@@ -79,7 +98,7 @@ def make_fake(
         elem = torch.empty(0, dtype=dtype, device="meta")
         elem.set_(flat.untyped_storage(), offset, size, stride)
     else:
-        elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+        elem = torch.empty_strided(size, stride, dtype=dtype, device=_META)
     return FakeTensor(mode, elem, device)
 
 
@@ -100,43 +119,62 @@ def plain_tensor(tensor: torch.Tensor) -> bool:
     )
 
 
-def _hashable(meta: Meta) -> Any:
-    """Metadata as a part of a key: torch.SymInts neither hash nor compare without a guard."""
-    dtype, size, stride, offset, device = meta
-    numbers = (*size, *stride, offset)
-    if not any(isinstance(number, torch.SymInt) for number in numbers):
-        return meta
-    plain = tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
-    return dtype, len(size), plain, device
+def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
+    """The result of an operator, where a version of torch has a wrong rule for it."""
+    if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
+        return result
+    # Kernels on the CPU add up in this type: that of a softmax's logarithm.
+    accumulated = torch.float64 if args[0].dtype == torch.float64 else torch.float32
+    if result[1].dtype == accumulated:
+        return result
+    # torch 2.11 says float32, whatever the query is.
+    _, size, stride, offset, device = metadata(result[1])
+    return result[0], make_fake(mode, accumulated, size, stride, offset, device)
 
 
-def key_of(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the result's metadata can depend on; None if that cannot be told."""
-    parts: list[Any] = [op, torch.get_default_dtype()]
-    if _add_to_key(parts, args) and (not kwargs or _add_to_key(parts, tuple(kwargs.items()))):
+def key_of(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode | None = None
+) -> Any:
+    """What the result's metadata can depend on; None if that cannot be told, or (mode given) if a
+    tensor is of another mode.
+    """
+    parts: list[Any] = [op, torch.get_default_dtype(), torch._C._get_default_device()]
+    if _add_to_key(parts, args, mode) and (
+        not kwargs or _add_to_key(parts, tuple(kwargs.items()), mode)
+    ):
         return tuple(parts)
     return None
 
 
-def _add_to_key(parts: list[Any], items: Any) -> bool:
+def _add_to_key(parts: list[Any], items: Any, mode: FakeTensorMode | None) -> bool:
     """Append what the result's metadata can depend on; False if that cannot be told."""
     for item in items:
-        if isinstance(item, FakeTensor):
-            if not plain_tensor(item):
-                return False
-            parts.append(_hashable(metadata(item)))
-        elif isinstance(item, _PLAIN):
+        kind = type(item)
+        if kind in _PLAIN:
             # The type too: 1, 1.0 and True are equal and promote differently.
-            parts.append(type(item))
+            parts.append(kind)
             parts.append(item)
+        elif isinstance(item, FakeTensor):
+            if not plain_tensor(item) or (mode is not None and item.fake_mode is not mode):
+                return False
+            _add_metadata(parts, item)
         elif isinstance(item, (tuple, list)):
             parts.append(len(item))
-            if not _add_to_key(parts, item):
+            if not _add_to_key(parts, item, mode):
                 return False
-        elif isinstance(item, torch.memory_format):
-            parts.append(item)
         elif isinstance(item, torch.SymInt | torch.SymFloat):
             parts.append(item.node.expr)
         else:
             return False
     return True
+
+
+def _add_metadata(parts: list[Any], tensor: FakeTensor) -> None:
+    """Append the metadata; torch.SymInts neither hash nor compare without a guard."""
+    size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+    if tensor._has_symbolic_sizes_strides:
+        numbers = (*size, *stride, offset)
+        plain = tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+        parts += (tensor.dtype, len(size), plain, tensor.fake_device)
+    else:
+        parts += (tensor.dtype, size, stride, offset, tensor.fake_device)

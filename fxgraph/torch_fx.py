@@ -17,7 +17,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxgraph.fake_results import FakeResults, key_of, make_fake
+from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.higher_order import branch
@@ -110,11 +110,16 @@ class _FakeMode(FakeTensorMode):
         return False
 
     supports_higher_order_operators = True
-    # Results by symbolic sizes; torch's own cache serves plain ones.
+    # Whether results are kept for equal arguments.
     remembers = True
 
-    @functools.cached_property
+    @property
     def results(self) -> FakeResults:
+        """Those that the mode uses: it may get symbols later."""
+        return PLAIN_RESULTS if self.shape_env is None else self._symbolic_results
+
+    @functools.cached_property
+    def _symbolic_results(self) -> FakeResults:
         return FakeResults()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,15 +130,13 @@ class _FakeMode(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.shape_env is None:
-            metas = self._ruled(func, args, kwargs)
-            if metas is None:
-                return super().dispatch(func, types, args, kwargs)
-            made = tuple([meta and make_fake(self, *meta) for meta in metas])
-            return made if len(made) > 1 else made[0]
-        if not self.remembers or not _depends_on_metadata_only(func):
+        if self.remembers and _depends_on_metadata_only(func):
+            return self._remembered(func, types, args, kwargs)
+        metas = self._ruled(func, args, kwargs) if self.shape_env is None else None
+        if metas is None:
             return super().dispatch(func, types, args, kwargs)
-        return self._remembered(func, types, args, kwargs)
+        made = tuple([meta and make_fake(self, *meta) for meta in metas])
+        return made if len(made) > 1 else made[0]
 
     def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
         """What our own rule says of the results."""
@@ -145,8 +148,8 @@ class _FakeMode(FakeTensorMode):
         return rule(*args) if ours else None
 
     def _remembered(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What `func` gives, run once for all calls with the same symbolic sizes."""
-        key = key_of(func, args, kwargs)
+        """What `func` gives, run once for all calls with arguments of the same metadata."""
+        key = key_of(func, args, kwargs, self)
         base = args[0] if func.is_view else None
         made = self.results.make(self, key, base)
         if made is not NotImplemented:
@@ -155,9 +158,9 @@ class _FakeMode(FakeTensorMode):
         if metas is not None:
             self.results.add_metas(key, metas)
             return self.results.make(self, key, base)
-        result = super().dispatch(func, types, args, kwargs)
+        result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         env: Any = self.shape_env
-        if key is not None and not env.guards_suppressed:
+        if key is not None and (env is None or not env.guards_suppressed):
             self.results.add(key, result)
         return result
 

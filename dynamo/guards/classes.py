@@ -59,6 +59,11 @@ def is_special(name: Any) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
+def may_appear(name: str) -> bool:
+    """Whether a read may put the name into a class, which did not hold it before."""
+    return name in _DATA
+
+
 def _can_change(cls: type) -> bool:
     flags = _FLAGS.__get__(cls)
     return flags & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and not is_trusted_class(cls)

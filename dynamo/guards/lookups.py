@@ -21,6 +21,7 @@ from dynamo.guards.classes import (
     TRUSTED_PACKAGES,
     is_named,
     is_trusted_class,
+    may_appear,
 )
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
 
@@ -42,6 +43,8 @@ class Lookups:
         self._found: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._led_to: dict[Source, Any] = {}
         self._lasting: dict[int, bool] = {}  # by the id of a class
+        # (id of a class, name) -> the class, and what its MRO holds under the name.
+        self._in_classes: dict[tuple[int, str], tuple[type, Any]] = {}
         # id of a function of torch -> whether it runs the program's code
         # (values/monkey_patches.py).
         self.analyzed: dict[int, bool] = {}
@@ -55,6 +58,17 @@ class Lookups:
         """`name` in a class that the source code of a trusted package defines; no other class."""
         if type(found) not in _DATA and self._lasts(cls):
             self.add(cls, name, found)
+
+    def in_class(self, cls: type, name: str) -> Any:
+        """As in_mro, recorded: looked up once."""
+        known = self._in_classes.get((id(cls), name))
+        if known is not None:
+            return known[1]
+        found = in_mro(cls, name)
+        self.add_in_class(cls, name, found)
+        if not may_appear(name):
+            self._in_classes[id(cls), name] = cls, found
+        return found
 
     def _lasts(self, cls: type) -> bool:
         known = self._lasting.get(id(cls))
@@ -126,8 +140,9 @@ def recording(lookups: Lookups) -> Iterator[None]:
         _recording.lookups = before
 
 
-def looked_up(cls: type, name: str, found: Any = MISSING) -> None:
-    """Capture has looked `name` up through the MRO of `cls`."""
+def class_lookup(cls: type, name: str) -> Any:
+    """The object that the MRO of `cls` holds under `name`, unbound, or MISSING; recorded among the
+    lookups of the capture.
+    """
     lookups = getattr(_recording, "lookups", None)
-    if lookups is not None:
-        lookups.add_in_class(cls, name, found)
+    return in_mro(cls, name) if lookups is None else lookups.in_class(cls, name)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -30,8 +30,8 @@ def source_type(cls: type[T]) -> type[T]:
     cls = dataclass(frozen=True)(cls)
     compute = cls.__hash__
 
-    def __hash__(self: T) -> int:
-        cached = self.__dict__.get("_hash")
+    def __hash__(self: Any) -> int:
+        cached = self._hash
         if cached is None:
             cached = self.__dict__["_hash"] = compute(self)
         return cached
@@ -40,9 +40,25 @@ def source_type(cls: type[T]) -> type[T]:
     return cls
 
 
+class _once(Generic[T]):
+    """A property that is computed at the first read, and an attribute of the instance then."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+
+    def __get__(self, source: Any, owner: type | None = None) -> T:
+        value = source.__dict__[self.name] = self.compute(source)
+        return value
+
+
 @source_type
 class Source:
-    """Base class; equal sources name the same place."""
+    """Base class; equal sources name the same place. What follows from the fields is computed once:
+    guards ask for it again and again.
+    """
+
+    _hash: ClassVar[int | None] = None
 
     @property
     def base(self) -> Source | None:
@@ -58,17 +74,17 @@ class Source:
     def accessor(self) -> Accessor:
         raise NotImplementedError(type(self))
 
-    @property
+    @_once
     def name(self) -> str:
         """A Python expression over L (locals), G (globals) and C (closure)."""
         raise NotImplementedError(type(self))
 
-    @property
+    @_once
     def made_by_frame(self) -> bool:
         """Reached from an object that did not exist before the frame ran."""
         return self.base is not None and self.base.made_by_frame
 
-    @property
+    @_once
     def weak(self) -> bool:
         """Reached through a weak reference: the garbage collector may take the way away between the
         guards and a load.
@@ -79,11 +95,14 @@ class Source:
         """Emit code that pushes the value."""
         raise NotImplementedError(type(self))
 
+    @_once
+    def root(self) -> Source:
+        """The source that all steps start from."""
+        return self if self.base is None else self.base.root
+
     def __str__(self) -> str:
         """The name in terms of the user's own variables."""
-        root: Source = self
-        while root.base is not None:
-            root = root.base
+        root = self.root
         if isinstance(root, LocalSource):
             for ours, theirs in root.renamed:
                 if self.name.startswith(ours):
@@ -137,7 +156,7 @@ class LocalSource(Source):
     def accessor(self) -> Accessor:
         return ("local", self.index)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"L[{self.local!r}]"
 
@@ -159,7 +178,7 @@ class ClosureSource(Source):
     def accessor(self) -> Accessor:
         return ("closure", self.index)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"C[{self.variable!r}]"
 
@@ -178,7 +197,7 @@ class ClosureCellSource(Source):
     def accessor(self) -> Accessor:
         return ("closure_cell", self.index)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"cell({self.variable!r})"
 
@@ -196,7 +215,7 @@ class GlobalSource(Source):
     def accessor(self) -> Accessor:
         return ("global", self.variable)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"G[{self.variable!r}]"
 
@@ -212,7 +231,7 @@ class GlobalsSource(Source):
     def accessor(self) -> Accessor:
         return ("globals", None)
 
-    @property
+    @_once
     def name(self) -> str:
         return "G"
 
@@ -242,7 +261,7 @@ class InstalledSource(Source):
     def accessor(self) -> Accessor:
         return ("dict_item", self.variable)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"G[{INSTALLED!r}][{self.variable!r}]"
 
@@ -258,7 +277,7 @@ class MadeSource(Source):
 
     index: int
 
-    @property
+    @_once
     def made_by_frame(self) -> bool:
         return True
 
@@ -267,7 +286,7 @@ class MadeSource(Source):
         """The local of the rewritten frame that holds it."""
         return f"__made_{self.index}"
 
-    @property
+    @_once
     def name(self) -> str:
         return f"made[{self.index}]"
 
@@ -308,7 +327,7 @@ class _ReadSource(ChainedSource):
 
     read: ClassVar[str]
 
-    @property
+    @_once
     def name(self) -> str:
         return f"{self.origin.name}.{self.read}"
 
@@ -321,7 +340,7 @@ class _ReadSource(ChainedSource):
 class _SubscriptSource(_KeyedSource):
     """Loaded as the item of a constant key."""
 
-    @property
+    @_once
     def name(self) -> str:
         return f"{self.origin.name}[{self.key!r}]"
 
@@ -341,7 +360,7 @@ class _MethodSource(_KeyedSource):
     def dim(self) -> int:
         return self.key
 
-    @property
+    @_once
     def name(self) -> str:
         return f"{self.origin.name}.{self.method}({self.key})"
 
@@ -362,7 +381,7 @@ class ModuleSource(Source):
     def accessor(self) -> Accessor:
         return ("module", self.module)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"sys.modules[{self.module!r}]"
 
@@ -381,7 +400,7 @@ class AttrSource(ChainedSource):
 
     attr: str
 
-    @property
+    @_once
     def weak(self) -> bool:
         return self.attr == "__callback__" or self.origin.weak
 
@@ -389,7 +408,7 @@ class AttrSource(ChainedSource):
     def accessor(self) -> Accessor:
         return ("getattr", self.attr)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"{self.origin.name}.{self.attr}"
 
@@ -425,7 +444,7 @@ class ModuleItemSource(DictItemSource):
     _modules.
     """
 
-    @property
+    @_once
     def module(self) -> Source:
         """The module's source: `origin` is module.__dict__['_modules'] or one of the others."""
         instance_dict = self.origin.base
@@ -436,7 +455,7 @@ class ModuleItemSource(DictItemSource):
     def loaded_from(self) -> Source:
         return self.module
 
-    @property
+    @_once
     def name(self) -> str:
         module = self.module
         if str(self.key).isdigit():
@@ -490,7 +509,7 @@ class DictKeySource(_KeyedSource):
 
     kind = "dict_key"
 
-    @property
+    @_once
     def name(self) -> str:
         return f"list({self.origin.name})[{self.key}]"
 
@@ -508,7 +527,7 @@ class DictValueSource(_KeyedSource):
 
     kind = "dict_value"
 
-    @property
+    @_once
     def name(self) -> str:
         return f"list({self.origin.name}.values())[{self.key}]"
 
@@ -524,7 +543,7 @@ class TypeSource(ChainedSource):
 
     kind = "type"
 
-    @property
+    @_once
     def name(self) -> str:
         return f"type({self.origin.name})"
 
@@ -545,7 +564,7 @@ class CallSource(ChainedSource):
     def accessor(self) -> Accessor:
         return ("call", self.fn)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"{self.label}({self.origin.name})"
 
@@ -578,7 +597,7 @@ class TargetSource(ChainedSource):
 
     read: ClassVar[Any] = staticmethod(dereference)
 
-    @property
+    @_once
     def weak(self) -> bool:
         return True
 
@@ -586,7 +605,7 @@ class TargetSource(ChainedSource):
     def accessor(self) -> Accessor:
         return ("call", self.read)
 
-    @property
+    @_once
     def name(self) -> str:
         return f"deref({self.origin.name})"
 

@@ -169,6 +169,11 @@ class OutputGraph:
         self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
         self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
         self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
+        # The same -> the class, and what a guarded lookup of the name found in it.
+        self.guarded_lookups: dict[tuple[int, str], tuple[type, Any]] = {}
+        # (id of a class, name of one of its methods for access to attributes, id of the method) ->
+        # whether that is its own.
+        self.overridden: dict[tuple[int, str, int], bool] = {}
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
 
     # -- state ----------------------------------------------------------------------------------

@@ -127,7 +127,9 @@ class ModuleValue(ObjectValue):
         own = self.instance_dict()
         if own is None or name in own:
             return False
-        return any(name in own.get(table, ()) for table in TABLES)
+        if name in own.get("_parameters", ()) or name in own.get("_buffers", ()):
+            return True
+        return name in own.get("_modules", ())
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         if guarded_lookup(tx, self, "__getattr__") is not _OWN["__getattr__"]:

@@ -15,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import is_special, is_trusted_class
+from dynamo.guards.classes import is_special, is_trusted_class, may_appear
 from dynamo.guards.sources import (
     AttrSource,
     CallSource,
@@ -148,12 +148,14 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
     if found is not MISSING:
         tx.output.guards.assume_class(type(found))
     guarded = tx.output.guarded_class_attrs
-    if (id(cls), name) in guarded or is_trusted_class(cls):
+    if (id(cls), name) in guarded:
+        return
+    guarded.add((id(cls), name))
+    if is_trusted_class(cls):
         return
     if is_special(name):
         tx.output.guards.assume_class(cls)
         return
-    guarded.add((id(cls), name))
     if value.source is not None:
         payload = (name, None) if found is MISSING else (name, found, True)
         tx.guard(value.source, "type_attr", payload)
@@ -169,12 +171,17 @@ def assume_lookup(tx: Interpreter, cls: type, name: str, found: Any) -> None:
 
 def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
     """class_lookup(type(value), name), guarded."""
-    if tx.output.side_effects.class_stores:
-        stored = stored_class_attr(tx, value.python_type(), name)
+    output, cls = tx.output, value.python_type()
+    if output.side_effects.class_stores:
+        stored = stored_class_attr(tx, cls, name)
         if stored is not None:
             return stored
-    found = class_lookup(value.python_type(), name)
+    elif (known := output.guarded_lookups.get((id(cls), name))) is not None:
+        return known[1]
+    found = class_lookup(cls, name)
     guard_class_attr(tx, value, name, found)
+    if not may_appear(name):
+        output.guarded_lookups[id(cls), name] = cls, found
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,11 @@ OPAQUE_EXACTLY = frozenset(
 
 def is_opaque_module(name: str | None) -> bool:
     """Whether functions of this module are not inlined."""
-    if not name:
-        return False
+    return type(name) is str and _is_opaque_name(name)
+
+
+@functools.lru_cache(maxsize=8192)
+def _is_opaque_name(name: str) -> bool:
     if name in OPAQUE_EXACTLY:
         return True
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)

@@ -8,16 +8,7 @@ import types
 from typing import Any
 
 from dynamo.guards.classes import MISSING
-from dynamo.guards.lookups import in_mro, looked_up
-
-
-def class_lookup(cls: type, name: str) -> Any:
-    """The object that the MRO of `cls` holds under `name`, unbound, or MISSING; recorded among the
-    lookups of the capture.
-    """
-    found = in_mro(cls, name)
-    looked_up(cls, name, found)
-    return found
+from dynamo.guards.lookups import class_lookup as class_lookup
 
 
 def type_holds(cls: type, name: str) -> bool:

@@ -152,11 +152,17 @@ class ObjectValue(Value):
 
     def _overrides(self, tx: Interpreter, name: str) -> bool:
         """A Python class has a method of its own for access to attributes."""
-        found = guarded_lookup(tx, self, name)
+        found = guarded_lookup(tx, self, name)  # which keeps the class
         if isinstance(found, types.FunctionType):
             return True
-        owner = next(cls for cls in self.cls.__mro__ if name in vars(cls))
-        return builtin_base(owner) is not owner and found is not getattr(object, name)
+        key = id(self.cls), name, id(found)
+        known = tx.output.overridden.get(key)
+        if known is None:
+            owner = next(cls for cls in self.cls.__mro__ if name in vars(cls))
+            known = builtin_base(owner) is not owner and found is not getattr(object, name)
+            if not tx.output.side_effects.class_stores:
+                tx.output.overridden[key] = known
+        return known
 
     def getter(self, tx: Interpreter, name: str) -> Value | None:
         """Of a property."""

@@ -17,17 +17,18 @@ from torch._subclasses.fake_tensor import (
 
 from fxgraph.aot.functional import Unfunctionalizable
 from fxgraph.args import leaves
-from fxgraph.fake_results import FakeResults, key_of, make_fake, metadata, plain_tensor
+from fxgraph.fake_results import (
+    FakeResults,
+    corrected,
+    key_of,
+    make_fake,
+    metadata,
+    plain_tensor,
+)
 from fxgraph.symbolic_rules import rules_for
 from fxgraph.symbols import hint_of
 
 _FAKE_TYPES = (FakeTensor,)
-_FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-
-
-def _accumulated(dtype: torch.dtype) -> torch.dtype:
-    """The type in which kernels on the CPU add up: that of a softmax's logarithm."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def symbolic_dispatch(mode: FakeTensorMode) -> AbstractContextManager[Any]:
@@ -68,10 +69,7 @@ class FakePropagation:
             raise Unfunctionalizable(f"the result of {op} depends on the data") from error
         except UnsupportedOperatorException as error:
             raise Unfunctionalizable(f"{op} has no rule for fake tensors") from error
-        if op is _FLASH_ATTENTION and result[1].dtype != _accumulated(args[0].dtype):
-            # torch 2.11 says float32, whatever the query is.
-            _, *place = metadata(result[1])
-            result = (result[0], self.make(_accumulated(args[0].dtype), *place))
+        result = corrected(op, args, result, self.mode)
         if [tensor._version for tensor in given] != versions:
             # A rule that writes its arguments (batch norm's): to autograd that would be a write of
             # the program.

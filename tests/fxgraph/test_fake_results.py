@@ -1,0 +1,111 @@
+"""Results over fake tensors that are kept for the process: what a second mode gets of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fxgraph.fake_results import PLAIN_RESULTS, metadata
+from fxgraph.symbols import ShapeEnv
+from fxgraph.torch_fx import fake_tensor_mode
+
+X = torch.randn(3, 1, 5)
+PROGRAMS = {
+    "sum": lambda x: x.sum(1, keepdim=True),
+    "pow": lambda x: x**2,
+    "true division": lambda x: x.long() / 2,
+    "matmul": lambda x: x @ x.mT,
+    "view": lambda x: x[1:, :, ::2],
+    "views": lambda x: x.split(2)[1],
+    "expand": lambda x: x.expand(3, 4, 5),
+    "channels": lambda x: x[None].contiguous(memory_format=torch.channels_last).relu(),
+    "complex": lambda x: torch.view_as_complex(x[..., :4].clone().reshape(3, 2, 2)),
+    "several": lambda x: x.max(0)[1],
+    "made": lambda x: torch.arange(6).reshape(2, 3),
+}
+
+
+def described(tensor):
+    return metadata(tensor), tensor.requires_grad, tensor.is_inference()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_every_mode_gets_what_the_operators_give(name, requires_grad):
+    real = X.clone().requires_grad_(requires_grad)
+    expected = PROGRAMS[name](real)
+    for _ in range(2):
+        mode = fake_tensor_mode()
+        fake = mode.from_tensor(real)
+        with mode:
+            result = PROGRAMS[name](fake)
+        assert described(result) == described(expected)
+        assert result.fake_mode is mode
+        shares = result.untyped_storage()._cdata == fake.untyped_storage()._cdata
+        assert shares == (expected.untyped_storage()._cdata == real.untyped_storage()._cdata)
+
+
+def test_two_results_of_one_call_are_two_tensors():
+    mode = fake_tensor_mode()
+    x = mode.from_tensor(X)
+    with mode:
+        first, second = x * 3, x * 3
+        second.add_(1)
+    assert first is not second and first._version == 0
+    assert first.untyped_storage()._cdata != second.untyped_storage()._cdata
+
+
+def test_a_kept_view_is_written_through():
+    for _ in range(2):
+        mode = fake_tensor_mode()
+        x = mode.from_tensor(X)
+        with mode:
+            view = x[1:].add_(1)
+        assert x._version == view._version > 0
+
+
+def test_gradients_flow_through_kept_results():
+    for _ in range(2):
+        mode = fake_tensor_mode()
+        x = mode.from_tensor(X.clone().requires_grad_())
+        with mode:
+            (x.transpose(0, 2) * 2).sum().backward()
+        assert x.grad.shape == x.shape
+
+
+def test_inference_tensors_are_made_in_inference_mode_alone():
+    for inference in (False, True, False):
+        mode = fake_tensor_mode()
+        x = mode.from_tensor(X)
+        with torch.inference_mode(inference), mode:
+            assert (x * 5).is_inference() is inference
+
+
+def test_the_default_dtype_and_device_count():
+    mode = fake_tensor_mode()
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with mode:
+                found.append(torch.ones(7).dtype)
+        finally:
+            torch.set_default_dtype(before)
+    assert found == [torch.float32, torch.float64]
+
+
+def test_tensors_of_two_modes_are_refused_as_before():
+    one, other = fake_tensor_mode(), fake_tensor_mode()
+    x, y = one.from_tensor(X), other.from_tensor(X)
+    with one:
+        x + x
+    with pytest.raises(AssertionError, match="[Mm]ixing"), one:
+        x + y
+
+
+def test_a_mode_that_gets_symbols_keeps_their_results_alone():
+    mode = fake_tensor_mode()
+    assert mode.results is PLAIN_RESULTS
+    mode.shape_env, mode.cache_enabled = ShapeEnv(), False
+    assert mode.results is not PLAIN_RESULTS and mode.results is mode.results
