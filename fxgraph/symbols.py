@@ -99,6 +99,16 @@ class SymbolInfo:
         return not self.symbol.is_integer
 
 
+@dataclass
+class _Learned:
+    """Something that was learned. kind: "guard", "check" (of data, at run time), "given" (by the
+    operator that gives the data), "range" or "name"; what: a condition, or arguments.
+    """
+
+    kind: str
+    what: Any
+
+
 @dataclass(frozen=True)
 class ShapeGuard:
     """A condition that compiled code relies on, and the user's line that asked for it."""
@@ -119,6 +129,7 @@ class ShapeEnv:
         self.guards: list[ShapeGuard] = []
         # Conditions on data-dependent symbols that the program itself checks at run time.
         self.assertions: list[ShapeGuard] = []
+        self._history: list[_Learned] = []  # in order; a check's holds from the check on
         # Asked when a guard is recorded: the user's ("file:line in function", source line).
         self.locate: Callable[[], tuple[str | None, str]] = lambda: (None, "")
         self.replacements: dict[Expr, Expr] = {}
@@ -368,6 +379,7 @@ class ShapeEnv:
         """Guard `condition`, and use it from now on."""
         where, line = self.locate()
         self.guards.append(ShapeGuard(condition, where, line))
+        self._history.append(_Learned("guard", condition))
         self._learn(condition)
 
     def check(self, condition: Any) -> bool:
@@ -384,13 +396,56 @@ class ShapeEnv:
             return self.evaluate(condition)
         where, line = self.locate()
         self.assertions.append(ShapeGuard(condition, where, line))
+        self._history.append(_Learned("check", condition))
         self._learn(condition)
         return True
 
-    def _learn(self, condition: Boolean) -> None:
+    def given(self, condition: Any) -> None:
+        """`condition`, of `assertions`, needs no check: an operator says it of what it gives."""
+        for learned in reversed(self._history):
+            if learned.kind == "check" and learned.what is condition:
+                learned.kind = "given"
+                return
+
+    @contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """Inside, a graph runs anew: what it checks of data is known after its checks (`checked`),
+        as it was when the graph was captured, and not before.
+        """
+        self._relearn(lambda learned: learned.kind != "check")
+        try:
+            yield
+        finally:
+            self._relearn(lambda learned: True)
+
+    def checked(self, condition: Any) -> None:
+        """Inside of `unchecked`: a check of the condition was passed."""
+        condition = self.simplify(sympy.sympify(condition))
+        if self.statically(condition) is None:
+            self._learn(condition)
+
+    def _relearn(self, holds: Callable[[_Learned], bool]) -> None:
+        self._ranges = {symbol: (info.low, info.high) for symbol, info in self.symbols.items()}
+        self._upper.clear()
+        self._facts.clear()
+        self.replacements.clear()
+        self._forget_answers()
+        for learned in filter(holds, self._history):
+            if learned.kind == "range":
+                self._constrain(*learned.what)
+            elif learned.kind == "name":
+                self.replacements[learned.what[0]] = learned.what[1]
+            else:
+                self._learn(learned.what)
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
         self.version += 1
         self._static.clear()
         self._simplified.clear()
+
+    def _learn(self, condition: Boolean) -> None:
+        self._forget_answers()
         self._facts.add(condition)
         if isinstance(condition, sympy.And):
             for arg in condition.args:
@@ -460,11 +515,16 @@ class ShapeEnv:
         if symbol in self.renamed:
             self.merge(known, symbol)
             return
-        self.version += 1
-        self._static.clear()
-        self._simplified.clear()
+        self._forget_answers()
+        self._history.append(_Learned("name", (symbol, known)))
         self.replacements[symbol] = known
         self.renamed[symbol] = known
+
+    def define(self, symbol: sympy.Symbol, value: Expr) -> None:
+        """`symbol` has always this value."""
+        self._forget_answers()
+        self._history.append(_Learned("name", (symbol, value)))
+        self.replacements[symbol] = value
 
     def merge(self, symbol: sympy.Symbol, known: sympy.Symbol) -> None:
         """`symbol` turns out to be another name for `known`; either may be replaced already."""
@@ -474,6 +534,7 @@ class ShapeEnv:
         self.renamed[symbol] = known
         equal = self.simplify(relation("eq", symbol, known))
         if isinstance(equal, sympy.Rel):
+            self._history.append(_Learned("given", equal))
             self._learn(equal)
 
     def first_name(self, symbol: sympy.Symbol) -> sympy.Symbol:
@@ -531,6 +592,10 @@ class ShapeEnv:
         return self.symint(sym)
 
     def constrain_symbol_range(self, s: sympy.Symbol, compiler_min: Any, compiler_max: Any) -> None:
+        self._history.append(_Learned("range", (s, compiler_min, compiler_max)))
+        self._constrain(s, compiler_min, compiler_max)
+
+    def _constrain(self, s: sympy.Symbol, compiler_min: Any, compiler_max: Any) -> None:
         low, high = self._ranges[s]
         if abs(compiler_min) != math.inf:
             low = int(compiler_min) if low is None else max(low, int(compiler_min))

@@ -440,6 +440,7 @@ class Program:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     inputs: list[Buffer | Extent] = field(default_factory=list)  # not a tensor: its value
     symbols: dict[str, Symbol] = field(default_factory=dict)  # those of the sizes
+    values: dict[str, Extent] = field(default_factory=dict)  # of names that are no symbols
     steps: list[Step] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)

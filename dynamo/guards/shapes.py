@@ -510,6 +510,10 @@ class FrameSymbols:
     def check_in_graph(self, tx: Interpreter, condition: Any) -> None:
         """Have the graph check a condition on data, which the program or an operator asked for."""
         assert self._nodes is not None, "a symbol exists"
+        if isinstance(condition, sympy.And):  # each part is known where its own check stands
+            for part in condition.args:
+                self.check_in_graph(tx, part)
+            return
         node = self._nodes.of_expression(condition)
         if isinstance(node, Node):
             self.output.checks.promise()
@@ -528,7 +532,9 @@ class FrameSymbols:
         for assumed in self._env.assertions[start:]:
             unread = assumed.condition.free_symbols - self._nodes.known.keys()
             # What an operator says of the data that it gives itself needs no check.
-            if not any(self._env.symbols[symbol].hint is None for symbol in unread):
+            if any(self._env.symbols[symbol].hint is None for symbol in unread):
+                self._env.given(assumed.condition)
+            else:
                 self.check_in_graph(tx, assumed.condition)
 
     def close(self) -> None:

@@ -51,7 +51,8 @@ def data_allowed(mode: FakeTensorMode, *, captured: bool = True) -> Iterator[Non
     before = env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops
     env.allow_scalar_outputs = env.allow_dynamic_output_shape_ops = True
     try:
-        yield
+        with env.unchecked():
+            yield
     except DataDependent as error:
         raise Unfunctionalizable(str(error)) from error
     finally:

@@ -22,6 +22,7 @@ from fxgraph.aot import decompositions as rules
 from fxgraph.aot import scalars
 from fxgraph.aot.control_flow import RUNS
 from fxgraph.aot.data import data_allowed
+from fxgraph.aot.early_checks import check_early
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
     SET_DEFAULT_DTYPE,
@@ -113,6 +114,7 @@ def functional_graph(
     tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
 ) -> FunctionalGraph:
     """What was traced of `gm`, as one graph."""
+    check_early(tracer.graph)
     tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
     recompute(tracer.graph)
@@ -190,7 +192,7 @@ class TracingInterpreter(Interpreter):
                 result = super().run_node(n)
         else:
             result = super().run_node(n)
-        self.tracer.data.rename(result, n.meta.get("example_value"))
+        self.tracer.note_captured(result, n.meta.get("example_value"))
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.cuts import has_hook, last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
+from fxgraph.aot.early_checks import check_early
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.freed_graphs import undifferentiated
 from fxgraph.aot.functional import (
@@ -136,6 +137,7 @@ def _traced(
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
         joint = _Joint(gm, tracer, inputs, finished, interpreter)
+    check_early(tracer.graph)
     with faults.stage("partition"):
         parts = _parts(tracer.graph, joint, drawn, arrange)
     if tracer.data.nodes:

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +30,7 @@ from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sym_node import sym_divide
-from fxgraph.symbols import depends_on_data, is_symbolic
+from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic, numbers_of
 
 aten = torch.ops.aten
 _LEAVES = (int, float, bool, str, type(None))
@@ -141,6 +142,20 @@ class Tracer:
         if self._sizes is None:
             raise Unfunctionalizable(f"the number {leaf} is not among the inputs")
         return self._sizes.of(leaf)
+
+    def note_captured(self, result: Any, captured: Any) -> None:
+        """The symbols for data that capture made for a result have the values of this one."""
+        self.data.rename(result, captured)
+        if not self.data.allowed:
+            return
+        env: Any = self.fake_mode.shape_env
+        for one, other in zip(numbers_of(result), numbers_of(captured)):
+            symbol = other.node._expr if is_symbol(other) else None
+            if symbol is None or symbol in self._symbols or env.symbols[symbol].hint is not None:
+                continue
+            # More is known here of what the operator was given.
+            self._bind(symbol, self.number(one))
+            env.define(symbol, expr_of(one))
 
     def add_same_input(self, name: str, like: torch.Tensor, first: FakeTensor) -> FakeTensor:
         """A placeholder for another object with the memory and metadata of `first`."""
@@ -614,8 +629,11 @@ class Tracer:
         """The program's torch._check of a condition (an expression) that depends on data."""
         if self._sizes is None:
             raise Unfunctionalizable(f"the numbers of {condition} are not among the inputs")
-        holds = self._sizes.of_expression(condition)
-        self._node(aten._assert_scalar.default, (holds, CHECK_FAILED), {}, None)
+        parts = condition.args if isinstance(condition, sympy.And) else [condition]
+        for part in parts:
+            holds = self._sizes.of_expression(part)
+            self._node(aten._assert_scalar.default, (holds, CHECK_FAILED), {}, None)
+            self._sizes.env.checked(part)
 
 
 def _native_batch_norm_with_reserve(tracer: Tracer, op: Any, args: Any, kwargs: Any) -> Any:

@@ -59,7 +59,7 @@ class Lowering:
 
     def __init__(self, program: Program | None = None) -> None:
         self.program = program if program is not None else Program()
-        self.sizes = GraphSizes(self.program.symbols)
+        self.sizes = GraphSizes(self.program.symbols, self.program.values)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.found: dict[Any, AtenCall] = {}  # a mask's node -> what finds its elements
         self.node: Any = None
@@ -529,6 +529,17 @@ class Lowering:
         new = [name for name in names if name not in self.bound]
         self.bound.update(new)
         return [(name, number, dim) for name in new]
+
+    def define(self, value: Any, size: Extent) -> None:
+        """A number that depends on data, if nothing before gives that, is `size`, whatever checks
+        of it are about to tell. Raises NotLowered if sizes are made of its name already.
+        """
+        names = self.sizes.names(value)
+        if names and names[0] not in self.bound:
+            if names[0] in self.program.symbols:
+                raise NotLowered("a size of an input, which an operator is to give")
+            self.sizes.values.update(dict.fromkeys(names, size))
+            self.bound.update(names)
 
     def require_bound(self, sizes: Any) -> None:
         """Raise Undecided unless the plan can compute these sizes."""

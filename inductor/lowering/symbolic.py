@@ -34,10 +34,15 @@ def read_name(symbol: str) -> str:
 
 
 class GraphSizes:
-    """The sizes of one graph: equal symbols are one Symbol."""
+    """The sizes of one graph: equal symbols are one Symbol. values: of names that are none, since
+    what they stand for is computed of others.
+    """
 
-    def __init__(self, symbols: dict[str, Symbol] | None = None) -> None:
+    def __init__(
+        self, symbols: dict[str, Symbol] | None = None, values: dict[str, Extent] | None = None
+    ) -> None:
         self.symbols = {} if symbols is None else symbols
+        self.values = {} if values is None else values
         self._known: dict[Any, Extent] = {}
 
     def of(self, value: Any) -> Any:
@@ -123,8 +128,21 @@ class GraphSizes:
         if not symbol.is_Symbol or env.symbols[symbol].hint is not None:
             return None
         name = read_name(symbol.name)
-        self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
+        if name not in self.values:
+            self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
         return name
+
+    def names(self, value: Any) -> list[str]:
+        """The names of a number that depends on data: its own, and that under which checks know
+        it. None of another number.
+        """
+        if not isinstance(value, torch.SymInt) or not value.node._expr.is_Symbol:
+            return []
+        env = value.node.shape_env
+        symbol = env.first_name(value.node._expr)
+        if not symbol.is_Symbol or env.symbols[symbol].hint is not None:
+            return []
+        return [symbol.name, read_name(symbol.name)]
 
     def truth(self, value: Any, bound: Container[str]) -> Extent:
         """A bool or torch.SymBool that is checked, as 1 or 0: from what was read, whatever the
@@ -135,10 +153,12 @@ class GraphSizes:
         if not isinstance(value, torch.SymBool):
             return int(value)
         env = value.node.shape_env
-        read = GraphSizes(self.symbols)
+        read = GraphSizes(self.symbols, self.values)
         for symbol in value.node._expr.free_symbols:
             name = read_name(env.first_name(symbol).name)
-            if env.symbols[symbol].hint is None and (name in bound or symbol.name not in bound):
+            if name in self.values:
+                read._known[symbol] = self.values[name]
+            elif env.symbols[symbol].hint is None and (name in bound or symbol.name not in bound):
                 made = self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
                 read._known[symbol] = Size.of(made)
             else:
@@ -158,9 +178,11 @@ class GraphSizes:
         a, b = (self._size(arg, env) for arg in expr.args)
         return _COMPARISONS[type(expr)](a, b)
 
-    def _symbol(self, symbol: Any, env: Any) -> Size:
+    def _symbol(self, symbol: Any, env: Any) -> Extent:
         if not symbol.is_integer:
             raise Undecided(f"{symbol}, which is no integer")
+        if symbol.name in self.values:
+            return self.values[symbol.name]
         low, high = env.bounds(symbol)
         hint = env.hint(symbol)
         if hint is None:

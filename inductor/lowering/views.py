@@ -13,6 +13,7 @@ from inductor.lowering.context import Lowering, is_dense, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.sizes import (
     Extent,
+    ceil_div,
     exact,
     hint,
     is_symbolic,
@@ -206,14 +207,15 @@ def slice_(
     step: int = 1,
 ) -> Tensor:
     d = dim_of(d, len(x.size))
-    low = _range(start, end, x.size[d])[0]
+    low, high = _range(start, end, x.size[d])
+    ctx.define(ctx.val().shape[d], ceil_div(largest(high - low, 0), step))
     count = ctx.shape()[d]
     if count == x.size[d]:
         return x
     size = (*x.size[:d], count, *x.size[d + 1 :])
     if x.window is not None:
         stride = list(x.window.stride)
-        offset = low * stride[d] if count else 0
+        offset = 0 if count == 0 else low * stride[d]
         stride[d] *= step
         result = restride(x, size, stride, offset)
         assert result is not None
@@ -234,12 +236,15 @@ def _range(start: Extent | None, end: Extent | None, size: Extent) -> tuple[Exte
 def _clamped(position: Extent, size: Extent) -> Extent:
     if isinstance(position, int) and position > 2**62:
         return size
-    return smallest(_from_end(position, size), size) if position >= 0 else _from_end(position, size)
+    return smallest(_from_end(position, size), size)
 
 
 def _from_end(position: Extent, size: Extent) -> Extent:
     """A position that, if negative, counts from the end; not less than 0."""
-    return position if position >= 0 else largest(position + size, 0)
+    if known_le(0, position):
+        return position
+    negative: Extent = 1 if known_lt(position, 0) else 0 - smallest(largest(position, -1), 0)
+    return largest(position + size * negative, 0)
 
 
 @lower(aten.select.int)

@@ -22,9 +22,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Called, DeviceProduct, Loops, PanelProduct, Program, Step
+from inductor.ir import AtenCall, Buffer, Called, DeviceProduct, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 from inductor.sizes import Extent, hint, product, symbols
 
@@ -154,7 +155,7 @@ def live_steps(program: Program, wanted: set[str]) -> list[Step]:
     """Without steps that fill buffers that nobody reads, and bind symbols that nobody needs."""
     needed, kept = set(wanted), []
     binds = _binds_symbols(program)
-    symbols = _symbols_of_outputs(program, wanted) if binds else set()
+    symbols = _symbols_outside(program, wanted) if binds else set()
     for step in reversed(program.steps):
         if isinstance(step, AtenCall):
             live = step.ordered or not step.writes or any(n in needed for n in step.writes)
@@ -173,9 +174,12 @@ def _binds_symbols(program: Program) -> bool:
     return any(isinstance(step, AtenCall) and step.binds for step in program.steps)
 
 
-def _symbols_of_outputs(program: Program, wanted: set[str]) -> set[str]:
-    sizes = [[o.size, o.stride, o.offset, o.value] for o in program.outputs]
+def _symbols_outside(program: Program, wanted: set[str]) -> set[str]:
+    """Those of outputs and of inputs: a gradient of what data chose is checked once its size is
+    known."""
+    sizes: list[Any] = [[o.size, o.stride, o.offset, o.value] for o in program.outputs]
     sizes += [[program.buffers[name].size] for name in wanted if name in program.buffers]
+    sizes += [[given.size] for given in program.inputs if isinstance(given, Buffer)]
     return {symbol.name for symbol in symbols(sizes)}
 
 

@@ -21,6 +21,7 @@ def captured():
 
 
 W = [torch.linspace(-1, 1, 16).view(4, 4) * (i + 1) for i in range(3)]
+GATED = [torch.cat([w, w - 1], 1) for w in W]
 CHOICES = [[0, 0, 0, 0], [0, 1, 2, 0], [1, 1, 2, 2], [2, 2, 2, 2]]
 
 
@@ -106,6 +107,41 @@ def draws(x, which):
     return out + torch.rand(4, 4)
 
 
+def first_of_none(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, rows, x[rows] * x[rows][0])
+    return out
+
+
+def sizes_of_nothing(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, rows, x[rows].reshape(rows.numel(), -1))
+    return out
+
+
+def reads_elsewhere(x, which):
+    """A place out of range, unless a row is chosen."""
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    at = torch.where((which == 1).any(), 0, 1000)
+    if rows.numel() > 0:
+        out.index_add_(0, rows, x[rows] + x[at[None]])
+    return out
+
+
+def divides_integers(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    count = (which == 1).sum()
+    if rows.numel() > 0:
+        out.index_add_(0, rows, x[rows] * (6 // count))
+    return out
+
+
 def outcome(function, which, requires_grad=False):
     torch.manual_seed(0)
     x = torch.linspace(-2, 2, 16).view(4, 4).requires_grad_(requires_grad)
@@ -117,10 +153,20 @@ def outcome(function, which, requires_grad=False):
     return result, x.detach(), x.grad, result is x, log, torch.rand(1)
 
 
-WHOLE = [mixture, written]
+def gated(x, which):
+    out = torch.zeros_like(x)
+    for e in range(3):
+        rows = torch.where(which == e)[0]
+        if rows.numel() > 0:
+            gate, up = (x[rows] @ GATED[e]).chunk(2, -1)
+            out.index_add_(0, rows, torch.nn.functional.silu(gate.reshape(-1, 4)) * up)
+    return out
+
+
+WHOLE = [mixture, written, gated]
 BREAK = [
     fails_on_nothing, counts, writes_all, writes_elsewhere, logs, writes_an_argument,
-    leaves_a_tensor, draws,
+    leaves_a_tensor, draws, first_of_none, sizes_of_nothing, reads_elsewhere, divides_integers,
 ]  # fmt: skip
 
 

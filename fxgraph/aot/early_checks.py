@@ -1,0 +1,60 @@
+"""Checks of data, as early as they can be made.
+
+    item = aten._local_scalar_dense.default(t)      item = aten._local_scalar_dense.default(t)
+    y = aten.exp.default(x)                         le = operator.le(item, 8)
+    z = aten.slice.Tensor(y, 0, 0, item)       ->   aten._assert_scalar.default(le)
+    le = operator.le(item, 8)                       y = aten.exp.default(x)
+    aten._assert_scalar.default(le)                 z = aten.slice.Tensor(y, 0, 0, item)
+
+Backends simplify sizes by all that is checked of them: with item <= 8, z has `item` elements, which
+a kernel may read once that is known to hold, and not before. Behind this pass, what is checked of
+numbers is checked before any node that uses the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+
+_ASSERT = torch.ops.aten._assert_scalar.default
+
+
+def check_early(graph: Graph) -> None:
+    """Move the checks of a functional graph, and the arithmetic that they need."""
+    checks = graph.find_nodes(op="call_function", target=_ASSERT)
+    if not checks:
+        return
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    last: dict[Node, Node] = {}  # what brings a number -> what was moved to behind it
+    moved: set[Node] = set()
+    for check in checks:
+        arithmetic = set(_arithmetic(check))
+        bringing = {
+            arg for node in arithmetic for arg in node.all_input_nodes if arg not in arithmetic
+        }
+        if not bringing:
+            continue
+        anchor = max(bringing, key=places.__getitem__)
+        while anchor.op == anchor.next.op == "placeholder":  # those come first
+            anchor = anchor.next
+        for node in sorted(arithmetic - moved, key=places.__getitem__):
+            if places[node] > places[anchor]:
+                last.get(anchor, anchor).append(node)
+                last[anchor] = node
+                moved.add(node)
+
+
+def _arithmetic(node: Node) -> Iterator[Node]:
+    """The node, and those that compute numbers of numbers for it."""
+    yield node
+    for arg in node.all_input_nodes:
+        if arg.op == "call_function" and not any(map(_is_tensor, [arg, *arg.all_input_nodes])):
+            yield from _arithmetic(arg)
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor | list | tuple)
