@@ -286,7 +286,7 @@ def _convert_constant(value: Value, dtype: torch.dtype) -> tuple[Any] | None:
     """A one-tuple with the converted constant, or None where the conversion is not exact to
     fold."""
     if isinstance(value.attr, float) and not dtype.is_floating_point and dtype != torch.bool:
-        return None
+        return (torch.tensor([value.attr], dtype=value.dtype).to(dtype).item(),)  # wraps round
     if dtype == torch.float32 and isinstance(value.attr, (int, float)):
         return (float(torch.tensor(value.attr, dtype=torch.float32)),)
     return (value.attr,)

@@ -1,5 +1,6 @@
 """Arguments that fake tensors take where the operation itself does not: a dimension out of range,
-floats for their bits, a negative power of integers, a view beyond the memory, a missing device.
+floats for their bits, a negative power of integers, a view beyond the memory, a missing device,
+factors of different types, bools to subtract, integers where the kernel has floats only.
 """
 
 from __future__ import annotations
@@ -9,14 +10,24 @@ from typing import Any
 
 import torch
 
+from fxgraph.args import leaves
+
 _DIMENSIONS = frozenset(
     ["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort", "slice_scatter"]
 )
 _POWERS = frozenset(["pow", "ipow", "__pow__", "__ipow__"])
+_SUBTRACTIONS = frozenset(["sub", "isub", "rsub", "subtract"])
 _OF_BITS = frozenset(
     ["and", "or", "xor", "iand", "ior", "ixor", "rand", "ror", "rxor", "masked_fill"]
     + [f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift", "not")]
     + ["invert"]
+)
+# Products: all tensors have one type, unless autocast gives them one.
+_PRODUCTS = frozenset(
+    ["matmul", "imatmul", "mm", "bmm", "mv", "dot", "addmm", "addmv", "baddbmm", "linear"]
+)
+_OF_FLOATS = frozenset(
+    ["softmax", "log_softmax", "softmin", "gelu", "std", "var", "layer_norm", "max_pool1d"]
 )
 
 
@@ -30,6 +41,8 @@ def refuse_missing_device(result: Any) -> None:
 def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise where eager execution of the operation `name` would, whatever the values are."""
     plain = name.partition(".")[0].strip("_")
+    if plain in _PRODUCTS or plain in _OF_FLOATS:
+        _refuse_types(name, plain, args, kwargs)
     if plain in _OF_BITS:
         operands = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         asked = operands[1:2] if plain == "masked_fill" else operands
@@ -38,11 +51,14 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     elif name.rstrip("_") in _POWERS or name in _POWERS:
         base, exponent = (*args, *kwargs.values())[:2] if len(args) + len(kwargs) > 1 else (0, 0)
         negative = type(exponent) is int and exponent < 0
-        integers = isinstance(base, torch.Tensor) and not (
-            base.is_floating_point() or base.is_complex()
-        )
+        integers = isinstance(base, torch.Tensor) and not _has_fractions(base)
         if negative and integers:
             raise RuntimeError(f"{name} of integers")
+        if _is_bool(base) and _is_bool(exponent):
+            raise NotImplementedError(f"{name} of bools")
+    elif plain in _SUBTRACTIONS:
+        if any(map(_is_bool, (*args, *kwargs.values()))):
+            raise RuntimeError(f"{name} of bools")
     elif plain == "as_strided" and args and isinstance(args[0], torch.Tensor):
         _refuse_beyond(*args, **kwargs)
     elif plain in _DIMENSIONS and args and isinstance(args[0], torch.Tensor):
@@ -51,6 +67,32 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) is int and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
+
+
+def _is_bool(operand: Any) -> bool:
+    kind = operand.dtype if isinstance(operand, torch.Tensor) else type(operand)
+    return kind is torch.bool or kind is bool
+
+
+def _refuse_types(name: str, plain: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise where the kernel has no form for the types of the tensors."""
+    tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    types = {tensor.dtype for tensor in tensors}
+    if plain in _PRODUCTS:
+        refused = len(types) > 1 or torch.bool in types
+        if refused and not any(torch.is_autocast_enabled(t.device.type) for t in tensors):
+            raise RuntimeError(f"{name} of {' and '.join(sorted(map(str, types)))}")
+    elif tensors and not _has_fractions(tensors[0]) and not _names_type(args, kwargs):
+        raise RuntimeError(f"{name} of {tensors[0].dtype}")
+
+
+def _names_type(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the operation converts its operand first."""
+    return any(isinstance(arg, torch.dtype) for arg in (*args, *kwargs.values()))
+
+
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _refuse_beyond(

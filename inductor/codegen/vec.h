@@ -141,14 +141,16 @@ template <class T, is_number<T> = 0> INLINE T shift_right(T a, T b) {
 template <class T, is_number<T> = 0> INLINE T div(T a, T b) { return b == 0 ? T(0) : T(a / b); }
 INLINE float div(float a, float b) { return a / b; }
 INLINE double div(double a, double b) { return a / b; }
+// Division of the least integer by -1 ends the process; unsigned numbers have no -1.
+template <class T> INLINE bool is_minus_one(T b) { return T(-1) < T(0) && b == T(-1); }
 template <class T, is_number<T> = 0> INLINE T div_trunc(T a, T b) {
-  return b == 0 ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b);
+  return b == 0 ? T(0) : is_minus_one(b) ? T(T(0) - a) : T(a / b);
 }
 INLINE float div_trunc(float a, float b) { return trunc(a / b); }
 INLINE double div_trunc(double a, double b) { return trunc(a / b); }
 template <class T, is_number<T> = 0> INLINE T div_floor(T a, T b) {
   if (b == 0) return 0;
-  if (b == T(-1)) return T(0) - a;
+  if (is_minus_one(b)) return T(0) - a;
   T q = a / b;
   return q - (a % b != 0 && ((a < 0) != (b < 0)));
 }
@@ -163,7 +165,7 @@ template <class T, is_number<T> = 0> INLINE T float_div_floor(T a, T b) {
 INLINE float div_floor(float a, float b) { return float_div_floor(a, b); }
 INLINE double div_floor(double a, double b) { return float_div_floor(a, b); }
 template <class T, is_number<T> = 0> INLINE T remainder(T a, T b) {
-  if (b == 0 || b == T(-1)) return 0;
+  if (b == 0 || is_minus_one(b)) return 0;
   T m = a % b;
   return m != 0 && ((m < 0) != (b < 0)) ? T(m + b) : m;
 }
@@ -173,7 +175,7 @@ template <class T, is_number<T> = 0> INLINE T float_remainder(T a, T b) {
 }
 INLINE float remainder(float a, float b) { return float_remainder(a, b); }
 INLINE double remainder(double a, double b) { return float_remainder(a, b); }
-template <class T, is_number<T> = 0> INLINE T fmod(T a, T b) { return b == 0 || b == T(-1) ? T(0) : T(a % b); }
+template <class T, is_number<T> = 0> INLINE T fmod(T a, T b) { return b == 0 || is_minus_one(b) ? T(0) : T(a % b); }
 template <class T, is_number<T> = 0> INLINE T pow(T a, T b) {
   if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b & 1 ? T(-1) : T(1)) : T(0);
   T r = 1;
@@ -207,7 +209,13 @@ INLINE uint16_t f16_bits(float x) {
 }
 INLINE float round_bf16(float x) { return get(bf16{bf16_bits(x)}); }
 INLINE float round_f16(float x) { return get(f16{f16_bits(x)}); }
-template <class T, class S, is_number<S> = 0> INLINE T cast(S x) { return (T)x; }
+// Floats beyond a narrow integer type wrap round, as aten's do; by the C++ standard they may become anything.
+template <class T, class S>
+constexpr bool wraps = S(0.5) != S(0) && S(0.5) != S(1) && sizeof(T) < 4 && T(2) != T(1);
+template <class T, class S, is_number<S> = 0> INLINE T cast(S x) {
+  if constexpr (wraps<T, S>) return (T)(int64_t)x;
+  else return (T)x;
+}
 template <class T, class S> INLINE void put(T* p, S x) { *p = (T)x; }
 INLINE void put(bf16* p, float x) { p->bits = bf16_bits(x); }
 INLINE void put(f16* p, float x) { p->bits = f16_bits(x); }

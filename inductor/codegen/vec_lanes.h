@@ -224,7 +224,12 @@ template <class V, is_vector<V> = 0> INLINE V rsqrt(V x) { return (V{} + 1) / sq
 // --- conversion ----------------------------------------------------------------------------------
 
 template <class T> struct caster {
-  template <class V> static INLINE vec<T> run(V x) { return __builtin_convertvector(x, vec<T>); }
+  template <class V> static INLINE vec<T> run(V x) {
+    if constexpr (wraps<T, decltype(x[0] + 0)>)
+      return __builtin_convertvector(__builtin_convertvector(x, vec<int32_t>), vec<T>);
+    else
+      return __builtin_convertvector(x, vec<T>);
+  }
 };
 template <> struct caster<bool> {
   template <class V> static INLINE mask run(V x) { return x != V{} ? mask{} - 1 : mask{}; }

@@ -129,6 +129,14 @@ REFUSED = {
     "hypot": (lambda x: torch.hypot(x, x), INTEGERS),
     "lerp": (lambda x: torch.lerp(x, x, 0.5), INTEGERS),
     "logaddexp": (lambda x: torch.logaddexp(x, x), INTEGERS),
+    "standard deviation": (lambda x: x.std(), INTEGERS),
+    "max_pool1d": (lambda x: F.max_pool1d(x[None], 2), INTEGERS),
+    "less a bool": (lambda x: x - True, INTEGERS),
+    "bool less": (lambda x: True - x, INTEGERS),
+    "alpha is a bool": (lambda x: x.sub(1, alpha=True), INTEGERS),
+    "power of bools": (lambda x: True ** (x > 0), INTEGERS),
+    "product of bools": (lambda x: (x > 0) @ (x > 0), INTEGERS),
+    "product of two types": (lambda x: x @ x.double(), torch.ones(3, 3)),
     "floor of bools": (lambda x: (x > 0).floor(), INTEGERS),
     "huber": (lambda x: F.huber_loss(x, x), INTEGERS),
     "too large to fill": (lambda x: torch.full((2,), 1e40), INTEGERS),
@@ -154,6 +162,44 @@ def test_refused_as_in_eager(name):
     function, x = REFUSED[name]
     assert isinstance(outcome(function, x), tuple)
     same(function, x)
+
+
+def test_a_bool_to_the_power_of_a_bool():
+    same(lambda x: x**True, torch.tensor([True, False]))
+
+
+DIVISIONS = {
+    "floor": lambda a, b: a // b,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "by a number": lambda a, b: a // 255 + a % 255,
+    "by a number less than zero": lambda a, b: torch.fmod(a, -1),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_bytes_divided_by_255(name):
+    a = torch.arange(256, dtype=torch.uint8)
+    same(DIVISIONS[name], a, a.flip(0).clamp(min=1))
+
+
+# Floats beyond a narrow integer type: as a result, converted on, of the graph's own numbers.
+WRAPPED = {
+    "stored": lambda x, dtype: x.to(dtype),
+    "converted on": lambda x, dtype: x.to(dtype).float(),
+    "of a number": lambda x, dtype: (
+        torch.full((3,), -1.5).to(dtype) + torch.full((), 300.5).to(dtype)
+    ),
+    "infinite": lambda x, dtype: torch.full((3,), float("inf")).to(dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32], ids=str)
+@pytest.mark.parametrize("name", WRAPPED)
+def test_conversions_wrap_round(name, dtype):
+    x = torch.tensor([0.5, 254.5, 256.0, -1.5, 300.7, -129.0, 40000.0, -1e5, 127.0, 2.0] * 4)
+    same(lambda x: WRAPPED[name](x, dtype), x)
 
 
 def test_a_base_less_than_zero():

@@ -482,6 +482,17 @@ PROGRAMS = {
         run(T(1, 4))
         run(T())
     """,
+    "storage_offset": """
+        p = nn.Parameter(T(3))
+        def f(x):
+            return x * p, x.storage_offset(), x[1:].storage_offset(), p.storage_offset()
+        ---
+        run(T(10)[:3])
+        run(T(10)[3:6])
+        run(T(10)[2:5])
+        p.data = T(5)[2:]
+        run(T(10)[2:5])
+    """,
     "tensor_or_other": """
         def f(x, y):
             if y is None: return x * 2
