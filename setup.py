@@ -1,4 +1,4 @@
-"""Builds the five extension modules.
+"""Builds the five extension modules, and object files that generated code is linked with.
 
 dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
 dynamo._guards           the guard tree; C++ against torch
@@ -10,6 +10,8 @@ FRAMEGRAPH_EXT=hook,guards,autograd,recurrent,plan builds only those named.
 """
 
 import os
+import runpy
+import shlex
 from pathlib import Path
 
 import torch
@@ -109,15 +111,33 @@ EXTENSIONS = {
 }
 
 
-def wanted() -> list[Extension]:
+def wanted_names() -> list[str]:
     names = os.environ.get("FRAMEGRAPH_EXT")
-    return [EXTENSIONS[name]() for name in (names.split(",") if names else EXTENSIONS)]
+    return names.split(",") if names else list(EXTENSIONS)
+
+
+def wanted() -> list[Extension]:
+    return [EXTENSIONS[name]() for name in wanted_names()]
+
+
+class Build(BuildExtension):
+    """The extensions, and the object files of functions that generated code calls
+    (inductor/runtime/ready.py).
+    """
+
+    def run(self) -> None:
+        super().run()
+        if "plan" not in wanted_names():
+            return
+        root = Path() if self.inplace else Path(self.build_lib)
+        command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+        runpy.run_path("inductor/runtime/ready.py")["build"](root / "inductor/codegen", command)
 
 
 # Without ninja, since torch's ninja path compiles C sources as C++. Extensions are built side by
 # side.
 setup(
     ext_modules=wanted(),
-    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)},
+    cmdclass={"build_ext": Build.with_options(use_ninja=False)},
     options={"build_ext": {"parallel": os.cpu_count()}},
 )

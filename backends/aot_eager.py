@@ -72,7 +72,7 @@ def compile_traced(
     """As that of backend="inductor", run op by op; nothing is kept."""
     if isinstance(traced, FunctionalGraph):
         return FreedGraphsCallable(lambda *inputs: run_functional(traced, inputs), traced.spent)
-    return training_callable(traced, run_flat(traced.forward), run_backward)
+    return training_callable(traced, lambda: run_flat(traced.forward), run_backward)
 
 
 aot_eager.compile_traced = compile_traced  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import effects, faults
+from fxgraph import faults
 from fxgraph.aot import (
     FreedGraphsCallable,
     FunctionalGraph,
@@ -41,10 +41,8 @@ from fxgraph.aot import (
     Unfunctionalizable,
     functionalize,
     functionalize_training,
-    run_functional,
     training_callable,
 )
-from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
@@ -53,6 +51,7 @@ from inductor import devices, plan_cache
 from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
+from inductor.compiled import Framed, Launched, OnAten, can_run_again, needs_frame
 from inductor.convolutions import generated_convolutions
 from inductor.convolutions_training import generated_training, is_generated
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
@@ -71,7 +70,7 @@ from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.runtime import cubin, driver, toolchain
 from inductor.runtime.device_graph import DeviceGraphs, device_for
-from inductor.runtime.driver import Loaded, load_kernels
+from inductor.runtime.driver import load_kernels
 from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
@@ -106,12 +105,15 @@ class Compilation:
     inference: bool = True  # a part of a training graph hands its values on as they are
     derived: Derivation | None = None
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
+    started: toolchain.Started | None = None  # the library, being compiled
     library: Any = None
     loaded: dict[str, Any] = field(default_factory=dict)  # kernels on devices, by name
     compiled: Any = None
     cached: bool = False  # whether plans kept on disk may be used
     key: str | None = None
     stage: str = "functionalize"  # that runs, or ran last
+    begun: bool = False  # whether the stages before `compile` have run (see begin)
+    failure: Exception | None = None  # of one of these
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -351,6 +353,9 @@ def _fewest(c: Compilation, missing: NoTriton, names: list[str]) -> set[str]:
 def compile_kernels(c: Compilation) -> None:
     assert c.spec is not None
     if c.spec.source:
+        if c.started is not None:
+            c.started.finish()
+            c.started = None
         c.library = toolchain.load_library(c.spec.units or c.spec.source)
     c.loaded = load_kernels(c.spec.triton, c.options.target)
 
@@ -392,9 +397,15 @@ STAGES: tuple[
 )
 
 
-def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
-    """Run the stages up to and including `until`."""
-    for name, stage, channel, show in STAGES:
+LAST_BEFORE_COMPILE = "codegen"
+
+
+def run_stages(
+    c: Compilation, *, after: str | None = None, until: str | None = None
+) -> Compilation:
+    """Run the stages behind `after`, or all, up to and including `until`."""
+    first = [name for name, *_ in STAGES].index(after) + 1 if after is not None else 0
+    for name, stage, channel, show in STAGES[first:]:
         if c.spec is not None and name in ("lower", "schedule", "codegen"):
             continue
         c.stage = name
@@ -441,6 +452,19 @@ def _static(gm: Any) -> list[bool]:
     """For each placeholder, whether it is a parameter or buffer."""
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
     return [bool(n.meta.get("static")) for n in nodes]
+
+
+def begin(c: Compilation) -> None:
+    """Run the stages before `compile`, and start the compiler: meanwhile, other graphs can come as
+    far. `_compiled` finishes.
+    """
+    c.begun = c.cached = True
+    try:
+        run_stages(c, until=LAST_BEFORE_COMPILE)
+        if c.spec is not None and c.spec.source:
+            c.started = toolchain.start_library(c.spec.units or c.spec.source)
+    except Exception as error:
+        c.failure = error
 
 
 def compile_graph(
@@ -494,10 +518,22 @@ def compile_traced(
         return compile_functional(training, example_inputs, options)[0]
     c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional, c.inference = training.forward, False
-    forward = _compiled(c)
-    compiled_report: dict[str, Any] = dict(forward.compile_report)
+    begin(c)
+    compiled_report: dict[str, Any] = {}
     reports: list[dict[str, Any]] = []  # of backwards
     chosen = c.options  # `c` itself holds the inputs of the first call
+    forwards: list[dict[str, Any]] = []  # the report of the forward, when it is compiled
+
+    def tell() -> None:
+        if forwards and reports:
+            compiled_report.update(_together(forwards[0], reports))
+
+    def forward() -> Callable[..., Any]:
+        compiled = _compiled(c)
+        forwards.append(compiled.compile_report)
+        compiled_report.update(compiled.compile_report)
+        tell()
+        return compiled
 
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
@@ -505,16 +541,20 @@ def compile_traced(
         part.inference = False
         compiled = _compiled(part)
         reports.append(compiled.compile_report)
-        compiled_report.update(_together(forward.compile_report, reports))
+        tell()
         return getattr(compiled, "take", None) or (lambda given: compiled(*given))
 
     def note(text: str) -> None:
         reports.append({"notes": [text]})
-        compiled_report.update(_together(forward.compile_report, reports))
+        tell()
 
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
-    with faults.stage("link"):
-        step = training_callable(training, forward, backward, statics, note)
+    try:
+        with faults.stage("link"):
+            step = training_callable(training, forward, backward, statics, note)
+    finally:
+        if c.started is not None:
+            c.started.stop()
     step.binds_static = True  # type: ignore[attr-defined]
     step.compile_report = compiled_report  # type: ignore[attr-defined]
     return step
@@ -556,14 +596,16 @@ SIGNALS = (toolchain.NoCompiler, cubin.NoTriton, NoKernels, Undecided, Unfunctio
 
 def _run_around_faults(c: Compilation) -> None:
     try:
-        run_stages(c)
+        if c.failure is not None:
+            raise c.failure
+        run_stages(c, after=LAST_BEFORE_COMPILE if c.begun else None)
     except SIGNALS:
         raise
     except Exception as error:
         if c.functional is None:  # the backend has other ways
             raise
         if not recover(c, error, SIGNALS, run_stages):
-            c.spec, c.compiled = None, _OnAten(c)
+            c.spec, c.compiled = None, OnAten(c)
 
 
 def _compiled(c: Compilation) -> Any:
@@ -573,19 +615,19 @@ def _compiled(c: Compilation) -> Any:
     except (toolchain.NoCompiler, cubin.NoTriton) as error:
         _warn_no_compiler(str(error))
         c.notes.append(str(error))
-        c.compiled = _OnAten(c)
+        c.compiled = OnAten(c)
     except Undecided as error:
         c.notes.append(f"on aten, operator by operator: the kernels would have to know {error}")
-        c.spec, c.compiled = None, _OnAten(c)
+        c.spec, c.compiled = None, OnAten(c)
     except NoKernels as error:
         c.notes.append(f"on aten, operator by operator: no kernels for {error}")
-        c.compiled = _OnAten(c)
+        c.compiled = OnAten(c)
     assert c.functional is not None
-    if not isinstance(c.compiled, _OnAten):
-        if _can_run_again(c):
-            c.compiled = _Launched(c)
-        elif _needs_frame(c):
-            c.compiled = _Framed(c)
+    if not isinstance(c.compiled, OnAten):
+        if can_run_again(c):
+            c.compiled = Launched(c)
+        elif needs_frame(c):
+            c.compiled = Framed(c)
     if c.floats:
         varying = [i for i, static in enumerate(c.static) if not static]
         c.compiled = WithFloats(c.compiled, [varying.index(i) for i in c.floats])
@@ -623,7 +665,7 @@ def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
     notes = list(c.notes)
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
-    no_plan = notes[-1] if isinstance(compiled, _OnAten) and notes else None
+    no_plan = notes[-1] if isinstance(compiled, OnAten) and notes else None
     plan = getattr(compiled, "plan", compiled)
     peak = getattr(plan, "peak_bytes", None)
     for one in (compiled, plan):
@@ -674,114 +716,6 @@ def _warn_no_compiler(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
         warnings.warn(f"{text} Compiled functions run on aten meanwhile.", stacklevel=3)
-
-
-def _needs_frame(c: Compilation) -> bool:
-    """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, and changes of their sizes.
-    """
-    assert c.functional is not None
-    written = c.functional.input_mutations
-    if any(m.metadata for m in written):
-        return True
-    return bool(c.functional.same_inputs) or any(
-        j != m.index and not (c.static[j] and c.static[m.index])
-        for m in written
-        for j in range(len(c.inputs))
-    )
-
-
-def _can_run_again(c: Compilation) -> bool:
-    """Whether Triton launches kernels, and a call that one ended may be made again on aten: a
-    call that has written nothing, drawn nothing and let nothing go. A backward lets go.
-    """
-    assert c.functional is not None
-    by_triton = any(not isinstance(kernel, Loaded) for kernel in c.loaded.values())
-    if c.gm is None or not by_triton or c.functional.input_mutations:
-        return False
-    nodes = c.functional.graph_module.graph.nodes
-    return not any(effects.of(node).impure() for node in nodes if node.op != "output")
-
-
-def plan_of(c: Compilation) -> Any:
-    """The plan that a call is, besides checks of how inputs share memory; None if it is more, or
-    none was made. It may be one for tensors in the place of floats.
-    """
-    compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
-    if isinstance(compiled, _Framed):
-        resizes = any(m.metadata for m in compiled.functional.input_mutations)
-        return None if resizes else compiled.plan
-    return None if isinstance(compiled, (_OnAten, _Launched)) else compiled
-
-
-class _WithStatics:
-    """A callable that takes the varying inputs and holds the static ones."""
-
-    def __init__(self, c: Compilation) -> None:
-        assert c.functional is not None
-        self.functional = c.functional
-        self.static = c.static
-        self.held = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
-
-    def all_inputs(self, varying: Sequence[Any]) -> list[Any]:
-        given, held = iter(varying), iter(self.held)
-        return [next(held) if static else next(given) for static in self.static]
-
-
-class _OnAten(_WithStatics):
-    """The functional graph, operator by operator."""
-
-    def __call__(self, *varying: Any) -> Any:
-        return run_functional(self.functional, self.all_inputs(varying))
-
-
-class _Launched(_WithStatics):
-    """The plan of a graph with Triton kernels; the graph on aten, once a launch has failed.
-
-    Triton compiles at a launch, too, what is new to it: buffers that are aligned otherwise, sizes
-    that are divisible otherwise.
-    """
-
-    compile_report: dict[str, Any]
-
-    def __init__(self, c: Compilation) -> None:
-        super().__init__(c)
-        self.plan: Any = c.compiled
-
-    def __call__(self, *varying: Any) -> Any:
-        if self.plan is None:
-            return run_functional(self.functional, self.all_inputs(varying))
-        try:
-            return self.plan(*varying)
-        except Exception as error:
-            if getattr(error, "graph_stage", None) != "launch":
-                raise
-            faults.insist(error)
-            fault = error
-        results = run_functional(self.functional, self.all_inputs(varying))
-        note = faults.tell(fault, "launch", "the graph runs on aten, operator by operator")
-        self.compile_report["notes"].append(note)
-        self.plan = None
-        return results
-
-
-class _Framed(_WithStatics):
-    """The plan, and around it what concerns the memory of written inputs."""
-
-    def __init__(self, c: Compilation) -> None:
-        super().__init__(c)
-        self.plan = c.compiled
-
-    def __call__(self, *varying: Any) -> Any:
-        inputs = self.all_inputs(varying)
-        if self.functional.input_mutations and not same_sharing(self.functional, inputs):
-            return run_functional(self.functional, inputs)
-        results = self.plan(*varying)
-        for m in self.functional.input_mutations:
-            if m.metadata:
-                target = inputs[m.index]
-                target.as_strided_(m.size, m.stride, m.storage_offset + target.storage_offset())
-        return results
 
 
 __all__ = [

@@ -13,6 +13,7 @@ from typing import Any
 
 from fxgraph.aot import FreedGraphsCallable, FunctionalGraph, TrainingGraph
 from inductor import pipeline, plan_cache
+from inductor.compiled import plan_of
 from inductor.derive import is_ordinary
 from inductor.floats import WithFloats
 from inductor.options import Options
@@ -38,7 +39,7 @@ def compile_named(
     if isinstance(traced, TrainingGraph):
         return pipeline.compile_traced(traced, example_inputs, options=options)
     run, c = pipeline.compile_functional(traced, example_inputs, options)
-    plan = pipeline.plan_of(c)
+    plan = plan_of(c)
     if c.cached and c.spec is not None and not (plan is None or isinstance(plan, DeviceGraphs)):
         compiled, spent = c.compiled, traced.spent.items()
         beside = {

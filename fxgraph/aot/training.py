@@ -52,15 +52,16 @@ _VALUES = ("fresh", "alias_of_intermediate")
 
 def training_callable(
     training: TrainingGraph,
-    forward: Compiled,
+    compile_forward: Callable[[], Compiled],
     compile_backward: CompileBackward,
     statics: Sequence[torch.Tensor | None] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Callable[..., Any]:
     """What a backend returns for a graph that is differentiated; attributes may be set on it.
 
-    forward: the compiled training.forward: takes the inputs that have no entry in `statics`
-        (by input; parameters and buffers bound once), runs without grad mode and autocast.
+    compile_forward: gives training.forward, compiled: takes the inputs that have no entry in
+        `statics` (by input; parameters and buffers bound once), runs without grad mode and
+        autocast. Called once, behind compile_backward's first calls.
     compile_backward: makes the callable for a backward graph, of one list that it may empty. Called
         now for segments with one differentiable value, else when a backward arrives. After a fault
         there the backward runs operator by operator; `note` is told.
@@ -69,11 +70,11 @@ def training_callable(
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
     numbered = Numbered(training)
-    forward = numbered.forward(forward, statics)
     backwards = _Backwards(training, numbered.backward(compile_backward), note)
     for number, segment in enumerate(training.segments):
         if len(segment.tangents) == 1:
             backwards.part_for(number, tuple(segment.tangents))
+    forward = numbered.forward(compile_forward(), statics)
     step = numbered.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
     frame = training.frame
     if frame.structure != tuple(range(len(frame.outputs))):

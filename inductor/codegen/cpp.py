@@ -50,6 +50,7 @@ MAX_SCRATCH = 48 * 1024
 CHUNK = 4096
 # An index constant below this stays a literal; larger ones become parameters.
 LITERAL = 10
+WIDEST = 16  # lanes of a vector on any processor
 # Columns of a strip that is transposed at a time: several cache lines of each row that is read.
 STRIP = 64
 ALWAYS = "__attribute__((always_inline))"
@@ -556,7 +557,7 @@ class _Emitter:
         before, after = body.take_tiles()
         lane, width = self.lane.name, self.parameter(self.lane.size)
         loop = [
-            f"each_vector<W>(j0, j1, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
+            f"each_vector<W, 0>(j0, j1, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
             *_indent([*mid, f"int64_t {short.name} = 0;", *before]),
             *_indent(
                 [f"for (; {short.name} < {short.size}; ++{short.name}) {{", *_indent(inside), "}"]
@@ -606,9 +607,11 @@ class _Emitter:
             f"const int64_t first = {strip} * {STRIP}, last = min({self.constant(tile.size)}, "
             f"first + {STRIP});",
             *row,
-            f"each_vector<W>(0, {length}, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
+            f"each_vector<W, {_whole(self.lane.size)}>(0, {length}, "
+            f"[&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
             *_indent(mid),
-            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) "
+            f"  each_vector<W, {_whole(tile.size)}>(first, last, "
+            f"[&](int64_t {name}_first, auto across, auto) "
             f"{ALWAYS} {{",
             *_indent(_indent(square)),
             "  });",
@@ -642,7 +645,7 @@ class _Emitter:
             *decode,
             f"const int64_t first = {block} * {lanes}, last = min({width}, first + {lanes});",
             f"for (int64_t {name} = first; {name} < last; {name} += W) {{",
-            f"  one_vector<W>(last - {name}, [&](auto lanes) __attribute__((always_inline)) {{",
+            f"  one_vector<W, {_whole(self.lane.size)}>(last - {name}, [&](auto lanes) {ALWAYS} {{",
             *_indent(_indent(lines)),
             "  });",
             "}",
@@ -686,7 +689,8 @@ class _Emitter:
         text = [
             *decode,
             f"const int64_t low = {block} * {lanes}, high = min({width}, low + {lanes});",
-            f"each_group<W>(low, high, [&](int64_t first, auto vectors, auto lanes) {ALWAYS} {{",
+            f"each_group<W, {_whole(self.lane.size, lanes // 16)}>(low, high, "
+            f"[&](int64_t first, auto vectors, auto lanes) {ALWAYS} {{",
             "  constexpr int N = decltype(vectors)::value;",
             *_indent([*declared, *lines, *group([*row, *after])]),
             "});",
@@ -755,18 +759,15 @@ class _Emitter:
         start, end = (("c", f"min(c + {CHUNK}, {stop})")) if chunked else (low, stop)
         if self.lane is last:
             each = "each_vector4" if self.unroll else "each_vector"
+            whole = 0 if high is not None else _whole(last.size, 4)
             lines = [
-                f"{each}<W>({start}, {end}, "
+                f"{each}<W, {whole}>({start}, {end}, "
                 f"[&](int64_t {last.name}, auto lanes, auto u) __attribute__((always_inline)) {{",
                 *_indent(inside),
                 "});",
             ]
         else:
-            lines = [
-                f"for (int64_t {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{",
-                *_indent(inside),
-                "}",
-            ]
+            lines = _for(last.name, start, end, inside)
         lines = [*opened, *lines, *closed]
         if chunked:
             lines = [
@@ -776,12 +777,15 @@ class _Emitter:
             ]
         lines = [*mid, *lines]
         for v in reversed(self.inner[:-1]):
-            lines = [
-                f"for (int64_t {v.name} = 0; {v.name} < {self.constant(v.size)}; ++{v.name}) {{",
-                *_indent(lines),
-                "}",
-            ]
+            lines = _for(v.name, "0", self.constant(v.size), lines)
         return [*body.take_declarations(), *lines, *after]
+
+
+def _whole(size: Extent, most: int = 1) -> int:
+    """The argument WHOLE of loops over `size` lanes (vec.h): up to `most` vectors."""
+    if not isinstance(size, int):
+        return 0
+    return next((n for n in (4, 1) if n <= most and size % (n * WIDEST) == 0), 0)
 
 
 def _for(name: str, start: str, end: str, lines: list[str]) -> list[str]:

@@ -260,14 +260,17 @@ namespace half {
 
 namespace fg {
 
+// How many vectors a range is known to be a multiple of: 0 if none. Bodies that cannot run are not compiled.
 // f(j, Full) for whole vectors from `begin`, then f(j, Part) for what is left before `end`.
-template <int W, class F> INLINE void each_vector(int64_t begin, int64_t end, F f) {
+template <int W, int WHOLE, class F> INLINE void each_vector(int64_t begin, int64_t end, F f) {
   int64_t j = begin;
   for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
-  if (j < end) f(j, Part{end - j}, Int<0>{});
+  if constexpr (WHOLE == 0) {
+    if (j < end) f(j, Part{end - j}, Int<0>{});
+  }
 }
 // The same with four vectors in flight: f's last argument picks one of four accumulators.
-template <int W, class F> INLINE void each_vector4(int64_t begin, int64_t end, F f) {
+template <int W, int WHOLE, class F> INLINE void each_vector4(int64_t begin, int64_t end, F f) {
   int64_t j = begin;
   for (; j + 4 * W <= end; j += 4 * W) {
     f(j, Full{}, Int<0>{});
@@ -275,8 +278,7 @@ template <int W, class F> INLINE void each_vector4(int64_t begin, int64_t end, F
     f(j + 2 * W, Full{}, Int<2>{});
     f(j + 3 * W, Full{}, Int<3>{});
   }
-  for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
-  if (j < end) f(j, Part{end - j}, Int<0>{});
+  if constexpr (WHOLE < 4) each_vector<W, WHOLE>(j, end, f);
 }
 // A row of n intermediate values: on the stack if BYTES hold it.
 template <class T, int64_t BYTES> struct Row {
@@ -310,16 +312,21 @@ static inline void run_bundle(const Stretch* parts, int64_t n, void* const* P, i
 }
 
 // One block of columns, whole or cut short.
-template <int W, class F> INLINE void one_vector(int64_t n, F f) {
-  if (n >= W) f(Full{});
+template <int W, int WHOLE, class F> INLINE void one_vector(int64_t n, F f) {
+  if constexpr (WHOLE > 0) f(Full{});
+  else if (n >= W) f(Full{});
   else f(Part{n});
 }
 // Columns [begin, end) in groups of four vectors, then one by one: f(column, Int<vectors>, lanes).
-template <int W, class F> INLINE void each_group(int64_t begin, int64_t end, F f) {
+template <int W, int WHOLE, class F> INLINE void each_group(int64_t begin, int64_t end, F f) {
   int64_t j = begin;
   for (; j + 4 * W <= end; j += 4 * W) f(j, Int<4>{}, Full{});
-  for (; j + W <= end; j += W) f(j, Int<1>{}, Full{});
-  if (j < end) f(j, Int<1>{}, Part{end - j});
+  if constexpr (WHOLE < 4) {
+    for (; j + W <= end; j += W) f(j, Int<1>{}, Full{});
+  }
+  if constexpr (WHOLE == 0) {
+    if (j < end) f(j, Int<1>{}, Part{end - j});
+  }
 }
 // f(column, Int<k>) for each vector of a group.
 template <int W, int N, class F> INLINE void in_group(int64_t first, F f) {

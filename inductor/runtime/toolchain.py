@@ -24,22 +24,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inductor.runtime import _plan, cache
+import torch
+
+from inductor.runtime import _plan, cache, ready
+from inductor.runtime.ready import FLAGS, INCLUDE
 
 log = logging.getLogger(__name__)
 
-# Results must equal eager's: no fast-math, no contraction of a*b+c into one rounding, integers
-# that wrap. -O3 takes up to twice as long to compile, for kernels that are no faster: all that they
-# need of it is that short loops (lanes, pooling windows) are unrolled whole.
-FLAGS = (
-    "-std=c++17", "-O2", "-fpeel-loops", "-fPIC", "-shared", "-w", "-ffp-contract=off",
-    "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fno-exceptions", "-fno-rtti",
-    "-fvisibility=default",
-)  # fmt: skip
 # The first that a compiler accepts tunes for this processor.
 TUNING = (("-march=native",), ("-mcpu=native",), ())
 CANDIDATES = ("g++", "clang++", "c++")
-INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
 # Functions that generated code calls, compiled once for a machine: a call, and the files that
 # define the function.
 DEFINED_IN = {
@@ -191,6 +185,44 @@ def load_library(source: str | Sequence[str]) -> _plan.Library:
         return _plan.Library(str(_compile_into(elsewhere, sources, find_compiler())))
 
 
+class Started:
+    """A library whose compilers are at work while other things are done: to be finished, which puts
+    it into the cache, or stopped.
+    """
+
+    def __init__(self, sources: list[str], compiler: Compiler, store: cache.Store) -> None:
+        self._key, self._store = library_key(sources, compiler), store
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(store.workspace())
+            self._build = _Build(sources, compiler, folder, store)
+            stack.callback(self._build.stop)
+            self._end = stack.pop_all()
+
+    def finish(self) -> None:
+        """Raises CompileError."""
+        with self._end:
+            library = self._build.finish()
+            self._store.write("kernels", self._key, ".so", library.read_bytes())
+
+    def stop(self) -> None:
+        """End the compilers, if they are at work."""
+        self._end.close()
+
+
+def start_library(source: str | Sequence[str]) -> Started | None:
+    """Start to compile a library that load_library is about to be asked for; None where nothing is
+    to be compiled, or load_library will say what is wrong.
+    """
+    sources = [source] if isinstance(source, str) else list(source)
+    try:
+        compiler, store = find_compiler(), cache.store()
+        if store.find("kernels", library_key(sources, compiler), ".so") is not None:
+            return None
+        return Started(sources, compiler, store)
+    except (NoCompiler, OSError):
+        return None
+
+
 def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) -> Path:
     key = library_key(sources, compiler)
     if (path := store.find("kernels", key, ".so")) is not None:
@@ -200,7 +232,7 @@ def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) ->
             return path  # another process made it while we waited
         with store.workspace() as folder:
             started = time.perf_counter()
-            library = build(sources, compiler, folder, store)
+            library = _Build(sources, compiler, folder, store).finish()
             log.debug("compiled %d units in %.2f s", len(sources), time.perf_counter() - started)
             return store.write("kernels", key, ".so", library.read_bytes())
 
@@ -208,38 +240,67 @@ def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) ->
 _objects: dict[str, bytes] = {}  # by key: those that this process has made
 
 
-def build(
-    sources: list[str], compiler: Compiler, folder: Path, store: cache.Store | None = None
-) -> Path:
-    """Compile the units in `folder` and return the library there. store: of objects of our own
-    functions, else made here.
+class _Build:
+    """Compiles units in `folder` to a library there: begins at once. store: of objects of our own
+    functions.
     """
-    units = [folder / f"unit{number}.cpp" for number in range(len(sources))]
-    for unit, text in zip(units, sources, strict=True):
-        unit.write_text(text)
-    files, known = list(units), []
-    for file in _definitions(sources):
-        key = _object_key(file, compiler)
-        data = _objects.get(key) or (store.read("kernels", key, ".o") if store else None)
-        if data is None:
-            files.append(file)
-            continue
-        known.append(folder / f"{file.stem}.o")
-        known[-1].write_bytes(data)
-    library = folder / "kernels.so"
-    base = [*compiler.command, *compiler.flags, "-I", str(INCLUDE)]
-    if len(files) == 1:
-        _run([[*base, str(files[0]), *map(str, known), "-o", str(library)]])
-        return library
-    objects = [folder / f"{file.stem}.o" for file in files]
-    alone = [*(flag for flag in base if flag != "-shared"), "-c"]
-    _run([[*alone, str(f), "-o", str(o)] for f, o in zip(files, objects, strict=True)])
-    _run([[*base, *map(str, [*objects, *known]), "-o", str(library)]])
-    for file, made in list(zip(files, objects, strict=True))[len(units) :]:
-        data = _objects[_object_key(file, compiler)] = made.read_bytes()
-        if store is not None:
-            store.write("kernels", _object_key(file, compiler), ".o", data)
-    return library
+
+    def __init__(
+        self, sources: list[str], compiler: Compiler, folder: Path, store: cache.Store
+    ) -> None:
+        self._compiler, self._store = compiler, store
+        units = [folder / f"unit{number}.cpp" for number in range(len(sources))]
+        for unit, text in zip(units, sources, strict=True):
+            unit.write_text(text)
+        known: list[Path] = []
+        self._new: dict[Path, Path] = {}  # of our own functions: file -> object
+        for file in _definitions(sources):
+            key = _object_key(file, compiler)
+            data = _ready(file, compiler) or _objects.get(key) or store.read("kernels", key, ".o")
+            if data is None:
+                self._new[file] = folder / f"{file.stem}.o"
+                continue
+            known.append(folder / f"{file.stem}.o")
+            known[-1].write_bytes(data)
+        self.library = folder / "kernels.so"
+        self._link: list[str] = []
+        base = [*compiler.command, *compiler.flags, "-I", str(INCLUDE)]
+        if len(units) == 1 and not self._new:
+            inputs = map(str, [*units, *known])
+            self._commands = _Commands([[*base, *inputs, "-o", str(self.library)]])
+            return
+        objects = {**self._new, **{unit: unit.with_suffix(".o") for unit in units}}
+        self._link = [*base, *map(str, [*objects.values(), *known]), "-o", str(self.library)]
+        alone = [*(flag for flag in base if flag != "-shared"), "-c"]
+        self._commands = _Commands([[*alone, str(f), "-o", str(o)] for f, o in objects.items()])
+
+    def finish(self) -> Path:
+        """The library. Raises CompileError."""
+        self._commands.finish()
+        if self._link:
+            _Commands([self._link]).finish()
+        for file, made in self._new.items():
+            key = _object_key(file, self._compiler)
+            data = _objects[key] = made.read_bytes()
+            self._store.write("kernels", key, ".o", data)
+        return self.library
+
+    def stop(self) -> None:
+        self._commands.stop()
+
+
+def _ready(file: Path, compiler: Compiler) -> bytes | None:
+    """The object of a file as the package brings it, if the compiler's code may call it."""
+    if len(compiler.command) > 1:  # flags of a user's, or a compiler that links otherwise
+        return None
+    level = _LEVELS.get(torch.backends.cpu.get_cpu_capability(), "")
+    for flag in compiler.tuning:
+        level = flag.removeprefix("-march=") if flag != "-march=native" else level
+    return ready.find(file.name, level)
+
+
+# What torch calls processors -> a level of the instruction set that they have.
+_LEVELS = {"AVX2": "x86-64-v3", "AVX512": "x86-64-v4"}
 
 
 def _object_key(file: Path, compiler: Compiler) -> str:
@@ -252,34 +313,52 @@ def _definitions(sources: Sequence[str]) -> list[Path]:
     return [INCLUDE / name for name in sorted({n for call in called for n in DEFINED_IN[call]})]
 
 
-def _run(commands: list[list[str]]) -> None:
-    """Run commands, as many at once as there are processors; CompileError if one fails.
+class _Commands:
+    """Commands that run, as many at once as there are processors.
 
     Each runs in a session of its own, so that Ctrl-C reaches us alone and we end it with all that
     it started.
     """
-    processors = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
-    waiting = list(reversed(commands))
-    running: list[tuple[list[str], subprocess.Popen]] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < processors:
-                running.append(_start(waiting.pop()))
-            command, process = running[0]
-            output, _ = process.communicate()
-            if process.returncode != 0:
-                raise CompileError(command, output)
-            running.pop(0)
-    finally:
-        for _, process in running:
+
+    def __init__(self, commands: list[list[str]]) -> None:
+        self._waiting = list(reversed(commands))
+        self._running: list[tuple[list[str], subprocess.Popen]] = []
+        try:
+            self._fill()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _fill(self) -> None:
+        processors = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):
+            processors = len(os.sched_getaffinity(0))
+        while self._waiting and len(self._running) < processors:
+            command = self._waiting.pop()
+            self._running.append((command, _start(command)))
+
+    def finish(self) -> None:
+        """Wait for all; CompileError if one fails."""
+        try:
+            while self._running:
+                command, process = self._running[0]
+                output, _ = process.communicate()
+                if process.returncode != 0:
+                    raise CompileError(command, output)
+                self._running.pop(0)
+                self._fill()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        for _, process in self._running:
             _kill(process)
+        self._running.clear()
 
 
-def _start(command: list[str]) -> tuple[list[str], subprocess.Popen]:
+def _start(command: list[str]) -> subprocess.Popen:
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -290,7 +369,6 @@ def _start(command: list[str]) -> tuple[list[str], subprocess.Popen]:
         )
     except OSError as error:
         raise NoCompiler(f"{command[0]} cannot be started ({error})") from error
-    return command, process
 
 
 def _kill(process: subprocess.Popen) -> None:

@@ -114,7 +114,7 @@ def test_the_first_call_compiles_nothing(name, tmp_path, monkeypatch):
     expected = run(dynamo.load(tmp_path / "m.fg", backend="aot_eager"), args, grad)
     with torch.set_grad_enabled(grad):
         program = dynamo.load(tmp_path / "m.fg")
-    for owner, called in ((toolchain, "_run"), (toolchain, "load_library"),
+    for owner, called in ((toolchain, "_start"), (toolchain, "load_library"),
                           (loading._Compiled, "_compile")):  # fmt: skip
         forbid(monkeypatch, owner, called)
     torch.testing.assert_close(run(program, args, grad), expected)
@@ -137,7 +137,7 @@ def test_the_grad_mode_decides_which_graph_is_compiled(tmp_path):
 def test_a_second_load_neither_reads_graphs_nor_compiles(name, tmp_path, monkeypatch):
     args, grad = saved(name, tmp_path / "m.fg")
     expected = run(dynamo.load(tmp_path / "m.fg"), args, grad)
-    for owner, called in ((toolchain, "_run"), (loading, "read_graphs"),
+    for owner, called in ((toolchain, "_start"), (loading, "read_graphs"),
                           (loading._Compiled, "_compile")):  # fmt: skip
         forbid(monkeypatch, owner, called)
     program = dynamo.load(tmp_path / "m.fg")
@@ -216,10 +216,10 @@ def test_another_program_or_setting_is_another_plan(tmp_path, cache):
 def test_a_failure_of_the_compiler_shows_at_load(tmp_path, monkeypatch):
     saved("inference", tmp_path / "m.fg")
 
-    def broken(commands):
-        raise toolchain.CompileError(commands[0], "internal error")
+    def broken(command):
+        raise toolchain.CompileError(command, "internal error")
 
-    monkeypatch.setattr(toolchain, "_run", broken)
+    monkeypatch.setattr(toolchain, "_start", broken)
     monkeypatch.setattr(dynamo.config, "strict", True)
     with pytest.raises(ProgramError, match=r"Net: its graph cannot be compiled .CompileError: "):
         dynamo.load(tmp_path / "m.fg")

@@ -27,7 +27,7 @@ def r(*shape, grad=True, dtype=torch.float64):
 
 def compiled(fn, *inputs):
     training = functionalize_training(symbolic_trace(fn), inputs)
-    return training_callable(training, run_flat(training.forward), run_backward), training
+    return training_callable(training, lambda: run_flat(training.forward), run_backward), training
 
 
 def outputs(fn, inputs):

@@ -9,8 +9,10 @@ import torch
 
 import dynamo
 from fxgraph import symbolic_trace
+from fxgraph.aot import training
 from fxgraph.torch_fx import fake_tensor_mode
 from inductor.pipeline import STAGES, compile_graph, new_compilation, run_stages
+from inductor.runtime import toolchain
 from tests.inductor.compiling import check, staged
 
 
@@ -91,3 +93,41 @@ def test_equal_operators_are_computed_once():
     assert count(drawn, (x,), "rand") == 2
     assert count(written, (x.clone(),), "exp.") == 2
     check(written, x)
+
+
+def test_a_forward_is_compiled_while_its_backward_comes_as_far(caplog, monkeypatch, tmp_path):
+    """Its compiler starts before the backward is lowered, and is waited for behind that; a backward
+    that cannot be compiled changes nothing of it.
+    """
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    x, w = torch.randn(8, 16), torch.randn(16, requires_grad=True)
+
+    def program(x, w):
+        return (torch.softmax(x * w, -1) * x).sum()
+
+    expected = torch.autograd.grad(program(x, w), w)
+    with caplog.at_level(logging.DEBUG, "inductor.times"):
+        found = dynamo.compile(program)(x, w)
+    torch.testing.assert_close(torch.autograd.grad(found, w), expected)
+    stages = [r.getMessage().split()[0] for r in caplog.records if r.name == "inductor.times"]
+    names = [name for name, *_ in STAGES]
+    until = names.index("codegen") + 1
+    assert stages == [*names[:until], *names, *names[until:]]
+    assert not list(tmp_path.glob("*/tmp/*"))
+
+
+def test_a_forward_whose_backward_fails_leaves_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    stopped = []
+    stop = toolchain.Started.stop
+    monkeypatch.setattr(toolchain.Started, "stop", lambda s: (stopped.append(s), stop(s)))
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training._Backwards, "_compiled", interrupted)
+    w = torch.randn(16, requires_grad=True)
+    with pytest.raises(KeyboardInterrupt):
+        dynamo.compile(lambda w: torch.softmax(w * 2, -1).sum())(w)
+    assert len(stopped) == 1
+    assert not list(tmp_path.glob("*/tmp/*")) and not list(tmp_path.glob("*/kernels/*/*.so"))

@@ -54,7 +54,7 @@ def test_compile_load_and_call(own_cache):
 
 def test_second_compile_is_a_lookup(monkeypatch):
     path = toolchain.compile_library(SOURCE)
-    monkeypatch.setattr(toolchain, "_run", lambda commands: pytest.fail("compiled again"))
+    monkeypatch.setattr(toolchain, "_start", lambda command: pytest.fail("compiled again"))
     assert toolchain.compile_library(SOURCE) == path
 
 
@@ -89,8 +89,9 @@ extern "C" void NAME(void* const* P, int64_t begin, int64_t end) {
 def test_functions_of_our_own_are_compiled_once(damaged, own_cache, monkeypatch):
     """Two libraries call them: the second is linked with what the first has left, if whole."""
     commands = []
-    run = toolchain._run
-    monkeypatch.setattr(toolchain, "_run", lambda given: (commands.extend(given), run(given)))
+    start = toolchain._start
+    monkeypatch.setattr(toolchain, "_start", lambda c: (commands.append(c), start(c))[1])
+    monkeypatch.setattr(toolchain.ready, "find", lambda file, level: None)
     weight = torch.randn(4, 3)
     x, packed, out = torch.randn(2, 4), in_panels(weight), torch.zeros(2, 3)
     for name in ("first", "second"):
@@ -103,6 +104,84 @@ def test_functions_of_our_own_are_compiled_once(damaged, own_cache, monkeypatch)
             made.write_bytes(made.read_bytes()[:-1])
     compiled = [part for command in commands for part in command if part.endswith("product.cpp")]
     assert len(compiled) == 1 + damaged
+
+
+def test_a_library_that_was_started(own_cache, monkeypatch):
+    started = toolchain.start_library([SOURCE, "int second;"])
+    assert not entries(own_cache)
+    started.finish()
+    assert not leftovers(own_cache)
+    monkeypatch.setattr(toolchain, "_start", lambda command: pytest.fail("compiled again"))
+    assert toolchain.load_library([SOURCE, "int second;"]).address("add1")
+    assert toolchain.start_library([SOURCE, "int second;"]) is None
+
+
+def test_a_started_library_that_is_not_needed_leaves_nothing(tmp_path, monkeypatch, own_cache):
+    pids = tmp_path / "pids"
+    script = f'case "$*" in *-fsyntax-only*) exec g++ "$@";; esac\necho $$ >> {pids}\nsleep 60\n'
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path / "bin", "stuck++", script)))
+    started = toolchain.start_library(SOURCE)
+    deadline = time.time() + 60
+    while not (pids.exists() and pids.read_text()) and time.time() < deadline:
+        time.sleep(0.05)
+    started.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
+    assert not entries(own_cache) and not leftovers(own_cache)
+    started.stop()
+
+
+def test_a_started_library_that_does_not_compile(own_cache):
+    started = toolchain.start_library("int f() { return not_declared; }")
+    with pytest.raises(toolchain.CompileError, match="not_declared"):
+        started.finish()
+    assert not entries(own_cache) and not leftovers(own_cache)
+
+
+READY = toolchain.ready.find("product.cpp", "x86-64-v3")
+
+
+@pytest.mark.skipif(READY is None, reason="the package was built without x86-64's objects")
+def test_functions_of_our_own_that_the_package_brings(own_cache, monkeypatch):
+    """None of them is compiled, unless it is of other sources or for another compiler's flags."""
+    commands = []
+    start = toolchain._start
+    monkeypatch.setattr(toolchain, "_start", lambda c: (commands.append(c), start(c))[1])
+    monkeypatch.setattr(toolchain, "_objects", {})
+    weight = torch.randn(4, 3)
+    x, packed = torch.randn(2, 4), in_panels(weight)
+
+    def product(name):
+        commands.clear()
+        out = torch.zeros(2, 3)
+        library = toolchain.load_library(MULTIPLY.replace("NAME", name))
+        library.call(name, (x.data_ptr(), packed.data_ptr(), out.data_ptr()), 0, 1)
+        torch.testing.assert_close(out, x @ weight)
+        return any("product.cpp" in part for command in commands for part in command)
+
+    assert product("brought") == (torch.backends.cpu.get_cpu_capability() == "DEFAULT")
+    monkeypatch.setenv("CXX", "g++ -DOTHER")
+    assert product("otherwise")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(toolchain.ready, "_digest", lambda: "of other sources")
+    assert product("changed")
+
+
+def test_objects_are_made_for_every_level(tmp_path, monkeypatch):
+    ready = toolchain.ready
+    monkeypatch.setattr(ready, "FILES", ("training.cpp",))
+    (tmp_path / ready.FOLDER).mkdir()
+    (tmp_path / ready.FOLDER / "training.x86-64-v4.stale.o").touch()
+    monkeypatch.setattr(ready.platform, "machine", lambda: "aarch64")
+    ready.build(tmp_path, ["g++"])
+    assert len(list((tmp_path / ready.FOLDER).iterdir())) == 1
+    monkeypatch.setattr(ready.platform, "machine", lambda: "x86_64")
+    ready.build(tmp_path, ["no-such-compiler"])
+    assert not list((tmp_path / ready.FOLDER).iterdir())
+    if READY is not None:
+        ready.build(tmp_path, ["g++"])
+        names = sorted(path.name for path in (tmp_path / ready.FOLDER).iterdir())
+        assert names == [ready._path("training.cpp", level).name for level in ready.LEVELS]
 
 
 def test_generated_code_that_does_not_compile(own_cache):

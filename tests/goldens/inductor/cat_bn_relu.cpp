@@ -25,7 +25,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const float t6 = neg(t5);
     const vec<float> t7 = splat(t4);
     const vec<float> t9 = splat(t6);
-    each_vector<W>(j0, j1, [&](int64_t i2, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(j0, j1, [&](int64_t i2, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + n1 * i1 + i2, lanes);
       const vec<float> t8 = t0 * t7;
       const vec<float> t10 = t8 + t9;
@@ -60,7 +60,7 @@ static __attribute__((noinline)) void fn1(void* const* P, int64_t begin, int64_t
     const float t6 = neg(t5);
     const vec<float> t7 = splat(t4);
     const vec<float> t9 = splat(t6);
-    each_vector<W>(j0, j1, [&](int64_t i2, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(j0, j1, [&](int64_t i2, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + n1 * i1 + i2, lanes);
       const vec<float> t8 = t0 * t7;
       const vec<float> t10 = t8 + t9;

@@ -10,7 +10,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
   const int64_t n1 = n[1];
   for (int64_t t = begin; t < end; ++t) {
     const int64_t low = t * 16, high = min(n0, low + 16);
-    each_group<W>(low, high, [&](int64_t first, auto vectors, auto lanes) __attribute__((always_inline)) {
+    each_group<W, 0>(low, high, [&](int64_t first, auto vectors, auto lanes) __attribute__((always_inline)) {
       constexpr int N = decltype(vectors)::value;
       vec<float> a1[N]; fill_all(a1, splat(0.0f));
       for (int64_t r0 = 0; r0 < n1; ++r0) {

@@ -16,7 +16,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const int64_t i1 = t % n3;
     const int64_t i0 = t / n3;
     const vec<float> t1 = splat(0.0f);
-    each_vector<W>(j0, j1, [&](int64_t i2, auto lanes, auto) __attribute__((always_inline)) {
+    each_vector<W, 0>(j0, j1, [&](int64_t i2, auto lanes, auto) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + i2, lanes);
       const mask t2 = gt(t0, t1);
       int64_t i3 = 0;

@@ -12,7 +12,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const int64_t i0 = t;
     const vec<float> t1 = splat(1.0f);
     vec<float> a3 = splat(0.0f);
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 1>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + r0, lanes);
       const vec<float> t2 = t0 + t1;
       a3 = keep(lanes, a3 + t2, a3);
@@ -21,7 +21,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const float t7 = div(t4, 96.0f);
     const vec<float> t8 = splat(t7);
     vec<float> a11 = splat(0.0f);
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 1>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t5 = load(p0 + n0 * i0 + r0, lanes);
       const vec<float> t6 = t5 + t1;
       const vec<float> t9 = t6 - t8;
@@ -33,7 +33,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const float t16 = t15 + 9.999999747378752e-06f;
     const float t17 = rsqrt(t16);
     const vec<float> t20 = splat(t17);
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 1>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t13 = load(p0 + n0 * i0 + r0, lanes);
       const vec<float> t14 = t13 + t1;
       const vec<float> t18 = load(p1 + r0, lanes);

@@ -13,7 +13,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const int64_t j1 = min(n0, j0 + end - e);
     const int64_t i0 = t;
     const vec<float> t4 = splat(2.0f);
-    each_vector<W>(j0, j1, [&](int64_t i1, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(j0, j1, [&](int64_t i1, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + i1, lanes);
       const vec<float> t1 = load(p1 + i1, lanes);
       const vec<float> t2 = t0 + t1;

@@ -11,7 +11,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const vec<int64_t> t2 = splat((int64_t)-30);
     const vec<int64_t> t4 = splat(INT64_MIN);
     vec<int64_t> a6 = splat(INT64_MIN);
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + r0, lanes);
       const vec<int64_t> t1 = cast<int64_t>(t0);
       const vec<int64_t> t3 = t1 - t2;
@@ -35,7 +35,7 @@ static __attribute__((noinline)) void fn1(void* const* P, int64_t begin, int64_t
   float* const p0 = (float*)P[0];
   float* const p1 = (float*)P[1];
   const int64_t j0 = begin, j1 = end;
-  each_vector<W>(j0, j1, [&](int64_t i0, auto lanes, auto u) __attribute__((always_inline)) {
+  each_vector<W, 0>(j0, j1, [&](int64_t i0, auto lanes, auto u) __attribute__((always_inline)) {
     const vec<float> t0 = load(p0 + i0, lanes);
     store(p1 + i0, t0, lanes);
   });
@@ -58,7 +58,7 @@ static __attribute__((noinline)) void fn2(void* const* P, int64_t begin, int64_t
     const int64_t t7 = select(t5, t6, t4);
     const int64_t t8 = maximum(t7, (int64_t)0);
     const int64_t t9 = minimum(t8, (int64_t)29);
-    each_vector<W>(j0, j1, [&](int64_t i0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(j0, j1, [&](int64_t i0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * r0 + i0, lanes);
       const vec<float> t2 = t0 * t1;
       store(p2 + i0 + n0 * t9, load(p2 + i0 + n0 * t9, lanes) + t2, lanes);

@@ -13,7 +13,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
   for (int64_t t = begin; t < end; ++t) {
     const int64_t i0 = t;
     vec<float> a4 = splat(-__builtin_inff());
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + r0, lanes);
       const vec<float> t1 = load(p1 + r0, lanes);
       const vec<float> t2 = t0 + t1;
@@ -26,7 +26,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     vec<float> a10t = splat(0.0f);
     for (int64_t c = 0; c < n0; c += 4096) {
       vec<float> a10 = splat(0.0f);
-      each_vector<W>(c, min(c + 4096, n0), [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+      each_vector<W, 0>(c, min(c + 4096, n0), [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
         const vec<float> t6 = load(s0 + r0, lanes);
         const vec<float> t8 = t6 - t7;
         const vec<float> t9 = exp(t8);
@@ -38,7 +38,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const float t11 = sum_lanes(a10t);
     const float t13 = reciprocal(t11);
     const vec<float> t14 = splat(t13);
-    each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
+    each_vector<W, 0>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t12 = load(s1 + r0, lanes);
       const vec<float> t15 = t12 * t14;
       store(p2 + n0 * i0 + r0, t15, lanes);

@@ -11,8 +11,8 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
   for (int64_t t = begin; t < end; ++t) {
     const int64_t first = t * 64, last = min(n0, first + 64);
     const vec<float> t2 = splat(1.0f);
-    each_vector<W>(0, n1, [&](int64_t i1, auto lanes, auto) __attribute__((always_inline)) {
-      each_vector<W>(first, last, [&](int64_t i0_first, auto across, auto) __attribute__((always_inline)) {
+    each_vector<W, 0>(0, n1, [&](int64_t i1, auto lanes, auto) __attribute__((always_inline)) {
+      each_vector<W, 0>(first, last, [&](int64_t i0_first, auto across, auto) __attribute__((always_inline)) {
         const int64_t i0 = i0_first;
         vec<float> g0[W];
         load_tile(g0, p0 + n0 * i1 + i0, n0, lanes, across);

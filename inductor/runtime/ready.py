@@ -1,0 +1,88 @@
+"""Functions of ours that generated code calls, compiled when the package is built: object files for
+levels of x86-64's instruction set, which spare a machine's first compile the seconds they take.
+
+    codegen/ready/product.x86-64-v4.0123456789abcdef.o
+
+The name says what an object was made of: one of other sources or flags is not found, and the
+function is compiled on its first use. setup.py runs this file by itself, so that nothing of torch
+or of ours is imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+# Results must equal eager's: no fast-math, no contraction of a*b+c into one rounding, integers
+# that wrap. -O3 takes up to twice as long to compile, for kernels that are no faster: all that they
+# need of it is that short loops (lanes, pooling windows) are unrolled whole.
+FLAGS = (
+    "-std=c++17", "-O2", "-fpeel-loops", "-fPIC", "-shared", "-w", "-ffp-contract=off",
+    "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fno-exceptions", "-fno-rtti",
+    "-fvisibility=default",
+)  # fmt: skip
+INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
+FOLDER = "ready"  # in that of the sources
+LEVELS = ("x86-64-v3", "x86-64-v4")
+# Those of float32, which most programs call.
+FILES = ("product.cpp", "winograd.cpp", "training.cpp", "attention.cpp")
+
+
+@functools.cache
+def _digest() -> str:
+    """Of all sources and flags."""
+    found = hashlib.sha256(repr(FLAGS).encode())
+    for path in sorted(INCLUDE.iterdir()):
+        if path.suffix in (".h", ".cpp"):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _path(file: str, level: str) -> Path:
+    return INCLUDE / FOLDER / f"{Path(file).stem}.{level}.{_digest()}.o"
+
+
+def find(file: str, level: str) -> bytes | None:
+    """The object of a file, if there is one."""
+    if file not in FILES or level not in LEVELS:
+        return None
+    try:
+        return _path(file, level).read_bytes()
+    except OSError:
+        return None
+
+
+def build(folder: Path, command: Sequence[str]) -> None:
+    """Compile all into `folder`, where the sources of the package are to be, by a compiler. What it
+    cannot compile is left to the machine that uses it.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return
+    folder = folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {folder / _path(file, level).name: (file, level) for file in FILES for level in LEVELS}
+    for old in set(folder.iterdir()) - set(wanted):
+        old.unlink()
+    flags = [flag for flag in FLAGS if flag != "-shared"]
+
+    def make(path: Path) -> None:
+        if path.exists():
+            return
+        file, level = wanted[path]
+        draft = path.with_suffix(f".{os.getpid()}")
+        given = [f"-march={level}", "-c", str(INCLUDE / file), "-o", str(draft)]
+        try:
+            subprocess.run([*command, *flags, *given], check=True, capture_output=True)
+            os.replace(draft, path)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"{file} is not compiled for {level}: {error}")
+            draft.unlink(missing_ok=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(make, wanted))
