@@ -23,10 +23,10 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fxgraph.sizes import Extent, hint, product, symbols
 from inductor.index import Index, Var
 from inductor.ir import AtenCall, Called, DeviceProduct, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
-from inductor.sizes import Extent, hint, product, symbols
 
 MAX_STEPS = 48  # of one kernel
 MAX_VALUES = 600
