@@ -33,10 +33,10 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks import device_plan
 from benchmarks.subjects import SUBJECTS
+from fxgraph.sizes import hint
 from inductor.devices import DEVICES, Device
 from inductor.runtime.cubin import compile_kernels
 from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
-from inductor.sizes import hint
 
 # Seconds of the host.
 HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch a kernel

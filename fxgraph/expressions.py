@@ -2,8 +2,9 @@
 minimum and maximum, and with bounds.
 
 sympy's own `floor`, `Mod`, `Max` and `Min` ask its assumptions system about every sub-expression,
-which takes milliseconds; these four decide what follows from the arguments' form only. Everything
-that is known from ranges is decided by `bounds`.
+which takes milliseconds; these four, and relations, decide what follows from the arguments' form
+only: by the algebra of sizes (fxgraph/sizes.py), to which `polynomial` and `expression` lead and
+back. Everything that is known from ranges is decided by `bounds`.
 
 A condition has one of the forms `Eq(a, b)`, `Ne(a, b)`, `Le(a, b)`, `Ge(a, b)` over integers
 (`relation` brings every comparison there), or And, Or, Not of such.
@@ -23,8 +24,9 @@ from sympy import Expr, Integer
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
-from fxgraph import intervals
+from fxgraph import intervals, sizes
 from fxgraph.intervals import ANY, Bounds
+from fxgraph.sizes import Extent, Size
 
 
 class _IntegerFunction(sympy.Function):
@@ -46,23 +48,7 @@ class FloorDiv(_IntegerFunction):
 
     @classmethod
     def eval(cls, a: Expr, b: Expr) -> Expr | None:
-        if a.is_Integer and b.is_Integer and b != 0:
-            return Integer(int(a) // int(b))
-        if b == 1:
-            return a
-        if a == 0:
-            return Integer(0)
-        quotient, rest = _exact_part(a, b)
-        if rest == 0:
-            return quotient
-        if quotient != 0:
-            return quotient + cls(rest, b)
-        if isinstance(a, FloorDiv) and a.args[1].is_Integer and b.is_Integer and b > 0:
-            return cls(a.args[0], a.args[1] * b) if a.args[1] > 0 else None
-        common = _content(a, b)
-        if common > 1:
-            return cls(_divided(a, common), _divided(b, common))
-        return None
+        return _quotient("//", a, b)
 
     def _sympystr(self, printer: Any) -> str:
         a, b = (printer.parenthesize(arg, 51) for arg in self.args)
@@ -77,14 +63,7 @@ class Mod(_IntegerFunction):
 
     @classmethod
     def eval(cls, a: Expr, b: Expr) -> Expr | None:
-        if a.is_Integer and b.is_Integer and b != 0:
-            return Integer(int(a) % int(b))
-        if b == 1 or a == 0:
-            return Integer(0)
-        quotient, rest = _exact_part(a, b)
-        if rest == 0:
-            return Integer(0)
-        return cls(rest, b) if quotient != 0 else None
+        return _quotient("%", a, b)
 
     def _sympystr(self, printer: Any) -> str:
         a, b = (printer.parenthesize(arg, 51) for arg in self.args)
@@ -98,9 +77,9 @@ class Max(_IntegerFunction):
 
     @classmethod
     def eval(cls, a: Expr, b: Expr) -> Expr | None:
-        difference = a - b
-        if difference.is_Integer:
-            return a if difference >= 0 else b
+        one, two = polynomial(a), polynomial(b)
+        if sizes.known_le(one, two) or sizes.known_le(two, one):
+            return b if sizes.known_le(one, two) else a
         return cls(b, a) if b.sort_key() < a.sort_key() else None
 
 
@@ -111,9 +90,9 @@ class Min(_IntegerFunction):
 
     @classmethod
     def eval(cls, a: Expr, b: Expr) -> Expr | None:
-        difference = a - b
-        if difference.is_Integer:
-            return a if difference <= 0 else b
+        one, two = polynomial(a), polynomial(b)
+        if sizes.known_le(one, two) or sizes.known_le(two, one):
+            return a if sizes.known_le(one, two) else b
         return cls(b, a) if b.sort_key() < a.sort_key() else None
 
 
@@ -200,60 +179,60 @@ def real(name: str, *args: Expr) -> Expr:
     return Real(Str(name), *args)
 
 
-def _terms(expr: Expr) -> tuple[Expr, ...]:
-    return expr.args if expr.is_Add else (expr,)
+# -- the algebra of sizes -------------------------------------------------------------------------
+@functools.lru_cache(maxsize=4096)
+def polynomial(expr: Expr) -> Extent:
+    """An integer expression as a size; what the algebra does not know is an opaque atom."""
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Add or expr.is_Mul:
+        parts = map(polynomial, expr.args)
+        return sum(parts) if expr.is_Add else sizes.product(parts)
+    if expr.is_Pow and expr.args[1].is_Integer and expr.args[1] > 0:
+        return sizes.product([polynomial(expr.args[0])] * int(expr.args[1]))
+    kind = type(expr)
+    if kind in _SIGNS:
+        a, b = map(polynomial, expr.args)
+        made = sizes.Quotient if kind in (FloorDiv, Mod) else sizes.Extreme
+        return Size.of(made(_SIGNS[kind], a, b))
+    return Size.of(sizes.Opaque(expr, str(expr)))
 
 
-def _exact_part(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """(q, r) with a == q*b + r, where q collects the terms of `a` that b divides by their form."""
+@functools.lru_cache(maxsize=4096)
+def expression(size: Extent) -> Expr:
+    """The expression that a size is, of `polynomial`'s."""
+    if isinstance(size, int):
+        return Integer(size)
+    terms = [
+        sympy.Mul(Integer(factor), *map(_of_atom, monomial))
+        for monomial, factor in size.terms.items()
+    ]
+    return sympy.Add(*terms)
+
+
+def _of_atom(atom: sizes.Atom) -> Expr:
+    if isinstance(atom, sizes.Opaque):
+        return atom.value
+    assert not isinstance(atom, sizes.Symbol), "symbols of expressions are sympy's"
+    a, b = expression(atom.a), expression(atom.b)
+    if isinstance(atom, sizes.Extreme):
+        return _KINDS[atom.sign](a, b)
+    return _KINDS[atom.sign](a, b, evaluate=False)
+
+
+# The kinds of expressions that are atoms of sizes.
+_SIGNS: dict[Any, str] = {FloorDiv: "//", Mod: "%", Max: "max", Min: "min"}
+_KINDS: dict[str, Any] = {sign: kind for kind, sign in _SIGNS.items()}
+
+
+def _quotient(sign: str, a: Expr, b: Expr) -> Expr | None:
+    """a // b or a % b where the algebra knows a simpler form."""
     if b == 0:
-        return Integer(0), a
-    quotient: list[Expr] = []
-    rest: list[Expr] = []
-    for term in _terms(a):
-        if term.is_Integer and b.is_Integer:
-            whole, left = divmod(int(term), int(b))
-            quotient.append(Integer(whole))
-            rest.append(Integer(left))
-            continue
-        part = _divide_term(term, b)
-        (rest if part is None else quotient).append(term if part is None else part)
-    return sympy.Add(*quotient), sympy.Add(*rest)
-
-
-def _divide_term(term: Expr, b: Expr) -> Expr | None:
-    if b.is_Integer:
-        factor, others = term.as_coeff_Mul()
-        return factor / b * others if factor.is_Integer and int(factor) % int(b) == 0 else None
-    if term == 0:
-        return Integer(0)
-    factors, powers = term.as_powers_dict(), b.as_powers_dict()
-    left = dict(factors)
-    for base, power in powers.items():
-        if base.is_Integer:
-            coefficient = term.as_coeff_Mul()[0]
-            if not coefficient.is_Integer or int(coefficient) % int(base**power):
-                return None
-            continue
-        if not (left.get(base, Integer(0)) - power).is_nonnegative:
-            return None
-    return term / b
-
-
-def _content(*exprs: Expr) -> int:
-    """The greatest common divisor of all integer coefficients."""
-    common = 0
-    for expr in exprs:
-        for term in _terms(expr):
-            factor = term.as_coeff_Mul()[0]
-            if not factor.is_Integer:
-                return 1
-            common = math.gcd(common, int(factor))
-    return common
-
-
-def _divided(expr: Expr, by: int) -> Expr:
-    return sympy.Add(*(term / by for term in _terms(expr)))
+        return None
+    one, two = polynomial(a), polynomial(b)
+    made = sizes.divided(one, two) if sign == "//" else sizes.modulo(one, two)
+    same = isinstance(made, Size) and made == Size.of(sizes.Quotient(sign, one, two))
+    return None if same else expression(made)
 
 
 # -- bounds ---------------------------------------------------------------------------------------
@@ -300,23 +279,20 @@ def relation(kind: str, a: Expr, b: Expr) -> Boolean:
     left, right = _symbol_plus(a), _symbol_plus(b)
     if left is not None and right is not None and left[0] != right[0]:
         return _of_symbols(kind, *left, *right)
-    difference = sympy.expand(a - b)
-    if kind == "lt":
-        kind, difference = "le", difference + 1
-    if difference.is_Integer:
-        value = int(difference)
-        holds = {"eq": value == 0, "ne": value != 0, "le": value <= 0}[kind]
+    difference = polynomial(a) - polynomial(b) + (kind == "lt")
+    kind = "le" if kind == "lt" else kind
+    if isinstance(difference, int):
+        holds = {"eq": difference == 0, "ne": difference != 0, "le": difference <= 0}[kind]
         return sympy.true if holds else sympy.false
-    constant, rest = difference.as_coeff_Add()
-    common = _content(rest)
-    if common > 1:
-        constant, odd = divmod(int(constant), common)
-        rest = _divided(rest, common)
-        if odd and kind != "le":
-            return sympy.false if kind == "eq" else sympy.true
-        # rest*common + constant <= 0: the constant is rounded up.
-        constant = Integer(constant + (1 if odd else 0))
-    return _written(kind, rest, constant)
+    constant = difference.terms.get((), 0)
+    factors = {monomial: factor for monomial, factor in difference.terms.items() if monomial}
+    common = math.gcd(*factors.values())
+    constant, odd = divmod(constant, common)
+    if odd and kind != "le":
+        return sympy.false if kind == "eq" else sympy.true
+    # rest*common + constant <= 0: the constant is rounded up.
+    rest = {monomial: factor // common for monomial, factor in factors.items()}
+    return _written(kind, rest, constant + (1 if odd else 0))
 
 
 def _symbol_plus(expr: Expr) -> tuple[Expr | None, int] | None:
@@ -339,17 +315,18 @@ def _of_symbols(kind: str, a: Expr | None, m: int, b: Expr | None, n: int) -> Bo
     return made(a, Integer(more) if b is None else b + more, evaluate=False)
 
 
-def _written(kind: str, rest: Expr, constant: Expr) -> Boolean:
+def _written(kind: str, rest: dict[sizes.Monomial, int], constant: int) -> Boolean:
     """rest + constant KIND 0 with negative terms on the other side, so that it reads well."""
-    terms = sorted(_terms(rest), key=lambda term: term.sort_key())
-    left = [term for term in terms if not term.could_extract_minus_sign()]
-    right = [-term for term in terms if term.could_extract_minus_sign()]
-    if not left or (kind != "le" and len(right) > len(left)):
+    left = expression(sizes.of_terms({m: factor for m, factor in rest.items() if factor > 0}))
+    right = expression(sizes.of_terms({m: -factor for m, factor in rest.items() if factor < 0}))
+    negative = sum(factor < 0 for factor in rest.values())
+    positive = len(rest) - negative
+    if not positive or (kind != "le" and negative > positive):
         # -s0 + 5 <= 0  ->  s0 >= 5
         flipped = {"eq": sympy.Eq, "ne": sympy.Ne, "le": sympy.Ge}[kind]
-        return flipped(sympy.Add(*right), sympy.Add(*left) + constant, evaluate=False)
+        return flipped(right, left + constant, evaluate=False)
     made = {"eq": sympy.Eq, "ne": sympy.Ne, "le": sympy.Le}[kind]
-    return made(sympy.Add(*left), sympy.Add(*right) - constant, evaluate=False)
+    return made(left, right - constant, evaluate=False)
 
 
 def difference_of(condition: Boolean) -> tuple[str, Expr]:

@@ -32,12 +32,12 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, fastest
 from inductor.panels import Builder, is_plain
 from inductor.runtime.plan import dtype_name
-from inductor.sizes import Undecided, hint
 
 LEAST_QUERIES = 16  # of half precision
 HEAD = 128  # elements of a head, at most (attention.h)

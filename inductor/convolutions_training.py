@@ -37,6 +37,7 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample, winograd
 from inductor.codegen import weight_gradient as gradient_kernel
 from inductor.ir import Buffer, WeightGradient, Window
@@ -54,7 +55,6 @@ from inductor.runtime.plan import (
     TensorSpec,
     dtype_name,
 )
-from inductor.sizes import Undecided, hint
 
 SECONDS = 0.1  # for measuring, of a machine
 AHEAD = 0.85  # of the library's time: what generated code may take to be chosen

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxgraph.sizes import hint
 from inductor.ir import AtenCall, Buffer, Window
 from inductor.runtime import cache, cubin
 from inductor.runtime.plan import storage_bytes
-from inductor.sizes import hint
 
 log = logging.getLogger("inductor.kernel")
 

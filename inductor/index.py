@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
-from inductor.sizes import (
+from fxgraph.sizes import (
     Extent,
     Size,
     Undecided,

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, Size, Symbol, product, symbols
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
-from inductor.sizes import Extent, Size, Symbol, product, symbols
 
 Indices = tuple[Index, ...]
 

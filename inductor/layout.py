@@ -34,8 +34,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, hint
 from inductor.lowering.symbolic import GraphSizes
-from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost

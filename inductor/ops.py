@@ -25,9 +25,9 @@ from typing import Any, Protocol
 
 import torch
 
+from fxgraph.sizes import Extent, Size, Undecided, known_le, known_lt
 from inductor.index import Index, Indirect
 from inductor.operations import BOOL, OPERATIONS
-from inductor.sizes import Extent, Size, Undecided, known_le, known_lt
 
 COMPUTE_TYPES = {
     torch.float16: torch.float32,

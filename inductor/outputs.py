@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, product
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Program, Tensor, Window
 from inductor.lowering.context import Lowering, is_dense, is_distinct
 from inductor.runtime.plan import OutputSpec
-from inductor.sizes import Extent, product
 
 
 def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[OutputSpec]:

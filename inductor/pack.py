@@ -27,10 +27,10 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.sizes import hint
 from inductor.derive import PREPARED, closure
 from inductor.layout import is_laid_out
 from inductor.lowering.symbolic import GraphSizes
-from inductor.sizes import hint
 
 aten = torch.ops.aten
 Attribute = tuple[str, list[Any], str]  # name, scalars and algorithm, as the library takes them

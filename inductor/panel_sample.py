@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent
 from inductor.codegen import panels
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, PanelProduct, Window
@@ -27,7 +28,6 @@ from inductor.runtime.plan import (
     TensorSpec,
     dtype_name,
 )
-from inductor.sizes import Extent
 
 HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
 _SOURCE = """#include "product.h"

@@ -47,6 +47,7 @@ from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.passes import cse
+from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
 from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
@@ -75,7 +76,6 @@ from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
-from inductor.sizes import Undecided
 from inductor.standalone import without_libraries
 from inductor.widen import widen
 

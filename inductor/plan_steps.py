@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fxgraph.sizes import Extent, hint
 from inductor.codegen.called import label_of
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
@@ -37,7 +38,6 @@ from inductor.runtime.plan import (
     tree_names,
 )
 from inductor.schedule.fusion import Bundle, Call, CalledKernel, Kernel, ProductKernel, Scheduled
-from inductor.sizes import Extent, hint
 
 # Their out= forms compute the same; they make no memory of their own.
 _WRITING = frozenset(

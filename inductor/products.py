@@ -39,6 +39,7 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
@@ -46,7 +47,6 @@ from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
 from inductor.panels import NARROW, Builder, has_pairs, is_multiplied, is_plain, panel_bytes
 from inductor.runtime.plan import dtype_name
-from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
 mkldnn = torch.ops.mkldnn

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from fxgraph.node import Node
+from fxgraph.sizes import hint
 from inductor import panel_sample
 from inductor.codegen import winograd as kernel
 from inductor.ir import Buffer, Window, Winograd
@@ -42,7 +43,6 @@ from inductor.runtime.plan import (
     TensorSpec,
     dtype_name,
 )
-from inductor.sizes import hint
 
 POSITIONS = 16  # of a window of 4x4
 MOST_CHANNELS = 512  # for which a chunk has enough tiles (winograd.cpp)

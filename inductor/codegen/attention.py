@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from fxgraph.sizes import Extent, ceil_div, hint, product
 from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS
 from inductor.ir import Attention
-from inductor.sizes import Extent, ceil_div, hint, product
 
 QUERIES, UNIT_QUERIES = 48, 768  # of a block, and most of a unit (attention.h)
 FEW_QUERIES = 8  # of all heads of a group: for which keys in panels do not pay

@@ -25,6 +25,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fxgraph.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
 from inductor.codegen import called, panels, winograd
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
@@ -42,7 +43,6 @@ from inductor.ir import Buffer, Called, PanelProduct, Program, Winograd
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
-from inductor.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
 
 # Rows of intermediates up to this many bytes stay on the stack of the thread.
 MAX_SCRATCH = 48 * 1024

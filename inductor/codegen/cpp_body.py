@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, largest
 from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.operations import OPERATIONS
 from inductor.ops import COMPUTE_TYPES, Access, Value
-from inductor.sizes import Extent, largest
 
 CPP_TYPES = {
     torch.float32: "float",

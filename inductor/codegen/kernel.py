@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxgraph.sizes import Extent, hint, known_lt
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import Value
 from inductor.schedule.align import rewrite
 from inductor.schedule.fusion import Kernel, extent
-from inductor.sizes import Extent, hint, known_lt
 
 TILE = 8  # least extent of both sides of a transposition in registers
 INTERLEAVED = range(2, TILE)  # extents of a variable that is stored interleaved

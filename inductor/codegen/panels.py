@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import torch
 
+from fxgraph.sizes import Extent, ceil_div, hint, known_le, known_lt, product
 from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ir import PanelProduct
-from inductor.sizes import Extent, ceil_div, hint, known_le, known_lt, product
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few

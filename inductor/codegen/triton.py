@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from fxgraph.sizes import hint, product
 from inductor.codegen import triton_products
 from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
@@ -19,7 +20,6 @@ from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
 from inductor.ir import Buffer, DeviceProduct, Program
 from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
-from inductor.sizes import hint, product
 
 MOST_PARTS = 64  # kernels of a bundle that are launched as one
 MOST_CANDIDATES = 8  # forms of a kernel that are measured

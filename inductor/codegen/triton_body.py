@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Undecided, largest
 from inductor.codegen.triton_ops import (
     COMBINE,
     LARGEST,
@@ -27,7 +28,6 @@ from inductor.codegen.triton_ops import (
 from inductor.index import Index, Indirect, Mod, Var
 from inductor.ir import Buffer, Loops
 from inductor.ops import Access, Tape, Value
-from inductor.sizes import Undecided, largest
 
 # --- one pass over the elements
 # ---------------------------------------------------------------------

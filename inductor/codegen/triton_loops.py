@@ -25,14 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from inductor.codegen.triton_body import FLAT, ROWS, Accumulator, Pass
-from inductor.codegen.triton_online import OnlineSum, online_sums
-from inductor.codegen.triton_ops import TYPES
-from inductor.index import ZERO, FloorDiv, Index, Mod, Var
-from inductor.ir import Buffer, Loops
-from inductor.runtime.plan import LaunchStep, TritonSpec
-from inductor.schedule.fusion import Kernel, extent
-from inductor.sizes import (
+from fxgraph.sizes import (
     Extent,
     Size,
     Undecided,
@@ -43,6 +36,13 @@ from inductor.sizes import (
     known_le,
     known_lt,
 )
+from inductor.codegen.triton_body import FLAT, ROWS, Accumulator, Pass
+from inductor.codegen.triton_online import OnlineSum, online_sums
+from inductor.codegen.triton_ops import TYPES
+from inductor.index import ZERO, FloorDiv, Index, Mod, Var
+from inductor.ir import Buffer, Loops
+from inductor.runtime.plan import LaunchStep, TritonSpec
+from inductor.schedule.fusion import Kernel, extent
 
 PERSISTENT_ROW = 4096  # elements; longer rows are looped over
 LOOPED_TILE = 2048

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from fxgraph.sizes import Extent, hint
 from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, UNITS
 from inductor.ir import WeightGradient
-from inductor.sizes import Extent, hint
 
 CHANNELS, COLUMNS = 64, 64  # of a unit, at most (training.h)
 BLOCKS = (64, 32, 16)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from fxgraph.sizes import Extent, ceil_div, hint
 from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Follower, reader_text
 from inductor.ir import Window, Winograd
-from inductor.sizes import Extent, ceil_div, hint
 
 TILES = 48  # of a unit, at most about: whole tiles of every processor
 FEW_TILES = 6  # for which reading the weight is too much

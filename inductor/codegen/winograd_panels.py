@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fxgraph.sizes import Extent, hint
 from inductor.codegen.panels import GRAIN_WORK
 from inductor.codegen.winograd import weight_as_read
 from inductor.ir import WinogradPanels
 from inductor.panels import PANEL
-from inductor.sizes import Extent, hint
 
 WORK = 2 * PANEL  # elementary operations of a channel of a panel
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from fxgraph.sizes import Extent
 from inductor.attention import attention
 from inductor.ir import Attention, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, lower
-from inductor.sizes import Extent
 
 
 @lower(attention)

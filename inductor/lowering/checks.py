@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
+from fxgraph.sizes import Extent, Size, nonzero
 from inductor.ir import AtenCall, Check, Tensor, Value
 from inductor.lowering.context import Lowering
 from inductor.ops import ops
 from inductor.runtime.plan import PASSED
-from inductor.sizes import Extent, Size, nonzero
 
 
 def require(

@@ -11,6 +11,18 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import (
+    Extent,
+    Size,
+    Undecided,
+    exact,
+    hint,
+    known_lt,
+    nonzero,
+    product,
+    smallest,
+    symbols,
+)
 from inductor import devices
 from inductor.devices import device_model
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides, delinearize
@@ -29,18 +41,6 @@ from inductor.ir import (
 from inductor.lowering.registry import NotLowered
 from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
-from inductor.sizes import (
-    Extent,
-    Size,
-    Undecided,
-    exact,
-    hint,
-    known_lt,
-    nonzero,
-    product,
-    smallest,
-    symbols,
-)
 
 Number = bool | int | float
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from fxgraph.sizes import nonzero
 from inductor.convolutions import depthwise_convolution
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
@@ -16,7 +17,6 @@ from inductor.lowering.pooling import window_positions
 from inductor.lowering.reduction import reduce
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
-from inductor.sizes import nonzero
 
 
 @lower(aten.convolution_backward.default)

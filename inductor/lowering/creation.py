@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Size
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering.context import Lowering, Number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
-from inductor.sizes import Size
 
 
 def fills_memory() -> bool:

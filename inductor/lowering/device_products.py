@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 
+from fxgraph.sizes import hint, is_symbolic
 from inductor import devices
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton_products import Sizes
@@ -21,7 +22,6 @@ from inductor.ir import AtenCall, DeviceProduct, Indices, Operand, Tape, Tensor,
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import NotLowered
 from inductor.ops import Value, ops, recording
-from inductor.sizes import hint, is_symbolic
 
 DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
 PARTS = (2, 4, 8, 16, 32)  # of a sum

@@ -11,6 +11,7 @@ import torch
 
 from fxgraph.faults import blame
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
 from inductor.derive import Derivation
 from inductor.devices import Device
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
@@ -34,7 +35,6 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
-from inductor.sizes import Undecided, is_symbolic, solved_for, symbols
 
 # A lazy value with several readers is computed again by each of them only if it costs no more than
 # this.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from fxgraph.sizes import Extent, nonzero
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
@@ -13,7 +14,6 @@ from inductor.lowering.checks import require_inside
 from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
-from inductor.sizes import Extent, nonzero
 
 
 def source(ctx: Lowering, x: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, symbols
 from inductor.index import ZERO, Index
 from inductor.ir import AtenCall, Indices, Tensor, Value
 from inductor.lowering.context import Lowering, narrow
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, symbols
 
 
 def mask_of(indices: Sequence[Tensor | None]) -> tuple[int, Tensor] | None:

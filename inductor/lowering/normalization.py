@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, Size, nonzero, product
 from inductor.index import ZERO
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
@@ -15,7 +16,6 @@ from inductor.lowering.pointwise import convert
 from inductor.lowering.reduction import moments, settled
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, Size, nonzero, product
 
 
 def inverse_root(ctx: Lowering, variance: Tensor, eps: float) -> Tensor:

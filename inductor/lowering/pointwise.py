@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Size, nonzero
 from inductor.ir import Tensor, Value
 from inductor.lowering.context import Lowering, Number, half_number, rounded
 from inductor.lowering.creation import constant
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Size, nonzero
 
 
 def result_type(*items: Tensor | Number) -> torch.dtype:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, exact, known_lt
 from inductor.convolutions import MAX_WINDOW
 from inductor.index import Index
 from inductor.ir import Indices, Split, Tensor, Value
@@ -19,7 +20,6 @@ from inductor.lowering.indexing import padded_load
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.lowering.resizing import Axis, along_axes
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, exact, known_lt
 
 
 def pair(value: Any, default: Sequence[int] = ()) -> list[int]:

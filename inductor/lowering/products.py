@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, product
 from inductor import devices
 from inductor.convolutions_training import weight_gradient, winograd_panels
 from inductor.index import contiguous_strides
@@ -16,7 +17,6 @@ from inductor.lowering.device_products import device_product
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.panels import panel_mm
-from inductor.sizes import Extent, product
 from inductor.winograd import winograd_mm
 
 

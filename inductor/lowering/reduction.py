@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, Size, exact, hint, nonzero, product
 from inductor import devices
 from inductor.ir import Tensor, Value
 from inductor.lowering import pointwise, views
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, Size, exact, hint, nonzero, product
 
 # A reduction to fewer results than this, of more elements than that, is done in two steps to use
 # all cores.

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, Size, exact, nonzero
 from inductor.index import Index
 from inductor.ir import Buffer, Indices, Tensor, Value
 from inductor.lowering import reduction
@@ -20,7 +21,6 @@ from inductor.lowering.indexing import padded_load
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, Size, exact, nonzero
 
 # Elements of a gradient that sum more terms than this stay with aten.
 MAX_TERMS = 27

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, hint, known_le, nonzero
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
@@ -20,7 +21,6 @@ from inductor.lowering.pointwise import convert
 from inductor.lowering.pooling import pair
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, hint, known_le, nonzero
 
 Idx = list[Index]
 # A single row of more positions than this is as fast in aten, and faster the longer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxgraph.sizes import Extent, known_le, nonzero, product
 from inductor.index import Index
 from inductor.ir import Tensor, Value, Window
 from inductor.lowering.context import Lowering, is_distinct, narrow, stride_order
@@ -11,7 +12,6 @@ from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.lowering.views import diagonal
 from inductor.ops import ops
-from inductor.sizes import Extent, known_le, nonzero, product
 
 
 @lower(aten.as_strided.default)

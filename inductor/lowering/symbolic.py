@@ -1,4 +1,4 @@
-"""From the graph's torch.SymInts (fxgraph/symbols.py) to sizes (inductor/sizes.py)."""
+"""From the graph's torch.SymInts (fxgraph/symbols.py) to sizes (fxgraph/sizes.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from fxgraph import expressions
-from inductor.sizes import (
+from fxgraph.sizes import (
     Extent,
     Size,
     Symbol,

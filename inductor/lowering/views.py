@@ -7,11 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
-from inductor.ir import Indices, Split, Tensor, Window
-from inductor.lowering.context import Lowering, is_dense, narrow
-from inductor.lowering.registry import NotLowered, aten, lower
-from inductor.sizes import (
+from fxgraph.sizes import (
     Extent,
     ceil_div,
     exact,
@@ -23,6 +19,10 @@ from inductor.sizes import (
     product,
     smallest,
 )
+from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
+from inductor.ir import Indices, Split, Tensor, Window
+from inductor.lowering.context import Lowering, is_dense, narrow
+from inductor.lowering.registry import NotLowered, aten, lower
 
 
 def rewrite(

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import symbols
 from inductor.runtime import _plan
 from inductor.runtime.driver import Nvidia
 from inductor.runtime.plan import NumberSpec, PlanSpec, TensorSpec
-from inductor.sizes import symbols
 
 MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
 

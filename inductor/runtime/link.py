@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, hint
 from inductor.runtime import _plan
 from inductor.runtime.driver import Loaded
 from inductor.runtime.plan import (
@@ -32,7 +33,6 @@ from inductor.runtime.plan import (
 )
 from inductor.runtime.size_program import SizeProgram
 from inductor.schedule.memory import MemoryPlan, plan_memory
-from inductor.sizes import Extent, hint
 
 # Kernels that touch less than this together are over before another thread could use the GIL.
 GIL_BYTES = 1 << 18

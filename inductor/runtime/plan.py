@@ -41,7 +41,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
+from fxgraph.sizes import Extent, Size, Symbol, compact_strides, parse, product
 
 FORMAT = 6  # raised whenever the meaning of a stored plan changes
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fxgraph.sizes import Extent, Size, Symbol, solved_for
 from inductor.runtime.plan import NumberSpec, PlanError, PlanSpec, TensorSpec
-from inductor.sizes import Extent, Size, Symbol, solved_for
 
 
 class SizeProgram:

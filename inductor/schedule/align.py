@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fxgraph.sizes import Extent, exact, hint
 from inductor.index import ZERO, Index, Indirect, Var
 from inductor.ir import Access, Loops, Tape, Value
-from inductor.sizes import Extent, exact, hint
 
 Renaming = Mapping[Var, Index]
 

@@ -24,10 +24,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxgraph.sizes import Extent, hint, product, symbols
 from inductor.index import Index, Var
 from inductor.ir import AtenCall, Buffer, Called, DeviceProduct, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
-from inductor.sizes import Extent, hint, product, symbols
 
 MAX_STEPS = 48  # of one kernel
 MAX_VALUES = 600

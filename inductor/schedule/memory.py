@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.sizes import Extent, Size, common_factor, exact, hint, known_le, symbols
 from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, TensorSpec, storage_bytes
-from inductor.sizes import Extent, Size, common_factor, exact, hint, known_le, symbols
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import dynamo
+from fxgraph.sizes import Size, Symbol
 from inductor import pipeline
 from inductor.runtime import _plan, cubin, driver
 from inductor.runtime.device_graph import DeviceGraphs
@@ -24,7 +25,6 @@ from inductor.runtime.plan import (
     TensorSpec,
     TritonSpec,
 )
-from inductor.sizes import Size, Symbol
 from tests.inductor import stub_driver
 from tests.inductor.stub_driver import Simulated, SimulatedDevice, Stub, image
 

@@ -12,6 +12,7 @@ import weakref
 import pytest
 import torch
 
+from fxgraph.sizes import Size, Symbol
 from inductor.runtime import _plan
 from inductor.runtime.driver import Loaded
 from inductor.runtime.link import link
@@ -23,7 +24,6 @@ from inductor.runtime.plan import (
     TensorSpec,
     TritonSpec,
 )
-from inductor.sizes import Size, Symbol
 from tests.inductor import stub_driver
 from tests.inductor.stub_driver import ILLEGAL_ADDRESS, LOST, OUT_OF_MEMORY, Stub, image
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fxgraph.sizes import Size, Symbol, evaluate
 from inductor.runtime.link import link
 from inductor.runtime.plan import OutputSpec, PlanError, PlanSpec
 from inductor.schedule.memory import plan_memory
-from inductor.sizes import Size, Symbol, evaluate
 from tests.inductor import test_lowering
 from tests.inductor.symbolic import Symbolic, check
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from inductor.index import Index, Var
-from inductor.sizes import (
+from fxgraph.sizes import (
     Size,
     Symbol,
     Undecided,
@@ -23,6 +22,7 @@ from inductor.sizes import (
     smallest,
     solved_for,
 )
+from inductor.index import Index, Var
 
 A, B, C = (Symbol(name) for name in ("s0", "s1", "s2"))
 a, b, c = (Size.of(s) for s in (A, B, C))

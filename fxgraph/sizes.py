@@ -1,4 +1,4 @@
-"""Sizes that are known only when the code runs: integer polynomials over symbols.
+"""The algebra of sizes that are known only when the code runs: integer polynomials over symbols.
 
 A size is an int or a `Size`, a sum of products of atoms with integer coefficients, in one normal
 form, so that sizes that are equal by rearrangement are equal objects. An atom is one of
@@ -6,6 +6,7 @@ form, so that sizes that are equal by rearrangement are equal objects. An atom i
     Symbol(name, low, high, hint)   a number that a call brings; low <= it <= high
     Quotient("//" or "%", a, b)     a // b or a % b, rounded towards minus infinity
     Extreme("max" or "min", a, b)
+    Opaque(value)                   an integer of which nothing is known here
 
 `==` says what holds by form: unequal forms may have equal values (s0 and s1, in one call). The
 orders `<`, `<=` say what holds for all values in the symbols' ranges, and raise Undecided where it
@@ -16,7 +17,8 @@ order of loops) asks `hint`.
     >>> (s * 64 + 5) // 64, s * 6 == (s + s) * 3, s - 1 < s
     (s0, True, True)
 
-sympy, which capture reasons with, would do the same a hundred times slower.
+Capture writes sizes as sympy's expressions, which hold floats and conditions, too; what these
+simplify, they simplify by this algebra (fxgraph/expressions.py).
 """
 
 from __future__ import annotations
@@ -116,7 +118,29 @@ class Extreme:
         return self.text
 
 
-Atom = Symbol | Quotient | Extreme
+class Opaque:
+    """An integer that this algebra does not look into; `value` is equal for the same integer."""
+
+    __slots__ = ("text", "value")
+
+    def __init__(self, value: Any, text: str) -> None:
+        self.value = value
+        self.text = text
+
+    def bounds(self) -> Bounds:
+        return intervals.ANY
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+Atom = Symbol | Quotient | Extreme | Opaque
 
 
 class Size:
@@ -155,13 +179,13 @@ class Size:
 
     def __add__(self, other: Extent) -> Extent:
         if isinstance(other, int):
-            return _made({**self.terms, (): self.terms.get((), 0) + other}) if other else self
+            return of_terms({**self.terms, (): self.terms.get((), 0) + other}) if other else self
         if not isinstance(other, Size):
             return NotImplemented
         terms = dict(self.terms)
         for monomial, coefficient in other.terms.items():
             terms[monomial] = terms.get(monomial, 0) + coefficient
-        return _made(terms)
+        return of_terms(terms)
 
     __radd__ = __add__
 
@@ -186,7 +210,7 @@ class Size:
             for two, d in other.terms.items():
                 monomial = _product(one, two)
                 terms[monomial] = terms.get(monomial, 0) + c * d
-        return _made(terms)
+        return of_terms(terms)
 
     __rmul__ = __mul__
 
@@ -242,7 +266,7 @@ def _product(one: Monomial, two: Monomial) -> Monomial:
     return tuple(sorted((*one, *two), key=lambda a: a.text))
 
 
-def _made(terms: dict[Monomial, int]) -> Extent:
+def of_terms(terms: dict[Monomial, int]) -> Extent:
     """The size of these terms: an int if no symbol is left."""
     kept = {m: c for m, c in terms.items() if c}
     if not kept:
@@ -272,7 +296,7 @@ def exact(a: Extent, b: Extent) -> Extent | None:
     if isinstance(b, int):
         if any(c % b for c in a.terms.values()):
             return None
-        return _made({m: c // b for m, c in a.terms.items()})
+        return of_terms({m: c // b for m, c in a.terms.items()})
     if len(b.terms) == 1:
         ((by, factor),) = b.terms.items()
         quotient: dict[Monomial, int] = {}
@@ -281,7 +305,7 @@ def exact(a: Extent, b: Extent) -> Extent | None:
             if left is None or c % factor:
                 return None
             quotient[left] = c // factor
-        return _made(quotient)
+        return of_terms(quotient)
     return _long_division(a, b)
 
 
@@ -310,7 +334,7 @@ def _long_division(a: Size, b: Size) -> Extent | None:
         left = _without(monomial, by)
         if left is None or c % factor:
             return None
-        part = _made({left: c // factor})
+        part = of_terms({left: c // factor})
         quotient = part + quotient
         rest = rest - part * b
     return quotient if rest == 0 else None
@@ -330,9 +354,9 @@ def split(size: Extent, divisor: Extent) -> tuple[Extent, Extent]:
             high, low = divmod(c, divisor) if not monomial else (c // divisor, c % divisor)
             if monomial and low:
                 high, low = 0, c
-            q, r = q + _made({monomial: high}), r + _made({monomial: low})
+            q, r = q + of_terms({monomial: high}), r + of_terms({monomial: low})
             continue
-        term = _made({monomial: c})
+        term = of_terms({monomial: c})
         part = exact(term, divisor)
         q, r = (q, r + term) if part is None else (q + part, r)
     return q, r
@@ -343,7 +367,7 @@ def divided(a: Extent, b: Extent) -> Extent:
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     whole, rest = split(a, b)
-    if known_le(0, rest) and known_lt(rest, b):
+    if rest == 0 or (known_le(0, rest) and known_lt(rest, b)):
         return whole
     if isinstance(rest, Size) and len(rest.terms) == 1:
         ((monomial, c),) = rest.terms.items()
@@ -351,6 +375,8 @@ def divided(a: Extent, b: Extent) -> Extent:
         if isinstance(inner, Quotient) and inner.sign == "//" and known_le(1, b):
             return whole + divided(inner.a, inner.b * b)
     rest, b = _reduced(rest, b)
+    if isinstance(rest, int) and isinstance(b, int):
+        return whole + rest // b
     return whole + Size.of(Quotient("//", rest, b))
 
 
@@ -359,7 +385,7 @@ def modulo(a: Extent, b: Extent) -> Extent:
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     _, rest = split(a, b)
-    if known_le(0, rest) and known_lt(rest, b):
+    if rest == 0 or (known_le(0, rest) and known_lt(rest, b)):
         return rest
     return Size.of(Quotient("%", rest, b))
 
@@ -380,7 +406,7 @@ def common_factor(sizes: Iterable[Extent]) -> Extent:
         for monomial, c in terms_of(size).items():
             number = gcd(number, c)
             shared = monomial if shared is None else _in_common(shared, monomial)
-    return _made({shared or (): number}) if number else 1
+    return of_terms({shared or (): number}) if number else 1
 
 
 def _in_common(one: Monomial, two: Monomial) -> Monomial:
@@ -492,6 +518,7 @@ def evaluate(size: Extent, value: Callable[[Symbol], int]) -> int:
     total = 0
     for monomial, c in size.terms.items():
         for atom in monomial:
+            assert not isinstance(atom, Opaque), "its value is not known here"
             c *= value(atom) if isinstance(atom, Symbol) else _apply(atom, value)
         total += c
     return total
@@ -516,7 +543,7 @@ def symbols(size: Any) -> Iterator[Symbol]:
             for atom in monomial:
                 if isinstance(atom, Symbol):
                     yield atom
-                else:
+                elif not isinstance(atom, Opaque):
                     yield from symbols([atom.a, atom.b])
     elif isinstance(size, Mapping):
         yield from symbols(list(size.values()))
