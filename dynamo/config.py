@@ -66,9 +66,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
     "capture_branches": (
-        "fullgraph",
-        "branches and while loops on tensors that only compute tensors are conditionals and loops "
-        "in the graph: those of functions with fullgraph=True ('fullgraph'), 'all', or 'none'",
+        "all",
+        "branches and while loops on tensors whose sides and turns only compute tensors are "
+        "conditionals and loops in the graph: 'all', those of functions with fullgraph=True "
+        "('fullgraph'), or 'none', which break the graph",
     ),
     "numpy_exact": (
         False,
