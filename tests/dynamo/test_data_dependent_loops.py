@@ -577,3 +577,33 @@ def test_functions_that_each_turn_makes_are_known_by_their_code():
         count = len(counting.graphs)
     compiled(torch.ones(3))
     assert count == len(counting.graphs)
+
+
+def test_loops_with_products_are_compiled():
+    """A product and what follows gain more than a break costs."""
+    weights = torch.linspace(-1, 1, 48).view(3, 4, 4)
+
+    def mixture(x, chosen):
+        out = torch.zeros_like(x)
+        for e in range(3):
+            rows = torch.where(chosen == e)[0]
+            out.index_add_(0, rows, torch.relu(x[rows] @ weights[e]) @ weights[e])
+        return out
+
+    def sums(x, chosen):
+        out = torch.zeros_like(x)
+        for e in range(3):
+            rows = torch.where(chosen == e)[0]
+            out.index_add_(0, rows, torch.relu(x[rows] * weights[e, 0]) + weights[e, 1])
+        return out
+
+    x = torch.linspace(-1, 1, 24).view(6, 4)
+    found = []
+    for function in (mixture, sums):
+        report = dynamo.explain(function, backend="eager")(x, torch.tensor([0, 1, 2, 2, 1, 0]))
+        found.append([reason.code for reason in report.break_reasons])
+        compiled = dynamo.compile(function, backend="eager")
+        for chosen in ([0, 1, 2, 2, 1, 0], [1, 1, 1, 1, 1, 1], [0, 0, 2, 2, 2, 0]):
+            given = x, torch.tensor(chosen)
+            torch.testing.assert_close(compiled(*given), function(*given))
+    assert found == [["DYNAMIC_SHAPE_OP"] * len(found[0]), ["DATA_DEPENDENT_LOOP"]]
