@@ -40,7 +40,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
     "data_dependent_loop_limit": (
         16,
-        "a loop that reads tensors in each turn runs as it is if a turn has no more operations",
+        "a loop that reads tensors in each turn runs as it is if a turn has no more operations; a "
+        "product counts as 8",
     ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
     "specialize_int": (False, "ints of Python never become symbols"),
@@ -66,9 +67,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
     "capture_branches": (
-        "fullgraph",
-        "branches and while loops on tensors that only compute tensors are conditionals and loops "
-        "in the graph: those of functions with fullgraph=True ('fullgraph'), 'all', or 'none'",
+        "all",
+        "branches and while loops on tensors whose sides and turns only compute tensors are "
+        "conditionals and loops in the graph: 'all', those of functions with fullgraph=True "
+        "('fullgraph'), or 'none', which break the graph",
     ),
     "numpy_exact": (
         False,

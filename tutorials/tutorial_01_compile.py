@@ -209,8 +209,9 @@ assert graph_count == 1
 
 
 # %% [markdown]
-# The function `bar` has a branch that depends on data, so it becomes three graphs: what comes
-# before the branch, and one for each side of it.
+# The function `bar` has a branch that depends on data. Both sides of it compute nothing but
+# tensors, so its graph holds them as a conditional, of which one side is run. (With
+# `dynamo.config.capture_branches` set to "none", such branches break the graph.)
 
 
 # %%
@@ -226,36 +227,11 @@ opt_bar = dynamo.compile(bar, backend=custom_backend)
 inp1, inp2 = torch.randn(10), torch.randn(10)
 assert test_fns(bar, opt_bar, (inp1, inp2))
 assert test_fns(bar, opt_bar, (inp1, -inp2))
-assert graph_count == 3
+assert graph_count == 1
 
 # %% [markdown]
-# ## Where graphs break, and why
-#
-# `dynamo.explain` runs a function once and reports: graphs, operations, breaks with the line of
-# your code and a hint, guards, compile times. What was compiled before stays as it is.
-
-# %%
-report = dynamo.explain(bar)(torch.randn(10), torch.ones(10))
-print(report)
-assert report.graph_count == 2
-assert report.graph_break_count == 1
-assert report.break_reasons[0].line == "if b.sum() < 0:"
-print("guards:")
-for guard in report.out_guards:
-    print(" ", guard)
-
-# %% [markdown]
-# With `fullgraph=True` the whole function is one graph. Both sides of this branch compute nothing
-# but tensors, so the graph can hold them as a conditional, of which one side is run.
-
-# %%
-opt_bar = dynamo.compile(bar, fullgraph=True)
-assert test_fns(bar, opt_bar, (inp1, inp2))
-assert test_fns(bar, opt_bar, (inp1, -inp2))
-
-# %% [markdown]
-# What no graph can hold is an error then, that says the same as the report: a side that prints, or,
-# with `dynamo.config.capture_branches` set to "none", any branch on data.
+# A side that prints is none that a graph can hold. `loud` becomes three graphs: what comes before
+# the branch, and one for each side of it.
 
 
 # %%
@@ -266,6 +242,37 @@ def loud(a, b):
         b = b * -1
     return x * b
 
+
+graph_count = 0
+opt_loud = dynamo.compile(loud, backend=custom_backend)
+assert test_fns(loud, opt_loud, (inp1, inp2))
+assert test_fns(loud, opt_loud, (inp1, -inp2))
+assert graph_count == 3
+
+# %% [markdown]
+# ## Where graphs break, and why
+#
+# `dynamo.explain` runs a function once and reports: graphs, operations, breaks with the line of
+# your code and a hint, guards, compile times. What was compiled before stays as it is.
+
+# %%
+report = dynamo.explain(loud)(torch.randn(10), torch.ones(10))
+print(report)
+assert report.graph_count == 2
+assert report.graph_break_count == 1
+assert report.break_reasons[0].line == "if b.sum() < 0:"
+print("guards:")
+for guard in report.out_guards:
+    print(" ", guard)
+
+# %% [markdown]
+# With `fullgraph=True` the whole function is one graph, or an error that says the same as the
+# report.
+
+# %%
+opt_bar = dynamo.compile(bar, fullgraph=True)
+assert test_fns(bar, opt_bar, (inp1, inp2))
+assert test_fns(bar, opt_bar, (inp1, -inp2))
 
 try:
     dynamo.compile(loud, fullgraph=True)(torch.randn(10), torch.randn(10))

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
 _LONGEST = 20_000  # instructions
+# What compiling gains by a product (its weight is packed, what follows runs in its kernel), in
+# other operations.
+_PRODUCT = 8
+_PRODUCTS = frozenset(
+    ["linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "scaled_dot_product_attention"]
+    + [f"conv{n}d" for n in (1, 2, 3)]
+)
 
 
 class Trial:
@@ -79,9 +86,11 @@ class Trial:
 
 
 def _operations(output: OutputGraph) -> int:
-    """How many operations on tensors there are so far."""
-    results = (n.meta["example_value"] for n in output.graph.nodes if n.op.startswith("call_"))
-    return sum(isinstance(result, torch.Tensor) for result in results)
+    """How many operations on tensors there are so far, products by weight."""
+    nodes = [n for n in output.graph.nodes if n.op.startswith("call_")]
+    results = [n for n in nodes if isinstance(n.meta["example_value"], torch.Tensor)]
+    names = [str(getattr(n.target, "__name__", n.target)) for n in results]
+    return len(names) + (_PRODUCT - 1) * sum(name in _PRODUCTS for name in names)
 
 
 def trial_for(stop: Stop) -> Trial | None:

@@ -410,7 +410,7 @@ class OutputGraph:
             self.guard(source, "id", obj)
             self.values_by_source[source] = value
         if source is not None and value.source is not None and value.source != source:
-            if by_identity:
+            if by_identity and not _is_local_function(obj):
                 self.guard(source, "id", obj)
             else:
                 self.guard(source, "aliased", value.source)
@@ -478,6 +478,11 @@ def _is_guarded_by_identity(value: Value) -> bool:
     """Not a bound method of C, whose guards another method of the same object passes."""
     known = issubclass(type(value.outside), _GUARDED_BY_IDENTITY)
     return known and not hasattr(value, "receiver")
+
+
+def _is_local_function(obj: Any) -> bool:
+    """A function that another one makes with each call: its code is guarded, not the object."""
+    return type(obj) is types.FunctionType and "<locals>" in obj.__qualname__
 
 
 def _identifier(text: str) -> str:

@@ -187,6 +187,9 @@ class SymbolicRange(RangeValue):
         above = compare_op(tx, "<=", self.start, number).truth(tx)
         return above and compare_op(tx, "<", number, self.stop).truth(tx)
 
+    def iterate(self, tx: Interpreter) -> Value:
+        return SymbolicRangeIterator(self)
+
     def recipe(self) -> Recipe:
         return range, [self.start, self.stop]
 
@@ -246,3 +249,32 @@ class RangeIterator(IteratorValue):
 
     def recipe_of_rest(self) -> Recipe:
         return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]
+
+
+class SymbolicRangeIterator(RangeIterator):
+    """The first turn of a loop needs to know that there is one; only the second one needs the
+    numbers. A loop that breaks the graph in its first turn does so for every length.
+    """
+
+    def __init__(self, of: SymbolicRange) -> None:
+        IteratorValue.__init__(self)
+        self.of = of
+        self.position = 0
+
+    @property
+    def whole(self) -> range:  # type: ignore[override]
+        return self.of.real
+
+    def python_type(self) -> type:
+        return type(iter(range(0)))
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position:
+            return super().step(tx)
+        if not self.of.truth(tx):
+            return None
+        self.position = 1
+        return self.of.start
+
+    def recipe_of_rest(self) -> Recipe:
+        return iterator_at, [self.of, ConstantValue(self.position)]

@@ -355,7 +355,7 @@ def chained(x):
     return 1 < x.shape[0] <= 3, x.shape[0] != 2, not x.shape, x
 
 
-@program("DATA_DEPENDENT_JUMP")
+@program()
 def tensor_bool(x):
     if x.sum() > 1 and x.shape[0] > 2:
         x = x + 1
@@ -598,7 +598,7 @@ def fnl(x):
     )
 
 
-@program("DATA_DEPENDENT_JUMP")
+@program()
 def ternary_tensor(x):
     return (x + 1) if x.max() > 1 else (x - 1)
 

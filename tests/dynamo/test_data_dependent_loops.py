@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import dynamo
+from backends.eager import eager
 from tests.dynamo.capturing import compiled
 from tests.dynamo.differential import check
+from tests.dynamo.dynamic_support import Counting
 
 SHIFTS = torch.tensor([1, 0, 2])  # of no frame: its values are not known while capturing
 PROGRAMS = {
@@ -499,3 +501,109 @@ def test_long_turns_are_captured():
 def test_fullgraph_names_the_read():
     with pytest.raises(dynamo.errors.Unsupported, match=r"Tensor.__int__\(\) needs the value"):
         dynamo.compile(shifts, backend="eager", fullgraph=True)(torch.arange(3.0))
+
+
+# -- suppression of boxes: as many turns as there are boxes --------------------------------------
+def overlap(box, others):
+    def area(b):
+        return (b[..., 2:] - b[..., :2]).prod(-1)
+
+    low, high = torch.max(box[:2], others[:, :2]), torch.min(box[2:], others[:, 2:])
+    both = (high - low).clamp(min=0).prod(-1)
+    return both / (area(box) + area(others) - both)
+
+
+def suppress(boxes, scores):
+    order, kept = scores.argsort(descending=True), []
+    while order.numel() > 0:
+        first = order[0]
+        kept.append(first)
+        others = boxes[order[1:]]
+        size = lambda b: (b[..., 2:] - b[..., :2]).prod(-1)  # noqa: E731
+        both = overlap(boxes[first], others) * (size(boxes[first]) > 0) * (size(others) >= 0)
+        order = order[1:][both <= 0.5]
+    return torch.stack(kept)
+
+
+def suppress_by_place(boxes, scores):
+    order = scores.argsort(descending=True)
+    boxes = boxes[order]
+    keep = torch.ones(len(boxes), dtype=torch.bool)
+    for i in range(len(boxes)):
+        if keep[i]:
+            keep[i + 1 :] &= overlap(boxes[i], boxes[i + 1 :]) <= 0.5
+    return order[keep]
+
+
+def suppress_from(boxes, scores):
+    """A range that begins and ends at sizes."""
+    kept = []
+    for i in range(len(scores) // 2, len(boxes)):
+        if scores[i] >= 0:
+            kept.append(boxes[i] * 2)
+    return kept
+
+
+@pytest.mark.parametrize("function", [suppress, suppress_by_place, suppress_from])
+def test_loops_over_sizes_are_compiled_for_any(function):
+    """Not for each number of turns."""
+    counting = Counting(eager)
+    compiled = dynamo.compile(function, backend=counting)
+    counts = []
+    generator = torch.Generator().manual_seed(0)
+    counted = [6, 1, 0, 3, 2, 9, 4, 30, 14, 5, 21, 2, 1, 0, 40]
+    for count in [n for n in counted if n or function is not suppress]:
+        low, scores = (torch.rand(count, n, generator=generator) for n in (2, 1))
+        boxes = torch.cat([low, low + torch.rand(count, 2, generator=generator) / 2], 1)
+        expected, got = (f(boxes, scores[:, 0]) for f in (function, compiled))
+        torch.testing.assert_close(got, expected)
+        counts.append(len(counting.graphs))
+    assert counts[6] == counts[-1], counts
+
+
+def test_functions_that_each_turn_makes_are_known_by_their_code():
+    def loop(x):
+        found = []
+        while len(found) < 6:
+            n = len(found)
+            shifted = lambda t: t * 2 + n  # noqa: E731
+            found.append(shifted(x) + x[0].item() + shifted(x))
+        return found
+
+    counting = Counting(eager)
+    compiled = dynamo.compile(loop, backend=counting)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(3)), loop(torch.ones(3)))
+        count = len(counting.graphs)
+    compiled(torch.ones(3))
+    assert count == len(counting.graphs)
+
+
+def test_loops_with_products_are_compiled():
+    """A product and what follows gain more than a break costs."""
+    weights = torch.linspace(-1, 1, 48).view(3, 4, 4)
+
+    def mixture(x, chosen):
+        out = torch.zeros_like(x)
+        for e in range(3):
+            rows = torch.where(chosen == e)[0]
+            out.index_add_(0, rows, torch.relu(x[rows] @ weights[e]) @ weights[e])
+        return out
+
+    def sums(x, chosen):
+        out = torch.zeros_like(x)
+        for e in range(3):
+            rows = torch.where(chosen == e)[0]
+            out.index_add_(0, rows, torch.relu(x[rows] * weights[e, 0]) + weights[e, 1])
+        return out
+
+    x = torch.linspace(-1, 1, 24).view(6, 4)
+    found = []
+    for function in (mixture, sums):
+        report = dynamo.explain(function, backend="eager")(x, torch.tensor([0, 1, 2, 2, 1, 0]))
+        found.append([reason.code for reason in report.break_reasons])
+        compiled = dynamo.compile(function, backend="eager")
+        for chosen in ([0, 1, 2, 2, 1, 0], [1, 1, 1, 1, 1, 1], [0, 0, 2, 2, 2, 0]):
+            given = x, torch.tensor(chosen)
+            torch.testing.assert_close(compiled(*given), function(*given))
+    assert found == [["DYNAMIC_SHAPE_OP"] * len(found[0]), ["DATA_DEPENDENT_LOOP"]]

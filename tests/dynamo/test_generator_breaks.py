@@ -187,7 +187,7 @@ def mapped(x):
     return total
 
 
-@program(3, 1, 8)
+@program(2, 1, 5)
 def filtered(x):
     total = x
     for item in filter(lambda item: item.ndim == 1, turns(x, 2)):

@@ -234,7 +234,7 @@ def item(x):
 def item_as_condition(x):
     def callee(y):
         if (y + 1).sum().item() > 100:
-            return y * 2
+            return y[:2] * 2
         return y * 3
 
     return callee(x) + 1
@@ -284,7 +284,7 @@ def comparison_chain(x):
 def while_condition(x):
     def callee(y):
         while y.sum() > 100:
-            y = y / 2
+            y = y[1:] / 2
         return y * 3
 
     return callee(x + 1) + 1
