@@ -1,8 +1,9 @@
 """backend="inductor": fused C++ and Triton kernels; the default.
 
 The function carries `options` (name -> (default, meaning)) and `modes` (name -> the options it
-sets), which dynamo.compile checks. "reduce-overhead" replays device graphs, and is the default on
-CPUs; "max-autotune" measures all products, too, and on a GPU the forms of all kernels.
+sets), which dynamo.compile checks; options that torch.compile documents are translated first.
+"reduce-overhead" replays device graphs, and is the default on CPUs; "max-autotune" measures all
+products, too, and on a GPU the forms of all kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from backends.autograd import OpByOp, backend_function, under_autograd, whole_or
 from backends.registry import register_backend
 from fxgraph import GraphModule, faults
 from fxgraph.aot import Unfunctionalizable
-from inductor.options import Options, describe
+from inductor.options import Options, describe, translate
 
 
 @register_backend
@@ -152,6 +153,20 @@ def kernels_for(
     }
 
 
+def save_used() -> tuple[bytes, list[str]] | None:
+    """What this process made or used of the cache, as an archive (inductor/runtime/archive.py)."""
+    from inductor.runtime import archive
+
+    return archive.save_used()
+
+
+def load_archive(data: bytes) -> list[str] | None:
+    """Puts such an archive into this machine's cache."""
+    from inductor.runtime import archive
+
+    return archive.load_archive(data)
+
+
 def standalone(
     traced: Any, example_inputs: Sequence[Any], targets: Sequence[str], library: str
 ) -> Any:
@@ -188,6 +203,7 @@ inductor.check_targets = check_targets  # type: ignore[attr-defined]
 inductor.runs_here = runs_here  # type: ignore[attr-defined]
 inductor.check_options = Options.of  # type: ignore[attr-defined]
 inductor.options = describe()  # type: ignore[attr-defined]
+inductor.translate_options = translate  # type: ignore[attr-defined]
 inductor.modes = {  # type: ignore[attr-defined]
     "default": {},
     "reduce-overhead": {"device_graphs": 8},

@@ -31,7 +31,9 @@ _BUILTIN = {
     "print_aot": "backends.debug",
 }
 # torch's own debugging backends that go through the bridge.
-_OF_TORCH = frozenset(["aot_eager_decomp_partition", "pre_dispatch_eager"])
+_OF_TORCH = frozenset(
+    ["aot_eager_decomp_partition", "pre_dispatch_eager", "eager_debug", "eager_noexcept"]
+)
 _DEBUG = {"eager", "aot_eager", "print", "print_aot", *_OF_TORCH}
 
 # How an annotation names torch.fx.GraphModule, as a class or as text.

@@ -38,8 +38,27 @@ def lookup_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
         raise InvalidBackend(str(error)) from None
 
 
+_INDUCTOR = "inductor"
+_chosen: list[str | Callable[..., Any]] = []  # by set_default_backend
+
+
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """The backend of functions that are compiled from now on without naming one; None: "inductor".
+
+    Raises InvalidBackend (a ValueError) for a name that is none.
+    """
+    if backend is not None:
+        lookup_backend(backend)
+    _chosen[:] = [] if backend is None else [backend]
+
+
+def get_default_backend() -> str | Callable[..., Any]:
+    """The backend of functions that are compiled without naming one."""
+    return _chosen[0] if _chosen else _INDUCTOR
+
+
 def _default() -> Any:
-    return lookup_backend("inductor")
+    return lookup_backend(_INDUCTOR)
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
@@ -84,6 +103,8 @@ def resolve(
     if mode is not None:
         _check(mode, function.modes, "mode")  # type: ignore[attr-defined]
         chosen = dict(function.modes[mode])  # type: ignore[attr-defined]
+    if (translate := getattr(function, "translate_options", None)) is not None:
+        chosen = translate(chosen)
     for name, value in chosen.items():
         _check(name, declared, "option")
         _check_type(name, value, declared[name])

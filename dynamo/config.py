@@ -23,6 +23,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         8,
         "how many versions of one code object are compiled before it runs eagerly",
     ),
+    "fail_on_recompile_limit_hit": (
+        False,
+        "a function that reaches recompile_limit is an error, without fullgraph=True too",
+    ),
     "error_on_recompile": (
         False,
         "a function that was compiled and would be compiled again is an error",
@@ -44,6 +48,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "product counts as 8",
     ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
+    "assume_static_by_default": (
+        True,
+        "sizes and numbers are constants at first; False: symbols at once, as with dynamic=True",
+    ),
     "specialize_int": (False, "ints of Python never become symbols"),
     "specialize_float": (False, "floats of Python never become symbols"),
     "dynamic_sources": (
@@ -88,6 +96,48 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "verify_graphs": (False, "run fxgraph.verify on every captured graph"),
 }
 
+# Names that programs written for torch.compile use -> ours of the same meaning.
+_ALIASES = {"cache_size_limit": "recompile_limit"}
+
+# Settings of torch.compile about which capture has no choice: a program may set and read them, and
+# nothing changes. (What most of them switch on is always on here.)
+_OF_TORCH_COMPILE: dict[str, Any] = {
+    "accumulated_cache_size_limit": 256,
+    "accumulated_recompile_limit": 256,
+    "allow_ignore_mark_dynamic": False,
+    "allow_rnn": True,
+    "allow_unspec_int_on_nn_module": True,
+    "caching_precompile": False,
+    "capture_autograd_function": True,
+    "capture_func_transforms": True,
+    "compiled_autograd": False,
+    "do_not_emit_runtime_asserts": False,
+    "dynamic_shapes": True,
+    "enable_compiler_collectives": False,
+    "enable_cpp_symbolic_shape_guards": True,
+    "enable_faithful_generator_behavior": True,
+    "enable_trace_contextlib": True,
+    "enable_trace_unittest": True,
+    "error_on_nested_fx_trace": True,
+    "force_nn_module_property_static_shapes": True,
+    "force_parameter_static_shapes": True,
+    "guard_nn_modules": True,
+    "inline_inbuilt_nn_modules": True,
+    "install_free_tensors": True,
+    "log_compilation_metrics": True,
+    "nested_graph_breaks": True,
+    "only_allow_pt2_compliant_ops": False,
+    "optimize_ddp": True,
+    "prefer_deferred_runtime_asserts_over_guards": False,
+    "report_guard_failures": True,
+    "run_gc_after_compile": False,
+    "skip_nnmodule_hook_guards": True,
+    "trace_numpy": True,
+    "use_graph_deduplication": False,
+    "use_lazy_graph_module": True,
+    "verbose": False,
+}
+
 # Values of the options that have a few.
 _CHOICES: dict[str, tuple[str, ...]] = {"capture_branches": ("all", "fullgraph", "none")}
 
@@ -97,8 +147,13 @@ class Config:
 
     def __init__(self) -> None:
         self.__dict__.update({name: default for name, (default, _) in _OPTIONS.items()})
+        self.__dict__["_of_torch_compile"] = dict(_OF_TORCH_COMPILE)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        name = _ALIASES.get(name, name)
+        if name in _OF_TORCH_COMPILE:
+            self._of_torch_compile[name] = value
+            return
         if name not in _OPTIONS:
             raise AttributeError(
                 f"dynamo.config has no option {name!r}; the options are: {', '.join(_OPTIONS)}"
@@ -115,6 +170,10 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are not options.
+        if name in _ALIASES:
+            return getattr(self, _ALIASES[name])
+        if name in _OF_TORCH_COMPILE:
+            return self._of_torch_compile[name]
         raise AttributeError(
             f"dynamo.config has no option {name!r}; the options are: {', '.join(_OPTIONS)}"
         )
@@ -128,9 +187,21 @@ class Config:
             f"{name} = {getattr(self, name)!r}  # {text}" for name, (_, text) in _OPTIONS.items()
         )
 
+    def patch(
+        self, changes: str | dict[str, Any] | None = None, value: Any = None, /, **more: Any
+    ) -> contextlib.AbstractContextManager[None]:
+        """Set options for the duration of a with block, or of the calls of a decorated function;
+        all of them, or none if one is wrong.
+
+            config.patch(recompile_limit=1)   config.patch("recompile_limit", 1)
+            config.patch({"recompile_limit": 1, "strict": True})
+        """
+        if isinstance(changes, str):
+            changes = {changes: value}
+        return self._patched({**(changes or {}), **more})
+
     @contextlib.contextmanager
-    def patch(self, **values: Any) -> Iterator[None]:
-        """Set options for the duration of a with block; all of them, or none if one is wrong."""
+    def _patched(self, values: dict[str, Any]) -> Iterator[None]:
         old = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():

@@ -26,7 +26,7 @@ def allow_in_graph(fn: Any) -> Any:
 
     `fn` must take and return tensors and constants, and have no side effect.
     """
-    return _mark(fn, ALLOWED, "allow_in_graph")
+    return _mark(fn, ALLOWED, "allow_in_graph", instead_of=DISALLOWED)
 
 
 def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def disallow_in_graph(fn: Any) -> Any:
     """Break the graph at calls of `fn`."""
-    return _mark(fn, DISALLOWED, "disallow_in_graph")
+    return _mark(fn, DISALLOWED, "disallow_in_graph", instead_of=ALLOWED)
 
 
 def assume_constant_result(fn: Any) -> Any:
@@ -53,11 +53,15 @@ def assume_constant_result(fn: Any) -> Any:
     return _mark(fn, CONSTANT_RESULT, "assume_constant_result")
 
 
-def _mark(fn: Any, table: dict[int, Any], name: str) -> Any:
+def _mark(
+    fn: Any, table: dict[int, Any], name: str, instead_of: dict[int, Any] | None = None
+) -> Any:
     if isinstance(fn, list | tuple):
-        return [_mark(f, table, name) for f in fn]
+        return [_mark(f, table, name, instead_of) for f in fn]
     if not callable(fn):
         raise TypeError(f"dynamo.{name} takes a callable, not {fn!r}")
+    if instead_of is not None:
+        instead_of.pop(id(fn), None)
     table[id(fn)] = fn
     return fn
 
@@ -72,6 +76,12 @@ def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
         return substitute
 
     return register
+
+
+def skip_frame(msg: str = "") -> None:
+    """Have the compiled function whose frame comes here run as it is, from its start; what it calls
+    is compiled. Does nothing outside capture.
+    """
 
 
 def graph_break(msg: str = "") -> None:

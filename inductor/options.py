@@ -73,6 +73,28 @@ class Options:
         return cls(**given)
 
 
+# Options that torch.compile documents for its default backend -> ours that mean the same, where
+# they are switched on. Those without any choose how its code is made, not what it computes.
+_OF_TORCH_COMPILE: dict[str, dict[str, Any]] = {
+    "max_autotune": {"tuning": "full"},
+    "triton.cudagraphs": {"device_graphs": 8},
+    "epilogue_fusion": {},
+    "shape_padding": {},
+    "fallback_random": {},
+    "trace.enabled": {},
+    "trace.graph_diagram": {},
+}
+
+
+def translate(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with those that are torch.compile's in our words."""
+    ours = {name: value for name, value in given.items() if name not in _OF_TORCH_COMPILE}
+    for name, meaning in _OF_TORCH_COMPILE.items():
+        if given.get(name):
+            ours = {**meaning, **ours}
+    return ours
+
+
 def names() -> list[str]:
     return [f.name for f in fields(Options)]
 

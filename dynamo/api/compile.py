@@ -6,7 +6,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -15,9 +15,10 @@ from dynamo.api.context import CompileContext
 from dynamo.api.convert import convert_frame
 from dynamo.api.generator_functions import CompiledGeneratorFunction, makes_generators
 from dynamo.api.module import CompiledModule, compile_module
-from dynamo.backend_lookup import resolve
+from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
 from dynamo.guards.shapes import takes_symbols
+from dynamo.numpy_wrapping import numpy_wrapper
 
 
 def compile(
@@ -25,10 +26,13 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
 ) -> Any:
     """Compile a function, method or nn.Module; without `model`, a decorator.
 
@@ -41,6 +45,10 @@ def compile(
     mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
         options["guard_filter_fn"] goes with every backend: dynamo/guards/filters.py.
     disable: return `model` as it is.
+    name: of this compilation, in place of the backend's in explain and logs.
+    recompile_limit: as config.recompile_limit, for this function alone.
+    isolate_recompiles: for programs written for torch.compile. Each call of dynamo.compile keeps
+        its compiled code apart in any case.
 
     Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make
     no sense. Nothing is compiled before the first call.
@@ -48,16 +56,19 @@ def compile(
     settings: dict[str, Any] = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
-        "backend": backend,
+        "backend": get_default_backend() if backend is None else backend,
         "mode": mode,
         "options": options,
+        "name": name,
+        "recompile_limit": recompile_limit,
     }
-    _check_flags(fullgraph=fullgraph, disable=disable)
+    _check_flags(fullgraph=fullgraph, disable=disable, isolate_recompiles=isolate_recompiles)
+    _check_name_and_limit(name, recompile_limit)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
     for_backend, _ = _split(options)
     found = resolve(
-        backend, mode, for_backend
+        settings["backend"], mode, for_backend
     )  # errors show at the decorator, not at the first call
     if dynamic and not takes_symbols(found):
         warnings.warn(
@@ -81,18 +92,29 @@ def _check_flags(**flags: Any) -> None:
             raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
+def _check_name_and_limit(name: Any, recompile_limit: Any) -> None:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a string or None, not {name!r}")
+    if recompile_limit is None:
+        return
+    if type(recompile_limit) is not int:
+        raise TypeError(f"recompile_limit must be an int or None, not {recompile_limit!r}")
+    if recompile_limit < 1:
+        raise ValueError(f"recompile_limit must be at least 1, not {recompile_limit}")
+
+
 def make_context(settings: dict[str, Any]) -> CompileContext:
     backend = settings["backend"]
+    named = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
     for_backend, guard_filter = _split(settings["options"])
     return CompileContext(
         backend=resolve(backend, settings["mode"], for_backend),
-        backend_name=backend
-        if isinstance(backend, str)
-        else getattr(backend, "__name__", "custom"),
+        backend_name=settings.get("name") or named,
         fullgraph=settings["fullgraph"],
         dynamic=settings["dynamic"],
         settings=settings,
         guard_filter=guard_filter,
+        recompile_limit=settings.get("recompile_limit"),
         again=compile_again,
     )
 
@@ -125,7 +147,8 @@ def _compile(model: Any, context: CompileContext) -> Any:
 def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
-    if isinstance(fn, _WITHOUT_FRAME):
+    fn = numpy_wrapper(fn) or fn
+    if isinstance(_called_in_the_end(fn), _WITHOUT_FRAME):
         fn = _with_frame(fn)
     return (
         CompiledGeneratorFunction(fn, context)
@@ -142,6 +165,12 @@ _WITHOUT_FRAME = (
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
 )
+
+
+def _called_in_the_end(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
 
 
 def _with_frame(builtin: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,9 +200,11 @@ def compile_fresh(
     settings: dict[str, Any] = {
         "fullgraph": False,
         "dynamic": None,
-        "backend": "inductor",
+        "backend": get_default_backend(),
         "mode": None,
         "options": None,
+        "name": None,
+        "recompile_limit": None,
     }
     if isinstance(model, CompiledModule):
         settings, model = {**model._dynamo_context.settings}, model._orig_mod
@@ -194,7 +225,7 @@ def reset() -> None:
 
 def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -> Any:
     """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
-    decorator.
+    decorator, also of a class, whose own methods it disables, in place.
 
     With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain.
     """
@@ -202,6 +233,11 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
         return lambda f: disable(f, recursive, reason)
     if not callable(fn):
         raise TypeError(f"dynamo.disable takes a callable, not {fn!r}")
+    if isinstance(fn, type):
+        for name, method in list(vars(fn).items()):
+            if isinstance(method, types.FunctionType):
+                setattr(fn, name, disable(method, recursive, reason))
+        return fn
     if not recursive:
         code = getattr(fn, "__code__", None)
         if code is None:
@@ -216,48 +252,3 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
 def run(fn: Any) -> Any:
     """Call `fn` using what is compiled already, and compile nothing new."""
     return _hook.run_only(fn)
-
-
-class set_stance:
-    """How compiled functions behave from now on; also a context manager and a decorator.
-
-    "default": compile as needed. "force_eager": run the original functions. "eager_on_recompile":
-    use what is compiled, run anything else eagerly. "fail_on_recompile": an error where a
-    compilation would be needed again.
-
-    skip_guard_eval_unsafe permits to leave guards out where the program promises that they hold;
-    all of them are evaluated nevertheless.
-    """
-
-    _POLICIES: dict[str, Literal["compile", "eager", "error", "force_eager"]] = {
-        "default": "compile",
-        "force_eager": "force_eager",
-        "eager_on_recompile": "eager",
-        "fail_on_recompile": "error",
-    }
-
-    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False) -> None:
-        _check_flags(skip_guard_eval_unsafe=skip_guard_eval_unsafe)
-        if stance not in self._POLICIES:
-            raise ValueError(f"no stance {stance!r}; the stances are: {', '.join(self._POLICIES)}")
-        self._previous = _hook.set_miss_policy(self._POLICIES[stance])
-        self._policy = self._POLICIES[stance]
-
-    def __enter__(self) -> None:
-        _hook.set_miss_policy(self._policy)
-
-    def __exit__(self, *exc: object) -> None:
-        _hook.set_miss_policy(self._previous)
-
-    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        _hook.set_miss_policy(self._previous)
-
-        @functools.wraps(fn)
-        def with_stance(*args: Any, **kwargs: Any) -> Any:
-            before = _hook.set_miss_policy(self._policy)
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                _hook.set_miss_policy(before)
-
-        return with_stance

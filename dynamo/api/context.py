@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo import stances
 from dynamo.bytecode.cache import CodeMap
+from dynamo.config import config
 from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
 from dynamo.records import FrameRecord
@@ -35,4 +37,15 @@ class CompileContext:
     # Sources of numbers that are symbols from the first capture on.
     varying: frozenset[str] = frozenset()
     guard_filter: Filter | None = None  # options["guard_filter_fn"]
+    recompile_limit: int | None = None  # in place of config.recompile_limit
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
+
+    @property
+    def limit(self) -> int:
+        """How many versions of one code object are compiled."""
+        return config.recompile_limit if self.recompile_limit is None else self.recompile_limit
+
+    @property
+    def backend_now(self) -> Callable[..., Any]:
+        """The backend, unless set_stance() has all functions compiled with another."""
+        return stances.current().backend or self.backend

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import _hook, breaks, directives
+from dynamo import _hook, breaks, directives, stances
 from dynamo.break_regions import enter_region, leave_region, set_regions
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
@@ -40,9 +40,10 @@ from dynamo.errors import (
     Unsupported,
 )
 from dynamo.framestate.attempts import Capture, FullGraphReason
-from dynamo.framestate.cache_entry import LIBRARIES, finish, keep_original
+from dynamo.framestate.cache_entry import LIBRARIES, finish, keep_original, never
 from dynamo.framestate.modes import inside_mode, inside_transform, preserved_state
 from dynamo.guards.kinds import GuardSet
+from dynamo.guards.shapes import SeenTensor
 from dynamo.guards.sources import GlobalsSource, LocalSource
 from dynamo.interp.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.interp.interpreter import refused_code
@@ -141,9 +142,11 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
                 f"dynamo.config.error_on_recompile is True. The reason: {record.recompile_reason}"
             )
     raised = sum(entry.compile_id in context.raised for entry in older)
-    if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= config.recompile_limit:
+    if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= context.limit:
         _limit_reached(record, context, older)
         return None
+    if not older and stances.current().eager_first and origin(code) is None:
+        return _run_once(frame, context)
     left = None if context.fullgraph else _left_as_it_is(frame, context)
     if left is not None:
         stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
@@ -227,6 +230,21 @@ def _keep_inside_mode(code: types.CodeType) -> Any:
     """
     guards = GuardSet()
     guards.add(GlobalsSource(), "predicate", inside_mode)
+    return _hook.GuardedCode(code, guards.build(), True, None)
+
+
+def _run_once(frame: Any, context: CompileContext) -> Any:
+    """This call runs as it is, and shows what varies from it to the next one, which is compiled."""
+    code = frame.f_code
+    seen = context.history.frame(code, fresh=True)
+    for index, (name, value) in enumerate(zip(code.co_varnames, frame.f_locals_array)):
+        source = LocalSource(name, index, name in code.co_cellvars)
+        if isinstance(value, torch.Tensor):
+            seen.tensors[source.name] = SeenTensor.of(value)
+        elif type(value) in (int, float):
+            seen.numbers[source.name] = value
+    guards = GuardSet()
+    guards.add(GlobalsSource(), "predicate", never)
     return _hook.GuardedCode(code, guards.build(), True, None)
 
 
@@ -341,10 +359,10 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
     compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
         f"{record.name} ({record.filename}:{record.lineno}) was compiled "
-        f"{config.recompile_limit} times (dynamo.config.recompile_limit); "
+        f"{context.limit} times (dynamo.config.recompile_limit); "
         f"other calls run eagerly. The last reason to compile again: {record.recompile_reason}"
     )
-    if context.fullgraph:
+    if context.fullgraph or config.fail_on_recompile_limit_hit:
         raise RecompileLimitExceeded(message)
     if compiled:
         warnings.warn(message, stacklevel=3)

@@ -54,7 +54,7 @@ class Capture:
         older = _hook.cache_entries(frame.f_code, context)
         self.first_plan = Plan(unrolls=not older)
         self.seen = context.history.frame(frame.f_code, fresh=not older)
-        self.seen.general = self.seen.general or len(older) >= max(config.recompile_limit - 1, 1)
+        self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)
 
     def release(self) -> None:
         """Let go of the program's objects: what is left of an attempt is freed by the garbage

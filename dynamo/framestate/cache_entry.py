@@ -43,7 +43,7 @@ def keep_original(
     if rewritten.output.installed:  # guards lead through it
         rewritten.output.publish()
     if only_now:
-        rewritten.output.guards.add(GlobalsSource(), "predicate", _never)
+        rewritten.output.guards.add(GlobalsSource(), "predicate", never)
     _guard_lookups(rewritten.output)
     tree = rewritten.output.guards.build()
     return _hook.GuardedCode(frame.f_code, tree, True, record.compile_id)
@@ -99,7 +99,8 @@ def _guard_marks(output: OutputGraph) -> None:
                 output.guards.add(item.source, "marks", answered)
 
 
-def _never(_: Any) -> bool:
+def never(_: Any) -> bool:
+    """The guard that holds for no call."""
     return False
 
 

@@ -237,7 +237,7 @@ class FrameRewriter:
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
         with restored_state(), overrides:  # the graph may end in the middle of a `with`
             compiled = compile_inside(
-                output, lambda: self._call_backend(context.backend, module, examples)
+                output, lambda: self._call_backend(context.backend_now, module, examples)
             )
         if asks:
             compiled = WithoutOverrides(compiled)

@@ -1,8 +1,8 @@
 """options={"guard_filter_fn": choose}: the user says which guards of a frame are kept.
 
 `choose` gets a list of GuardFilterEntry and gives as many bools. What it drops is not compared any
-more: that the assumption holds is the user's promise. The filters of torch.compiler
-(`skip_guard_on_globals_unsafe` and its kin) read these entries, too.
+more: that the assumption holds is the user's promise. The filters below are those of
+torch.compiler, whose own read these entries, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from dynamo.errors import InvalidOption
 from dynamo.guards.kinds import Guard
@@ -49,7 +51,71 @@ class GuardFilterEntry:
     guard_type: str
     derived_guard_types: tuple[str, ...]
     is_global: bool
-    orig_guard: Guard
+    orig_guard: OriginalGuard
+
+
+@dataclass(frozen=True)
+class OriginalGuard:
+    """The guard under the attributes that filters written for torch.compile read."""
+
+    guard: Guard
+    source: GuardedPlace
+
+
+@dataclass(frozen=True)
+class GuardedPlace:
+    """Where a guard looks. module: the class of the innermost module that holds the place."""
+
+    name: str
+    module: type | None
+
+    def is_unspecialized_nn_module(self) -> bool:
+        return self.module is not None
+
+    def is_unspecialized_builtin_nn_module(self) -> bool:
+        return self.module is not None and self.module.__module__.startswith(
+            ("torch.nn.", "torch.ao.")
+        )
+
+
+def skip_guard_on_inbuilt_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
+    """Promise that attributes of torch's own modules stay as they are."""
+    return [not e.orig_guard.source.is_unspecialized_builtin_nn_module() for e in entries]
+
+
+def skip_guard_on_all_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
+    """Promise that attributes of all modules stay as they are."""
+    return [not e.orig_guard.source.is_unspecialized_nn_module() for e in entries]
+
+
+def keep_tensor_guards_unsafe(
+    entries: Sequence[GuardFilterEntry], keep_parameters: bool = False
+) -> list[bool]:
+    """Promise that nothing changes but tensors; with keep_parameters, parameters are compared."""
+    return [
+        entry.guard_type == "TENSOR_MATCH"
+        and (keep_parameters or not isinstance(entry.value, torch.nn.Parameter))
+        for entry in entries
+    ]
+
+
+def keep_portable_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
+    """Promise that nothing changes but tensors, their sizes and torch's global modes."""
+    return [
+        entry.guard_type in ("GLOBAL_STATE", "SHAPE_ENV", "TENSOR_MATCH")
+        and not isinstance(entry.value, torch.nn.Parameter)
+        for entry in entries
+    ]
+
+
+def skip_guard_on_globals_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
+    """Promise that global variables stay as they are."""
+    return [not entry.is_global for entry in entries]
+
+
+def skip_all_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
+    """Promise that all calls are as the first one."""
+    return [False for _ in entries]
 
 
 def kept(guards: Iterable[Guard], choose: Filter) -> set[int]:
@@ -59,7 +125,8 @@ def kept(guards: Iterable[Guard], choose: Filter) -> set[int]:
     guards = list(guards)
     offered = [guard for guard in guards if not _is_needed(guard.source)]
     try:
-        answers = list(choose([_entry(guard) for guard in offered]))
+        modules = _modules(guards)
+        answers = list(choose([_entry(guard, modules) for guard in offered]))
     except Exception as error:
         raise InvalidOption(f"guard_filter_fn raised {type(error).__name__}: {error}") from error
     if len(answers) != len(offered):
@@ -86,16 +153,33 @@ def _root(source: Source) -> Source:
     return source
 
 
-def _entry(guard: Guard) -> GuardFilterEntry:
+def _modules(guards: Iterable[Guard]) -> dict[Source, type]:
+    """The places of modules, and their classes, as the guards of their types tell."""
+    typed = ((guard.source, guard.payload) for guard in guards if guard.kind == "type")
+    return {
+        source: cls
+        for source, cls in typed
+        if source is not None and isinstance(cls, type) and issubclass(cls, torch.nn.Module)
+    }
+
+
+def _holder(source: Source | None, modules: dict[Source, type]) -> type | None:
+    while source is not None and source not in modules:
+        source = source.base
+    return None if source is None else modules[source]
+
+
+def _entry(guard: Guard, modules: dict[Source, type]) -> GuardFilterEntry:
     source, payload = guard.source, guard.payload
+    name = "" if source is None else source.name
     has_value = guard.kind in _WITH_VALUE or guard.kind == "tensor"
     value = payload[0] if guard.kind == "tensor" and isinstance(payload, tuple) else payload
     return GuardFilterEntry(
-        name="" if source is None else source.name,
+        name=name,
         has_value=has_value,
         value=value if has_value else None,
         guard_type=_TYPES.get(guard.kind, guard.kind.upper()),
         derived_guard_types=(),
         is_global=source is not None and isinstance(_root(source), GlobalSource),
-        orig_guard=guard,
+        orig_guard=OriginalGuard(guard, GuardedPlace(name, _holder(source, modules))),
     )

@@ -65,12 +65,19 @@ _RANGES = "_framegraph_ranges"
 
 # -- marks ----------------------------------------------------------------------------------------
 def mark_dynamic(
-    t: torch.Tensor, dim: int | tuple[int, ...] | list[int], min: int | None = None,
+    t: torch.Tensor,
+    dim: int | tuple[int, ...] | list[int],
+    min: int | None = None,
     max: int | None = None,
-) -> None:  # fmt: skip
+    *,
+    hint_override: int | None = None,
+    specialize_on: Sequence[Callable[..., Any]] | None = None,
+) -> None:
     """Compile for any size of dimension `dim` of this tensor (in [min, max]) at once.
 
     Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
+    hint_override (the size to optimise for) and specialize_on (conditions for which a backend may
+    make code of its own) are advice for torch.compile's backend; ours generates code for all sizes.
     Raises IndexError for a dimension that the tensor does not have, ValueError for an empty range.
     """
     for one in _dims(t, dim):
@@ -87,15 +94,31 @@ def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) 
         _mark(t, _MAYBE, one)
 
 
-def mark_static(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
-    """Never compile for any size of this dimension (all: None), but for the one that it has."""
+def mark_static(t: Any, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
+    """Never compile for any size of this dimension (all: None), but for the one that it has.
+
+    A class of modules may be marked, too, which changes nothing: numbers that a module holds are
+    constants until they vary.
+    """
+    if isinstance(t, type):
+        if not issubclass(t, torch.nn.Module):
+            raise TypeError(f"a tensor or a class of modules is marked, not {t!r}")
+        return
     for one in _dims(t, dim):
         _mark(t, _STATIC, one)
 
 
-def mark_unbacked(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
+def mark_unbacked(
+    t: torch.Tensor,
+    dim: int | tuple[int, ...] | list[int],
+    hint_override: int | None = None,
+    strict: bool = False,
+    specialize_on: Sequence[Callable[..., Any]] | None = None,
+) -> None:
     """Compile once for all sizes of this dimension, 0 and 1 among them: as for sizes that depend
     on data, captured code must not ask which one it is. Where it does, the graph breaks.
+
+    hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
     """
     for one in _dims(t, dim):
         _mark(t, _UNBACKED, one)
@@ -203,11 +226,12 @@ class FrameSymbols:
     def __init__(self, output: OutputGraph, context: CompileContext, seen: SeenFrame) -> None:
         self.output = output
         self.seen = seen
-        takes = takes_symbols(context.backend)
+        takes = takes_symbols(context.backend_now)
         self.automatic = (
             takes and context.dynamic is not False and config.automatic_dynamic_shapes
         ) or (takes and context.dynamic is True)
-        self.at_once = self.automatic and (context.dynamic is True or seen.general)
+        at_once = context.dynamic is True or not config.assume_static_by_default
+        self.at_once = self.automatic and (at_once or seen.general)
         self.allowed = takes and context.dynamic is not False
         self.varying = context.varying
         self.root: Any = None  # the frame's own interpreter
@@ -320,7 +344,11 @@ class FrameSymbols:
             return seen.why[dim]
         if not self.at_once:
             return None
-        return "the most general form is compiled" if self.seen.general else "dynamic=True"
+        if self.seen.general:
+            return "the most general form is compiled"
+        return (
+            "dynamic=True" if config.assume_static_by_default else "assume_static_by_default=False"
+        )
 
     def _size(
         self, tensor: torch.Tensor, source: Source, dim: int, why: str, shares: bool

@@ -269,6 +269,8 @@ class OutputGraph:
         node.meta["val"] = node.meta["example_value"] = example
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
+            if isinstance(example, tuple | list):
+                node.meta["began"] = tx.breakable_chain()[-1].began
         self.checks.node_added(node)
         self.conditionals.node_added(node)
         self.known_tensors.node_added(node)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dynamo import breaks
+from dynamo import breaks, numpy_wrapping
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
+from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.recipes import Attribute, Recipe
@@ -281,6 +282,24 @@ def alias_of(tx: Interpreter, array: ArrayValue) -> Value:
     if array.is_reversed:
         raise refuse("a tensor of a reversed view")
     return call_in_graph(tx, "call_method", "detach", [array.tensor], {})
+
+
+@handles(numpy_wrapping.array_of)
+def _wrapped_array(tx, tensor):
+    """For wrap_numpy: an array with the tensor's history."""
+    fake = tensor.fake
+    if type(tensor) is not TensorValue or fake.dtype not in TO_NUMPY or fake.is_conj():
+        raise refuse("an array of such a tensor")
+    return ArrayValue(tensor)
+
+
+@handles(numpy_wrapping.tensor_of)
+def _unwrapped_tensor(tx, array):
+    if not isinstance(array, ArrayValue) or array.is_reversed:
+        raise refuse("a tensor of such an array")
+    if array.tensor.node.op.startswith("call_"):
+        return array.tensor
+    return call_in_graph(tx, "call_method", "view_as", [array.tensor, array.tensor], {})
 
 
 @builder(np.ndarray)

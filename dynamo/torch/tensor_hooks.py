@@ -10,13 +10,15 @@ gradients that are retained along with those of leaves.)
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
+from dynamo.break_regions import break_is_error
 from dynamo.errors import Unsupported
+from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
@@ -98,30 +100,44 @@ def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     outside = tensor.real is not None
     if not fake.requires_grad or type(tensor) is not TensorValue or tx.output.bodies:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
-    if not outside and (
-        not tensor.node.op.startswith("call_") or _has_history_of_others(tx, tensor)
-    ):
+    if not outside and (not tensor.node.op.startswith("call_") or _is_view_of_input(tx, tensor)):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
+    if not outside and _is_one_of_several(tensor):
+        _break_before_maker(tx, tensor, name)
     if any(node.target is torch.autograd.grad for node in graph.nodes):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() behind a backward"))
 
 
-def _has_history_of_others(tx: Interpreter, tensor: TensorValue) -> bool:
-    """Whether the tensor is a view of an input, or one of several results of an operation: hooks of
-    such run for the gradients of all of them.
+def _is_view_of_input(tx: Interpreter, tensor: TensorValue) -> bool:
+    """Whether the tensor looks at the memory of an input: its hooks run for gradients of both."""
+    if not tensor.fake._is_view():
+        return False
+    memory = memory_of(tensor.fake)
+    inputs = [item.node.meta["example_value"] for item in tx.output.inputs]
+    return any(memory_of(fake) == memory for fake in inputs if isinstance(fake, torch.Tensor))
+
+
+def _is_one_of_several(tensor: TensorValue) -> bool:
+    """Whether the tensor is one of several results of an operation that have gradients: autograd
+    runs the hooks of all of them at once, in the order in which they were registered.
     """
-    if tensor.fake._is_view():
-        memory = memory_of(tensor.fake)
-        inputs = [item.node.meta["example_value"] for item in tx.output.inputs]
-        tensors = [fake for fake in inputs if isinstance(fake, torch.Tensor)]
-        if any(memory_of(fake) == memory for fake in tensors):
-            return True
     node = tensor.node
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return False
     made = node.args[0].meta["example_value"]
     results = [] if isinstance(made, torch.Tensor) else leaves(made)
     return sum(isinstance(one, torch.Tensor) and one.requires_grad for one in results) > 1
+
+
+def _break_before_maker(tx: Interpreter, tensor: TensorValue, name: str) -> NoReturn:
+    """Have the operation that makes the tensor run natively, so that autograd knows its results as
+    those of one operation; in a function of one graph, break here.
+    """
+    reason = breaks.UncapturedCall(f"Tensor.{name}()")
+    began = tensor.node.args[0].meta.get("began")  # type: ignore[union-attr]
+    if began is None or tx.output.context.fullgraph or break_is_error():
+        raise Unsupported(reason)
+    raise Retry(tx.output.plan.breaking(BreakBefore(began, reason, tx.user_stack())))
 
 
 SPECIAL_METHODS["register_hook"] = _registration("register_hook", add_hook)

@@ -22,6 +22,8 @@ from dynamo import breaks, directives
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
 from dynamo.guards.sources import GlobalsSource, Source
+from dynamo.numpy_wrapping import numpy_wrapper
+from dynamo.plans import SkipFrame
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch import torch_state
@@ -215,6 +217,27 @@ def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     raise Unsupported(breaks.RequestedBreak(message or "no message given"))
 
 
+def _broken_at(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """What is captured behind the call is told of it."""
+    raise Unsupported(breaks.UncapturedCall("dynamo.disallow_in_graph"))
+
+
+def _graph_break_of_torch(
+    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """What torch's own code asks its compiler for, in optimizers, is none."""
+    if str(tx.f_globals.get("__name__")).startswith("torch."):
+        return ConstantValue(None)
+    return _graph_break(tx, args, kwargs)
+
+
+def _skip_frame(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    message = args[0].as_constant() if args else kwargs["msg"].as_constant() if kwargs else ""
+    if tx.output.context.fullgraph or tx.output.continues:
+        raise Unsupported(breaks.RequestedBreak(message or "no message given"))
+    raise SkipFrame
+
+
 def _collect(
     namespace: Any, names: str, fold: Callable[[Any], Fold]
 ) -> dict[int, tuple[Any, Fold]]:
@@ -318,7 +341,9 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
     table[id(inspect.signature)] = (inspect.signature, _signature)
+    table[id(directives.disallow_in_graph)] = (directives.disallow_in_graph, _broken_at)
     table[id(directives.graph_break)] = (directives.graph_break, _graph_break)
+    table[id(directives.skip_frame)] = (directives.skip_frame, _skip_frame)
     table[id(directives.is_compiling)] = (directives.is_compiling, _answer(True))
     return table
 
@@ -422,6 +447,11 @@ def _build(tx: Interpreter, obj: Any, source: Source | None, make: Callable[[], 
     return tx.output.remember(obj, source, make())
 
 
+def _is_constant_for_torch(obj: Any) -> bool:
+    """Marked by torch.compiler.assume_constant_result."""
+    return type(obj) is types.FunctionType and "_dynamo_marked_constant" in obj.__dict__
+
+
 # What users said about a function goes before what is known of torch.
 def _rule_of(obj: Any) -> str | None:
     key = id(obj)
@@ -429,7 +459,7 @@ def _rule_of(obj: Any) -> str | None:
         return "break"
     if key in directives.SUBSTITUTES:
         return "substitute"
-    if key in directives.CONSTANT_RESULT:
+    if key in directives.CONSTANT_RESULT or _is_constant_for_torch(obj):
         return "constant"
     if _behind_torchs_own(obj) is not None:
         return "unwrapped"
@@ -482,7 +512,8 @@ def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 @special_builder(lambda obj: torch_dynamo_answer(obj)[0])
 def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    fold = _answer(torch_dynamo_answer(obj)[1])
+    asked = obj.__name__ == "graph_break"
+    fold = _graph_break_of_torch if asked else _answer(torch_dynamo_answer(obj)[1])
     return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
 
 
@@ -537,13 +568,15 @@ def _untagged(obj: Any) -> Any:
 
 def _python_source(obj: Any) -> Any:
     """The Python function behind one that torch.jit.script compiled, that runs as a script only
-    while tracing, or that torch.compile wrapped; None for any other object.
+    while tracing, or that torch.compile or torch.compiler wrapped; None for any other object.
     """
     if type(obj) is torch.jit.ScriptFunction:
         original = getattr(obj, "_torchdynamo_inline", None)
         return original if original is not None and _is_scripted(obj) else None
     if type(obj) is not types.FunctionType:
         return None
+    if (of_arrays := numpy_wrapper(obj)) is not None:
+        return of_arrays
     if obj.__dict__.get("__script_if_tracing_wrapper"):
         return obj.__dict__.get("__original_fn")
     compiles = "get_compiler_config" in obj.__dict__  # of torch.compile and what it stands on

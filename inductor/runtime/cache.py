@@ -60,6 +60,7 @@ class Store:
     def __init__(self, root: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
+        self.used: set[Path] = set()  # entries that this process read or wrote
 
     def path(self, kind: str, key: str, suffix: str) -> Path:
         return self.root / kind / key[:2] / f"{key}{suffix}"
@@ -78,13 +79,14 @@ class Store:
             raw = path.read_bytes()
         except OSError:
             return None
-        data, trailer = raw[:-_TRAILER], raw[-_TRAILER:]
-        if trailer != _trailer(data):
+        data = whole(raw)
+        if data is None:
             log.warning("removing a damaged cache entry: %s", path)
             self.remove(path)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # marks it as used
+        self.used.add(path)
         return data
 
     def write(self, kind: str, key: str, suffix: str, data: bytes) -> Path:
@@ -96,6 +98,7 @@ class Store:
             draft.write_bytes(data + _trailer(data))
             draft.chmod(0o700)
             os.replace(draft, path)
+        self.used.add(path)
         self._clean_sometimes()
         return path
 
@@ -157,6 +160,12 @@ class Store:
 def content(path: Path) -> bytes:
     """Of an entry's file."""
     return path.read_bytes()[:-_TRAILER]
+
+
+def whole(raw: bytes) -> bytes | None:
+    """The content of an entry's file that is not damaged, else None."""
+    data, trailer = raw[:-_TRAILER], raw[-_TRAILER:]
+    return data if trailer == _trailer(data) else None
 
 
 def _trailer(data: bytes) -> bytes:

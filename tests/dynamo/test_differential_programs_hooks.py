@@ -1,0 +1,109 @@
+"""Hooks of tensors that one operation made together run in the order in which they were registered;
+hooks of modules, saved tensors and gradients: eager and compiled agree, in this many graphs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.differential import check
+
+# name -> graphs of all calls (None: as the standard library of the running Python has it), program
+PROGRAMS = {
+    "hooks_of_split": (
+        2,
+        """
+        def f(x):
+            a, b, c = (x * 2).split(1)
+            a.register_hook(lambda g: log.append("a"))
+            b.register_hook(lambda g: log.append("b"))
+            c.register_hook(lambda g: log.append("c"))
+            return (a * b * c).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x.grad, log
+    """,
+    ),
+    "hooks_of_chunk_backwards": (
+        2,
+        """
+        def f(x):
+            a, b = torch.chunk(x.sin() * 2, 2)
+            b.register_hook(lambda g: (log.append("b"), g * 2)[1])
+            a.register_hook(lambda g: log.append(g.sum().item()))
+            a.register_hook(lambda g: g * 3)
+            return (a * 3).sum() + b.sin().sum()
+        ---
+        x = T(4, grad=True)
+        run(x).backward()
+        x.grad, log
+        run(x).backward()
+        x.grad, log
+    """,
+    ),
+    "hooks_of_unbind": (
+        2,
+        """
+        def f(x):
+            rows = (x * 2).unbind()
+            for i in (2, 0, 1):
+                rows[i].register_hook(lambda g, i=i: log.append(i))
+            return sum(r.sum() for r in rows)
+        ---
+        x = T(3, 2, grad=True)
+        run(x).backward()
+        log
+    """,
+    ),
+    "hooks_of_one_of_several": (
+        3,
+        """
+        def f(x):
+            values, places = (x * 2).topk(2)
+            a, b = torch.split(values * 3, 1)
+            b.register_hook(lambda g: g * 10)
+            return a.sum() + b.sum() * 2, places
+        ---
+        x = T(4, grad=True)
+        run(x)[0].backward()
+        x.grad
+    """,
+    ),
+    "hooks_of_split_in_a_callee": (
+        2,
+        """
+        def halves(t):
+            left, right = t.chunk(2, -1)
+            left.register_hook(lambda g: log.append("left"))
+            right.register_hook(lambda g: log.append("right"))
+            return left * right.sigmoid()
+        def f(x):
+            return halves(x * 2).sum()
+        ---
+        x = T(2, 4, grad=True)
+        run(x).backward()
+        x.grad, log
+    """,
+    ),
+    "hook_of_a_lone_result": (
+        1,
+        """
+        def f(x):
+            values, places = (x * 2).topk(2)
+            values.register_hook(lambda g: g * 10)
+            return values.sum(), places
+        ---
+        x = T(4, grad=True)
+        run(x)[0].backward()
+        x.grad
+    """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    graphs, text = PROGRAMS[name]
+    records = check(text, graphs=bool(graphs))
+    assert graphs in (None, sum(len(record.graphs) for record in records))
