@@ -265,6 +265,16 @@ class Winograd(PanelProduct):
         return super().__str__().replace("panel product", "winograd")
 
 
+class MatrixProduct(PanelProduct):
+    """`target = x @ weight` of matrices as they are: of each, rows or columns side by side.
+
+    x: (rows, inner). weight: (inner, columns).
+    """
+
+    def __str__(self) -> str:
+        return super().__str__().replace("panel product", "product")
+
+
 class Called:
     """`target` by a function of ours, in a kernel of its own. operands: what is read."""
 
@@ -462,6 +472,7 @@ __all__ = [
     "DeviceProduct",
     "Indices",
     "Loops",
+    "MatrixProduct",
     "Operand",
     "PanelProduct",
     "Program",

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fxgraph.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
-from inductor.codegen import called, panels, winograd
+from inductor.codegen import called, panels, product_kinds
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
@@ -39,7 +39,7 @@ from inductor.codegen.kernel import (
     tile_variable,
 )
 from inductor.index import Var
-from inductor.ir import Buffer, Called, PanelProduct, Program, Winograd
+from inductor.ir import Buffer, Called, PanelProduct, Program
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
@@ -122,15 +122,15 @@ class CppModule:
         step, reader = item.step, item.reader
         assert isinstance(step, PanelProduct)
         part = emit(self.program, reader, self.live) if reader is not None else None
-        shape, follower = panels.blocks(step), None
+        shape, follower = product_kinds.blocks(step), None
         if part is not None and part.order is not None and part.kernel is not None:
             reads = [i for s in part.kernel.steps for i in s.reads.get(step.target.name, ())]
             if not part.kernel.is_rows and panels.reads_by_element(part.order, reads, step):
                 follower = panels.Follower(self._function(part), None)
-            elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None:
-                whole = panels.blocks(step, whole_rows=True)
-                if isinstance(step, Winograd) or panels.is_worth(step, whole):
-                    shape, follower = whole, panels.Follower(self._function(part), n)
+            elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None and (
+                whole := product_kinds.whole_rows(step)
+            ) is not None:
+                shape, follower = whole, panels.Follower(self._function(part), n)
         if part is not None and follower is None and reader is not None:
             alone = replace(item, reader=None)
             return [*self.add_product(alone, f"{name}p"), self.add(reader, name)]
@@ -151,16 +151,12 @@ class CppModule:
         operands = [*step.reads, step.target.name]
         pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
         positions = follower.positions if follower and follower.positions is not None else -1
-        numbers = [*_numbers(step, shape), positions]
+        numbers = [*product_kinds.numbers(step, shape), positions]
         if is_symbolic([*numbers, *(part.constants if part else [])]):
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
-        if isinstance(step, Winograd):
-            lines = winograd.body(step, pointers.index, number, follower)
-            total, grain = winograd.units(step), winograd.grain(step)
-        else:
-            lines = panels.body(step, shape, pointers.index, number, follower)
-            total, grain = panels.units(step, shape), panels.grain(step, shape)
+        lines = product_kinds.body(step, shape, pointers.index, number, follower)
+        total, grain = product_kinds.units_and_grain(step, shape)
         if part is not None:
             lines = [self._table("int64_t n[]", part.constants), *lines]
         self._entries.append(self._entry(name, pointers, lines))
@@ -322,14 +318,11 @@ class CppModule:
 # Headers that include vec.h -> the call of what they declare.
 _HEADERS = {
     "attention.h": "attention(a",
+    "matrices.h": "multiply(a",
     "product.h": "product<",
     "winograd.h": "winograd(a",
     "training.h": "train(a",
 }
-
-
-def _numbers(step: PanelProduct, shape: panels.Blocks) -> list[Extent]:
-    return winograd.numbers(step) if isinstance(step, Winograd) else panels.numbers(step, shape)
 
 
 def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:

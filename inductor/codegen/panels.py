@@ -37,7 +37,7 @@ MULTIPLICATIONS = 2  # that take the time of an elementary operation of a kernel
 class Blocks:
     """rows, columns: of a block of the result. whole_rows: whether the columns are all."""
 
-    rows: int
+    rows: Extent
     columns: Extent
     whole_rows: bool = False
 
@@ -47,12 +47,25 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
     threads = torch.get_num_threads()
     if whole_rows:
         few = hint(rows) < 2 * threads * BLOCK_ROWS
-        return Blocks(FEW_BLOCK_ROWS if few else BLOCK_ROWS, columns, True)
-    down = ceil_div(rows, BLOCK_ROWS)
+        return Blocks(
+            _for_each(rows, threads, FEW_BLOCK_ROWS if few else BLOCK_ROWS), columns, True
+        )
+    height = BLOCK_ROWS
+    if isinstance(rows, int) and rows > BLOCK_ROWS and rows % BLOCK_ROWS < FEW_BLOCK_ROWS:
+        height = -(-rows // (rows // BLOCK_ROWS))  # no block reads the weight for a few rows
+    down = ceil_div(rows, height)
     for width in BLOCK_COLUMNS:
         if hint(down * ceil_div(columns, width)) >= UNITS * threads:
             break
-    return Blocks(BLOCK_ROWS, width)
+    return Blocks(height, width)
+
+
+def _for_each(rows: Extent, threads: int, most: int) -> int:
+    """The height of blocks, at most `most`: as many for each thread."""
+    if threads == 1 or not isinstance(rows, int):
+        return most
+    each = -(-rows // (most * threads))
+    return -(-rows // (each * threads))
 
 
 def units(step: PanelProduct, shape: Blocks) -> Extent:
@@ -63,7 +76,7 @@ def units(step: PanelProduct, shape: Blocks) -> Extent:
 def work(step: PanelProduct, shape: Blocks) -> Extent:
     """Of a unit, in elementary operations of kernels."""
     columns = shape.columns if shape.whole_rows else min(shape.columns, hint(step.size[1]))
-    rows = min(shape.rows, hint(step.size[0]))
+    rows = min(hint(shape.rows), hint(step.size[0]))
     return max(1, rows * hint(columns) * hint(step.x.size[1]) // MULTIPLICATIONS)
 
 

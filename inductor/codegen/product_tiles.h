@@ -51,9 +51,20 @@ template <class W> INLINE int64_t elements_of(int64_t depth) {
   return (depth + weight_of<W>::ROWS - 1) / weight_of<W>::ROWS;
 }
 
-// Element k of a row of the matrix, for all lanes.
-INLINE lane_vector spread(const float* x, int64_t k, int64_t) { return wide::splat(x[k]); }
-INLINE lane_pairs spread(const bf16* x, int64_t k, int64_t depth) {
+// A matrix whose columns are side by side: element (r, k) is p[k * row + r].
+struct Turned {
+  const float* p;
+  INLINE Turned operator+(int64_t rows) const { return {p + rows}; }
+};
+// From one row to the next.
+template <class T> INLINE int64_t row_step(const T*, int64_t row) { return row; }
+INLINE int64_t row_step(Turned, int64_t) { return 1; }
+
+// Element k of row r of the matrix, for all lanes.
+INLINE lane_vector spread(const float* x, int64_t r, int64_t row, int64_t k, int64_t) { return wide::splat(x[r * row + k]); }
+INLINE lane_vector spread(Turned x, int64_t r, int64_t row, int64_t k, int64_t) { return wide::splat(x.p[k * row + r]); }
+INLINE lane_pairs spread(const bf16* x, int64_t r, int64_t row, int64_t k, int64_t depth) {
+  x += r * row;
   int32_t pair = x[2 * k].bits;
   if (2 * k + 1 < depth) __builtin_memcpy(&pair, x + 2 * k, 4);
   return pair - lane_pairs{};
@@ -72,8 +83,8 @@ INLINE lane_vector multiply(lane_pairs a, lane_pairs b, lane_vector sum) {
 }
 
 // The sums of P panels for R rows, from this block of k; added to what `out` holds unless the block is the first.
-template <int R, int P, class W>
-__attribute__((noinline)) void product_tile(const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
+template <int R, int P, class X, class W>
+__attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int64_t panel, float* out,
                                             int64_t out_row, int64_t depth, bool first) {
   constexpr int N = P * PANEL_VECTORS;
   lane_vector sum[R][N];
@@ -89,7 +100,7 @@ __attribute__((noinline)) void product_tile(const matrix_of<W>* x, int64_t x_row
       b[c] = widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
     }
     _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-      const auto a = spread(x + r * x_row, k, depth);
+      const auto a = spread(x, r, x_row, k, depth);
       _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = multiply(a, b[c], sum[r][c]);
     }
   }
@@ -101,8 +112,8 @@ __attribute__((noinline)) void product_tile(const matrix_of<W>* x, int64_t x_row
 }
 
 // The last panel, of which only `columns` are the result's: by way of a tile that has room for all.
-template <int R, class W>
-__attribute__((noinline)) void product_edge(const matrix_of<W>* x, int64_t x_row, const W* w, float* out, int64_t out_row,
+template <int R, class X, class W>
+__attribute__((noinline)) void product_edge(X x, int64_t x_row, const W* w, float* out, int64_t out_row,
                                             int64_t depth, int64_t columns, bool first) {
   float tile[R * PANEL];
   for (int r = 0; r < R && !first; ++r) {
@@ -129,10 +140,10 @@ template <int P, class W> INLINE void widen_panels(float* to, const W* w, int64_
 }
 
 // Tiles of R rows, `tiles` of them, for the columns of P panels (or fewer: the last panel's `columns`).
-template <int R, int P, class W>
-INLINE void product_column(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
+template <int R, int P, class X, class W>
+INLINE void product_column(int64_t tiles, X x, int64_t x_row, const W* w, int64_t panel, float* out,
                            int64_t out_row, int64_t depth, int64_t columns, bool first) {
-  for (int64_t t = 0; t < tiles; ++t, x += R * x_row, out += R * out_row) {
+  for (int64_t t = 0; t < tiles; ++t, x = x + R * row_step(x, x_row), out += R * out_row) {
     if (columns >= P * PANEL) product_tile<R, P>(x, x_row, w, panel, out, out_row, depth, first);
     else product_edge<R>(x, x_row, w, out, out_row, depth, columns, first);
   }
@@ -143,8 +154,8 @@ template <> constexpr bool is_converted<float> = false;
 template <> constexpr bool is_converted<bf16_pair> = false;
 
 // The same; narrow elements are widened once for all tiles.
-template <int R, int P, class W>
-INLINE void product_widened(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
+template <int R, int P, class X, class W>
+INLINE void product_widened(int64_t tiles, X x, int64_t x_row, const W* w, int64_t panel, float* out,
                             int64_t out_row, int64_t depth, int64_t columns, bool first) {
   if constexpr (is_converted<W> && 2 * R > TILE_ROWS) {  // lower tiles are alone
     if (tiles > 3) {
@@ -158,8 +169,8 @@ INLINE void product_widened(int64_t tiles, const matrix_of<W>* x, int64_t x_row,
 }
 
 // Tiles of R rows, `tiles` of them, for the columns [0, columns).
-template <int R, class W>
-void product_tiles(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
+template <int R, class X, class W>
+void product_tiles(int64_t tiles, X x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
                    int64_t depth, int64_t columns, bool first) {
   constexpr int P = panels_of(R);
   const int64_t whole = columns / PANEL;
@@ -179,16 +190,22 @@ template <int R, class... Args> INLINE void tiles_of(int64_t height, Args... arg
 }
 
 // In tiles of about equal height.
-template <class W>
-void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
-                  int64_t out_row, int64_t depth, int64_t columns, bool first) {
+template <class X, class W>
+void rows_by_tiles(int64_t rows, X x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row, int64_t depth,
+                   int64_t columns, bool first) {
   const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + tiles - 1) / tiles;
   const int64_t whole = rows / height, last = rows - whole * height;
   tiles_of<TILE_ROWS>(height, whole, x, x_row, w, panel, out, out_row, depth, columns, first);
   if (last > 0) {
-    tiles_of<TILE_ROWS>(last, (int64_t)1, x + whole * height * x_row, x_row, w, panel, out + whole * height * out_row,
+    tiles_of<TILE_ROWS>(last, (int64_t)1, x + whole * height * row_step(x, x_row), x_row, w, panel, out + whole * height * out_row,
                         out_row, depth, columns, first);
   }
+}
+
+template <class W>
+void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
+                  int64_t out_row, int64_t depth, int64_t columns, bool first) {
+  rows_by_tiles(rows, x, x_row, w, panel, out, out_row, depth, columns, first);
 }
 
 template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {

@@ -11,10 +11,19 @@ from fxgraph.sizes import Extent, product
 from inductor import devices
 from inductor.convolutions_training import weight_gradient, winograd_panels
 from inductor.index import contiguous_strides
-from inductor.ir import PanelProduct, Tensor, WeightGradient, Window, Winograd, WinogradPanels
+from inductor.ir import (
+    MatrixProduct,
+    PanelProduct,
+    Tensor,
+    WeightGradient,
+    Window,
+    Winograd,
+    WinogradPanels,
+)
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.device_products import device_product
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
+from inductor.matrices import matrix_mm
 from inductor.ops import ops
 from inductor.panels import panel_mm
 from inductor.winograd import winograd_mm
@@ -78,6 +87,19 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
     target = ctx.new_buffer(size, contiguous_strides(size), like)
     name = f"product{len(ctx.program.steps)}"
     ctx.program.steps.append(PanelProduct(name, window, ctx.realize(weight), size, target))
+    return Tensor.of(target)
+
+
+@lower(matrix_mm)
+def product_of_matrices(ctx: Lowering, x: Tensor, weight: Tensor) -> Tensor:
+    """A product by a generated kernel, of matrices as they are."""
+    one, other = ctx.realize(x), ctx.realize(weight)
+    if x.device.type != "cpu" or x.size[1] == 0 or any(1 not in w.stride for w in (one, other)):
+        raise NotLowered("matrix_mm")
+    size = (x.size[0], weight.size[1])
+    target = ctx.new_buffer(size, contiguous_strides(size), x)
+    name = f"product{len(ctx.program.steps)}"
+    ctx.program.steps.append(MatrixProduct(name, one, other, size, target))
     return Tensor.of(target)
 
 

@@ -31,7 +31,7 @@ INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
 FOLDER = "ready"  # in that of the sources
 LEVELS = ("x86-64-v3", "x86-64-v4")
 # Those of float32, which most programs call.
-FILES = ("product.cpp", "winograd.cpp", "training.cpp", "attention.cpp")
+FILES = ("product.cpp", "matrices.cpp", "winograd.cpp", "training.cpp", "attention.cpp")
 
 
 @functools.cache

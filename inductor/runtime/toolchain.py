@@ -43,6 +43,7 @@ DEFINED_IN = {
     "product<f16>(": ("product_half.cpp",),
     "product<int8_t>(": ("product_int8.cpp",),
     "attention(": ("attention.cpp", "product.cpp"),
+    "multiply(": ("matrices.cpp", "product.cpp"),
     "winograd(": ("winograd.cpp", "product.cpp"),
     "train(": ("training.cpp",),
 }

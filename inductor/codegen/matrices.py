@@ -1,0 +1,71 @@
+"""C++ for products of matrices as they are: a call of the function of matrices.cpp.
+
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
+      const Matrices a = {(const float*)P[0] + 0, (const float*)P[1] + 0, (float*)P[2], 64, ...};
+      multiply(a, {fn0, P, n, -1}, begin, end);
+    }
+
+The range counts blocks of rows, of each block of columns. A kernel that reads the result may follow
+if it reads by element (panels.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from fxgraph.sizes import Extent, ceil_div
+from inductor.codegen.panels import UNITS, Blocks, Follower, reader_text
+from inductor.ir import MatrixProduct
+
+COLUMNS = (128, 64)  # of a block: the first may be the most (matrices.h)
+TILE_ROWS = 12  # of every processor: whole tiles
+
+
+def blocks(step: MatrixProduct) -> Blocks:
+    """All rows, since each block puts its columns into panels; in as many parts as threads where
+    columns alone do not give them as much to do.
+    """
+    rows, columns = step.size
+    threads = torch.get_num_threads()
+    width = next((n for n in COLUMNS if ceil_div(columns, n) >= threads), COLUMNS[-1])
+    across = ceil_div(columns, width)
+    if not isinstance(rows, int) or not isinstance(across, int):
+        return Blocks(rows, width)
+    if across % threads == 0 or across >= UNITS * threads:
+        return Blocks(max(rows, 1), width)
+    each = -(-rows // threads)
+    return Blocks(max(1, -(-each // TILE_ROWS)) * TILE_ROWS, width)
+
+
+def units(step: MatrixProduct, shape: Blocks) -> Extent:
+    rows, columns = step.size
+    down = 1 if shape.rows == rows else ceil_div(rows, shape.rows)
+    return down * ceil_div(columns, shape.columns)
+
+
+def numbers(step: MatrixProduct, shape: Blocks) -> list[Extent]:
+    """Offsets of both matrices, then what the kernel's description holds."""
+    offsets = [step.x.offset, step.weight.offset]
+    sizes = [*step.size, step.x.size[1], *step.x.stride, *step.weight.stride]
+    return [*offsets, *sizes, shape.rows, shape.columns]
+
+
+def body(
+    step: MatrixProduct,
+    slot: Callable[[str], int],
+    number: Sequence[str],
+    follower: Follower | None,
+) -> list[str]:
+    """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`
+    and positions (-1: reads by element), as text.
+    """
+    offset_x, offset_w, *sizes, positions = number
+    x, w, out = (slot(b.name) for b in (step.x.buffer, step.weight.buffer, step.target))
+    fields = [f"(const float*)P[{x}] + {offset_x}", f"(const float*)P[{w}] + {offset_w}"]
+    fields += [f"(float*)P[{out}]", *sizes]
+    return [
+        f"  const Matrices a = {{{', '.join(fields)}}};",
+        f"  multiply(a, {reader_text(follower, positions)}, begin, end);",
+    ]

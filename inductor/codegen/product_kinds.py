@@ -1,0 +1,57 @@
+"""C++ for products: which module writes the call of which function of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fxgraph.sizes import Extent
+from inductor.codegen import matrices, panels, winograd
+from inductor.codegen.panels import Blocks, Follower
+from inductor.ir import MatrixProduct, PanelProduct, Winograd
+
+
+def blocks(step: PanelProduct) -> Blocks:
+    return matrices.blocks(step) if isinstance(step, MatrixProduct) else panels.blocks(step)
+
+
+def whole_rows(step: PanelProduct) -> Blocks | None:
+    """Blocks of whole rows, for a kernel that follows rows; None if they are not worth while."""
+    if isinstance(step, MatrixProduct):
+        return None
+    shape = panels.blocks(step, whole_rows=True)
+    return shape if isinstance(step, Winograd) or panels.is_worth(step, shape) else None
+
+
+def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:
+    """What the call is given besides pointers."""
+    if isinstance(step, Winograd):
+        return winograd.numbers(step)
+    if isinstance(step, MatrixProduct):
+        return matrices.numbers(step, shape)
+    return panels.numbers(step, shape)
+
+
+def body(
+    step: PanelProduct,
+    shape: Blocks,
+    slot: Callable[[str], int],
+    number: Sequence[str],
+    follower: Follower | None,
+) -> list[str]:
+    """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`
+    and positions (-1: reads by element), as text.
+    """
+    if isinstance(step, Winograd):
+        return winograd.body(step, slot, number, follower)
+    if isinstance(step, MatrixProduct):
+        return matrices.body(step, slot, number, follower)
+    return panels.body(step, shape, slot, number, follower)
+
+
+def units_and_grain(step: PanelProduct, shape: Blocks) -> tuple[Extent, int]:
+    """What the range counts, and how many of them are worth a thread's while."""
+    if isinstance(step, Winograd):
+        return winograd.units(step), winograd.grain(step)
+    if isinstance(step, MatrixProduct):
+        return matrices.units(step, shape), panels.grain(step, shape)
+    return panels.units(step, shape), panels.grain(step, shape)
