@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.polyfills import frame_kind
@@ -41,8 +41,40 @@ def _can_be_continued(function: FunctionValue) -> bool:
     if kind is not None:
         return kind.breakable
     package = (function.globals.get("__name__") or "").partition(".")[0]
-    return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
-        function.code.co_names
+    return package not in ("dynamo", "warnings") and not parameters_of(function.code).sees_its_frame
+
+
+class Parameters(NamedTuple):
+    """What calls of a function read of its code, whose attributes make new tuples at each read."""
+
+    positional: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    starred: str | None  # of *args
+    double_starred: str | None  # of **kwargs
+    by_keyword: frozenset[str]
+    free: tuple[str, ...]
+    only_positional: bool  # there are no others than `positional`
+    sees_its_frame: bool
+
+
+_parameters: CodeMap[Parameters] = CodeMap()
+
+
+def parameters_of(code: types.CodeType) -> Parameters:
+    """The parameters of functions with this code."""
+    known = _parameters.get(code)
+    if known is not None:
+        return known
+    names, count, kwonly = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
+    more = list(names[count + kwonly :])
+    starred = more.pop(0) if code.co_flags & inspect.CO_VARARGS else None
+    double_starred = more.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    by_keyword = frozenset(names[code.co_posonlyargcount : count + kwonly])
+    plain = not kwonly and starred is None and double_starred is None
+    sees_its_frame = not SEES_ITS_FRAME.isdisjoint(code.co_names)
+    parts = names[:count], names[count : count + kwonly], starred, double_starred
+    return _parameters.set(
+        code, Parameters(*parts, by_keyword, code.co_freevars, plain, sees_its_frame)
     )
 
 
@@ -86,11 +118,14 @@ def inline_call(
     """
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
-    _refuse_packed(tx, function, args, kwargs)
     code = function.code
+    if code.co_name == "forward":
+        _refuse_packed(tx, function, args, kwargs)
     child = tx.child(function)
-    child.locals.update(bind_arguments(tx, function, args, kwargs))
-    child.cells.update(zip(code.co_freevars, function.closure(tx)))
+    child.locals = bind_arguments(tx, function, args, kwargs)  # type: ignore[assignment]
+    free = parameters_of(code).free
+    if free:
+        child.cells.update(zip(free, function.closure(tx)))
     suspending = generator_class(code)
     if suspending is not None:
         tx.output.has_generators = True
@@ -98,8 +133,11 @@ def inline_call(
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed
     hooks = tx.output.context.hooks
-    with hooks.call(child) if hooks is not None else contextlib.nullcontext():
+    if hooks is None:
         child.run()
+    else:
+        with hooks.call(child):
+            child.run()
     assert child.result is not None, "the frame returned"
     return child.result
 
@@ -135,30 +173,29 @@ def bind_arguments(
     """The callee's locals at entry, by Python's rules; a wrong call raises TypeError in the
     captured code.
     """
-    code = function.code
-    n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
-    positional = code.co_varnames[:n_args]
-    kwonly = code.co_varnames[n_args : n_args + n_kwonly]
+    parameters = parameters_of(function.code)
+    positional = parameters.positional
+    n_args = len(positional)
     bound: dict[str, Value] = dict(zip(positional, args))
-    extra_names = list(code.co_varnames[n_args + n_kwonly :])
-    if code.co_flags & inspect.CO_VARARGS:
-        bound[extra_names.pop(0)] = TupleValue(list(args[n_args:]))
+    if parameters.only_positional and not kwargs and len(args) == n_args:
+        return bound
+    if parameters.starred is not None:
+        bound[parameters.starred] = TupleValue(list(args[n_args:]))
     elif len(args) > n_args:
         _raise_wrong_call(tx, function, args, kwargs)
-    by_keyword = {*positional[code.co_posonlyargcount :], *kwonly}
     rest: dict[str, Value] = {}
     for key, value in kwargs.items():
-        if key not in by_keyword:
+        if key not in parameters.by_keyword:
             rest[key] = value
         elif key in bound:
             _raise_wrong_call(tx, function, args, kwargs)
         else:
             bound[key] = value
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[extra_names[0]] = DictValue.of(tx, rest)
+    if parameters.double_starred is not None:
+        bound[parameters.double_starred] = DictValue.of(tx, rest)
     elif rest:
         _raise_wrong_call(tx, function, args, kwargs)
-    if not _fill_defaults(tx, function, bound, positional, kwonly):
+    if not _fill_defaults(tx, function, bound, positional, parameters.keyword_only):
         _raise_wrong_call(tx, function, args, kwargs)
     return bound
 

@@ -52,6 +52,7 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
 from dynamo.values.literals import from_constant
+from dynamo.values.native_turns import TURNS, Turn
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
@@ -107,7 +108,24 @@ def program_of(code: types.CodeType) -> Program:
     if refused is not None:
         raise Unsupported(refused)
     program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
+    turn = TURNS.get(code)
+    if turn is not None:
+        program = [(_turning(handler, instr, turn), instr) for handler, instr in program]
     return _programs.set(code, program)
+
+
+def _turning(handler: Handler, instr: Instruction, turn: Turn) -> Handler:
+    """The handler of an instruction of a polyfill whose loops take native turns."""
+    if instr.op != "FOR_ITER":
+        return handler
+
+    def for_iter(tx: Interpreter, instr: Instruction) -> None:
+        handler(tx, instr)
+        if tx.index == instr.index + 1 and turn(tx, tx.peek()):
+            tx.stack.pop()
+            tx.index = instr.index
+
+    return for_iter
 
 
 # Not to be executed apart from what follows: a function without its closure yet, and entries of the
@@ -117,6 +135,22 @@ _WITH_THE_NEXT = frozenset(["MAKE_FUNCTION", "SWAP", "COPY", "PUSH_EXC_INFO", "P
 
 class Interpreter:
     """One symbolic frame."""
+
+    exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
+    entry: Entry | None = None  # of the last exception that was raised here
+    # What the caller's instruction pushes for this call, bottom first, where it does no more:
+    # RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
+    # in here.
+    pushed: Sequence[Value] | None = None
+    # (step, value, special method -> what is pushed): the instruction is done with one of them.
+    _tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
+    # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
+    resumption: Resumption | None = None
+    _resumption: tuple[int, Resumption] | None = None
+    namespace: dict[str, Value] | None = None  # of the body of a class statement
+    done = False
+    yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
+    result: Value | None = None
 
     def __init__(
         self,
@@ -139,22 +173,7 @@ class Interpreter:
         self.stack: list[Value | Lazy] = []
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
-        self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
-        self.entry: Entry | None = None  # of the last exception that was raised here
         self.began = output.steps  # the step at which the current instruction began
-        # What the caller's current instruction pushes for this call, bottom first, where it does
-        # nothing else: RESULT, ReturnContinuation, or Values. None: it does more, so that a break
-        # cannot stand in here.
-        self.pushed: Sequence[Value] | None = None
-        # (step, value, special method -> what is pushed): the instruction is done with one of them.
-        self._tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
-        # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
-        self.resumption: Resumption | None = None
-        self._resumption: tuple[int, Resumption] | None = None
-        self.namespace: dict[str, Value] | None = None  # of the body of a class statement
-        self.done = False
-        self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
-        self.result: Value | None = None
 
     # -- what values use ------------------------------------------------------------------------
     def wrap(self, obj: Any, source: Source | None = None) -> Value:
@@ -340,16 +359,16 @@ class Interpreter:
 
     def run(self) -> None:
         """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""
-        output = self.output
+        output, step = self.output, self.step
         self.yielded = False
         caller, output.running = output.running, self
         try:
             while not (self.done or self.yielded):
-                self.began = output.steps
-                if self.began >= output.next_event:
+                self.began = began = output.steps
+                if began >= output.next_event:
                     self.arrive()
                 output.steps += 1
-                self.step()
+                step()
         except Unsupported as error:
             self.annotate(error)
             raise
@@ -445,6 +464,15 @@ class Interpreter:
     # -- names ----------------------------------------------------------------------------------
     def global_source(self, name: str) -> Source:
         """The source of a global of this frame."""
+        known = self.output.global_sources.get((id(self.f_globals), name))
+        if known is not None:
+            return known[1]
+        source = self._global_source(name)
+        if not isinstance(source, DictItemSource):  # which depends on the function
+            self.output.global_sources[id(self.f_globals), name] = self.f_globals, source
+        return source
+
+    def _global_source(self, name: str) -> Source:
         if self.f_globals is self.output.frame_globals:
             return GlobalSource(name)
         module = self.f_globals.get("__name__")
@@ -471,9 +499,12 @@ class Interpreter:
 
     def guard_no_global(self, name: str) -> None:
         """Assume that no global hides the builtin (or the NameError) behind `name`."""
+        if (id(self.f_globals), name) in self.output.absent_globals:
+            return
         source = self.globals_dict_source() or GlobalsSource()
         if is_trusted(source):
             self.output.lookups.add(self.f_globals, name)
+            self.output.absent_globals[id(self.f_globals), name] = self.f_globals
         else:
             self.guard(source, "contains", (name, False))
 

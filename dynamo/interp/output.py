@@ -169,6 +169,10 @@ class OutputGraph:
         self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
         self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
         self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
+        # (id of a dict of globals, name) -> the dict, and the source of the global; of globals that
+        # are known to be absent, the dict.
+        self.global_sources: dict[tuple[int, str], tuple[dict[str, Any], Source]] = {}
+        self.absent_globals: dict[tuple[int, str], dict[str, Any]] = {}
         # The same -> the class, and what a guarded lookup of the name found in it.
         self.guarded_lookups: dict[tuple[int, str], tuple[type, Any]] = {}
         # (id of a class, name of one of its methods for access to attributes, id of the method) ->

@@ -16,7 +16,7 @@ from dynamo.polyfills import mark
 mark(globals(), hidden=True, breakable=True)
 
 _MISSING = object()
-_NUMBERS = (int, float, complex, bool)
+NUMBERS = (int, float, complex, bool)
 
 
 # -- all items of an iterable ---------------------------------------------------------------------
@@ -82,6 +82,22 @@ def unpack_rest(iterable, before, after):
     if len(items) < before + after:
         least = f"not enough values to unpack (expected at least {before + after}"
         raise ValueError(f"{least}, got {len(items)})")
+    return around_star(items, before, after)
+
+
+def unpack_generated(iterator, before, after):
+    """The same of a generator, which nobody sees asked for a list."""
+    items = []
+    for item in iterator:
+        items.append(item)
+    if len(items) < before + after:
+        least = f"not enough values to unpack (expected at least {before + after}"
+        raise ValueError(f"{least}, got {len(items)})")
+    return around_star(items, before, after)
+
+
+def around_star(items, before, after):
+    """The values of the variables. (values/native_turns.py does this at once.)"""
     end = len(items) - after
     return [*items[:before], items[before:end], *items[end:]]
 
@@ -183,11 +199,19 @@ def all_of(iterable, /):
 def sum_of(iterable, /, start=0):
     if isinstance(start, (str, bytes, bytearray)):
         return sum((), start)  # which refuses it
-    total = start
-    numbers = []  # added up as C does that
-    only_numbers = type(total) in _NUMBERS
+    if type(start) in NUMBERS:
+        return sum_numbers(iterable, start)
     for item in iterable:
-        if only_numbers and type(item) in _NUMBERS:
+        start = start + item
+    return start
+
+
+def sum_numbers(iterable, total=0, /):
+    """The sum that starts with a number."""
+    numbers = []  # added up as C does that
+    only_numbers = True
+    for item in iterable:
+        if only_numbers and type(item) in NUMBERS:
             numbers.append(item)
         else:
             if only_numbers:
@@ -198,30 +222,35 @@ def sum_of(iterable, /, start=0):
 
 
 def smallest(*args, key=None, default=_MISSING):
-    chosen = best = _MISSING
+    chosen = best = None
+    first = True
     for item in args[0] if len(args) == 1 else args:
         value = item if key is None else key(item)
-        if chosen is _MISSING or value < best:
-            chosen, best = item, value
-    if chosen is not _MISSING:
+        if first or value < best:
+            chosen, best, first = item, value, False
+    if not first:
         return chosen
     return min(()) if default is _MISSING else default
 
 
 def largest(*args, key=None, default=_MISSING):
-    chosen = best = _MISSING
+    chosen = best = None
+    first = True
     for item in args[0] if len(args) == 1 else args:
         value = item if key is None else key(item)
-        if chosen is _MISSING or value > best:
-            chosen, best = item, value
-    if chosen is not _MISSING:
+        if first or value > best:
+            chosen, best, first = item, value, False
+    if not first:
         return chosen
     return max(()) if default is _MISSING else default
 
 
 def sort_new(iterable, /, *, key=None, reverse=False):
-    items = make_list(iterable)
-    items.sort(key=key, reverse=reverse)
+    items = list(iterable)
+    if key is None:
+        items.sort(reverse=reverse)
+    else:
+        sort_by(items, key=key, reverse=reverse)
     return items
 
 
@@ -229,17 +258,22 @@ def sort_by(items, /, *, key, reverse=False):
     """items.sort(key=key, reverse=reverse) of a list, which is empty meanwhile."""
     taken = items[:]
     items.clear()
-    order = list(range(len(taken)))
-    keys = []
     try:
-        for item in taken:
-            keys.append(key(item))
-        order.sort(key=keys.__getitem__, reverse=reverse)
+        sort_with(taken, [key(item) for item in taken], reverse)
     finally:
         changed = len(items) > 0
-        items[:] = [taken[place] for place in order]
+        items[:] = taken
     if changed:
         raise ValueError("list modified during sort")
+
+
+def sort_with(items, keys, reverse):
+    """Sort a list by the keys of its items. (values/native_turns.py does this at once.)"""
+    before, order = items[:], list(range(len(items)))
+    try:
+        order.sort(key=keys.__getitem__, reverse=reverse)
+    finally:
+        items[:] = [before[place] for place in order]
 
 
 def reduce(function, iterable, initial=_MISSING, /):

@@ -69,7 +69,7 @@ class ConstantValue(Value):
     """A real Python value that is immutable and compared by value."""
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
+        self.source = source  # no call of the base class: these are most of all values
         self.value = value
 
     def python_type(self) -> type:

@@ -15,6 +15,7 @@ import inspect
 import operator
 import re
 import string
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,8 @@ def polyfill_call(
     said, is_needed = found
     if not is_needed(args, kwargs) or (said in _HINTED and asks_length(tx, args[0])):
         return None
+    if said is builtin_polyfills.sum_of and len(args) == 1 and not kwargs:
+        said = builtin_polyfills.sum_numbers
     if said is builtin_polyfills.show and not all(
         value.python_type_is(str) for value in kwargs.values()
     ):
@@ -351,7 +354,9 @@ def polyfill_unpack(tx: Interpreter, value: Value, before: int, after: int | Non
             tx, builtin_polyfills.unpack, [value, ConstantValue(before)], pushed=pushed
         )
     numbers = [ConstantValue(before), ConstantValue(after)]
-    return run_polyfill(tx, builtin_polyfills.unpack_rest, [value, *numbers], pushed=pushed)
+    generated = value.python_type_is(types.GeneratorType)
+    said = builtin_polyfills.unpack_generated if generated else builtin_polyfills.unpack_rest
+    return run_polyfill(tx, said, [value, *numbers], pushed=pushed)
 
 
 def asks_length(tx: Interpreter, iterable: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dynamo.values.base import Value
@@ -21,6 +22,13 @@ def sort_in_place(
         keys = list(items)
     else:
         keys = [tx.call_function(key, [item], {}) for item in items]
+    sort_by_keys(tx, items, keys, reverse)
+
+
+def sort_by_keys(
+    tx: Interpreter, items: list[Value], keys: Sequence[Value], reverse: Value | None
+) -> None:
+    """The same, where the items' keys are known."""
 
     class Ordered:
         def __init__(self, index: int) -> None:

@@ -122,7 +122,7 @@ def listed(x):
     return torch.stack(list(turns(x))), tuple(turns(x, 1))
 
 
-@program(12, 6, 26)
+@program(11, 6, 24)
 def unpacked(x):
     a, b, c = turns(x)
     d, *e = turns(x)

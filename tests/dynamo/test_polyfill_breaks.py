@@ -779,7 +779,7 @@ class Same:
         (lambda xs, o: (max(xs), any(xs), sorted(xs), list(zip(xs, xs)), 2 in xs), []),
         (lambda xs, o: (getattr(o, "x", 0), hasattr(o, "n"), "%s %s" % (1, "a")), []),
         (lambda xs, o: [*xs, *map(abs, ())], ["extend"]),
-        (lambda xs, o: sum(x for x in xs), ["sum_of"]),
+        (lambda xs, o: sum(x for x in xs), ["sum_numbers"]),
         (lambda xs, o: max(xs, key=lambda x: -x), ["largest"]),
         (lambda xs, o: [Same()] == [Same()], ["equal_lists"]),
         (lambda xs, o: [Same()] != [Same()], ["equal_lists"]),

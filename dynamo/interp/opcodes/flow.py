@@ -56,10 +56,17 @@ def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
     tx.push(value.truth_value(tx))
 
 
+_CHECKED_BOOL = (ReturnContinuation(checked_bool),)
+
+
 def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
     """A conditional jump that pops."""
     value = tx.pop()
-    tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
+    if type(value) is ConstantValue:
+        if bool(value.value) is wanted:
+            tx.jump(instr)
+        return
+    tx.in_tail_position(value, "__bool__", _CHECKED_BOOL)
     if value.is_deferred:
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
@@ -145,10 +152,13 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
     tx.push(iterator)
 
 
+_ENDS_LOOP = (CatchContinuation(StopIteration),)
+
+
 @handler
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
-    tx.in_tail_position(iterator, "__next__", [CatchContinuation(StopIteration)])
+    tx.in_tail_position(iterator, "__next__", _ENDS_LOOP)
     tx.resumes(iterator)
     try:
         item = iterator.next_value(tx)

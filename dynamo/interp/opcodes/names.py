@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo._hook import call_stealing_args
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import AttrSource, ModuleSource
+from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.interp.registry import handler
 from dynamo.polyfills.rematerialise import FunctionMaker
 from dynamo.values.base import Value
@@ -74,7 +75,7 @@ _OF_CONTINUATIONS = (
 def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
     value = instr.argval
     if is_constant_type(type(value)):
-        tx.push(ConstantValue(value))
+        tx.stack.append(ConstantValue(value))
     elif type(value) in _OF_CONTINUATIONS:
         tx.push(tx.wrap(value))
     else:
@@ -89,7 +90,7 @@ def LOAD_FAST(tx: Interpreter, instr: Instruction) -> None:
         value = tx.cells.get(name)  # 3.13 loads a cell itself by LOAD_FAST
     if value is None:
         raise_unbound(tx, name)
-    tx.push(value)
+    tx.stack.append(value)
 
 
 def raise_unbound(tx: Interpreter, name: str) -> NoReturn:
@@ -183,6 +184,11 @@ def DELETE_DEREF(tx: Interpreter, instr: Instruction) -> None:
 _BUILTINS = vars(builtins)
 
 
+@functools.lru_cache(maxsize=1024)
+def _builtin_source(name: str) -> Source:
+    return AttrSource(ModuleSource("builtins"), name)
+
+
 def load_global(tx: Interpreter, name: str) -> Value:
     """A global of the frame, or a builtin."""
     stored = tx.output.side_effects.load_global(tx.f_globals, name)
@@ -196,7 +202,7 @@ def load_global(tx: Interpreter, name: str) -> Value:
     if own is not _BUILTINS and own is not builtins:
         raise Unsupported(breaks.AttributeAccess("a namespace of builtins of its own", name))
     if name in _BUILTINS:
-        return tx.wrap(_BUILTINS[name], AttrSource(ModuleSource("builtins"), name))
+        return tx.wrap(_BUILTINS[name], _builtin_source(name))
     raise_python(tx, NameError, f"name {name!r} is not defined", name=name)
 
 

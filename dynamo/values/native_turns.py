@@ -1,0 +1,145 @@
+"""Turns of loops in polyfills (polyfills/builtins.py) for items that need no code of the program's:
+done as a whole where the loop's FOR_ITER has got the item, in place of the body's instructions.
+
+The frame stands at its FOR_ITER again then, as behind the jump at the end of the body: a break
+stands in such a loop as in any other. For other items the body is captured. Parts of polyfills that
+compute on what their frames hold are functions of their own, with handlers here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dynamo.bytecode.cache import CodeMap
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue
+from dynamo.values.sets import SetValue
+from dynamo.values.sorting import sort_by_keys
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# (frame, item) -> whether the turn is done.
+Turn = Callable[["Interpreter", Value], bool]
+TURNS: CodeMap[Turn] = CodeMap()  # by the code of the polyfill
+_ORDERED = (int, float, str)
+
+
+def _turn_of(*functions: Any) -> Callable[[Turn], Turn]:
+    def register(turn: Turn) -> Turn:
+        for function in functions:
+            TURNS.set(function.__code__, turn)
+        return turn
+
+    return register
+
+
+@_turn_of(
+    builtin_polyfills.make_list, builtin_polyfills.make_tuple, builtin_polyfills.unpack_generated
+)
+def _append(tx: Interpreter, item: Value) -> bool:
+    return _append_to(tx, "items", item)
+
+
+def _append_to(tx: Interpreter, name: str, item: Value) -> bool:
+    items = tx.locals[name]
+    if type(items) is not ListValue:
+        return False
+    items.py_append(tx, item)
+    return True
+
+
+@_turn_of(builtin_polyfills.extend)
+def _extend(tx: Interpreter, item: Value) -> bool:
+    return _append_to(tx, "target", item)
+
+
+@_turn_of(builtin_polyfills.unpack)
+def _unpack(tx: Interpreter, item: Value) -> bool:
+    return _append_below(tx, "count", 0, item)
+
+
+@_turn_of(builtin_polyfills.unpack_rest)
+def _unpack_rest(tx: Interpreter, item: Value) -> bool:
+    return _append_below(tx, "before", 1, item)  # the last one ends the loop
+
+
+def _append_below(tx: Interpreter, limit: str, rest: int, item: Value) -> bool:
+    items, most = tx.locals["items"], tx.locals[limit]
+    if type(items) is not ListValue or type(most) is not ConstantValue:
+        return False
+    return len(items.contents) + rest < most.value and _append_to(tx, "items", item)
+
+
+@_turn_of(builtin_polyfills.make_set, builtin_polyfills.add_all)
+def _add(tx: Interpreter, item: Value) -> bool:
+    items = tx.locals["items" if "items" in tx.locals else "target"]
+    if type(items) is not SetValue or type(item) is not ConstantValue:
+        return False
+    items.py_add(tx, item)
+    return True
+
+
+@_turn_of(builtin_polyfills.any_of)
+def _is_false(tx: Interpreter, item: Value) -> bool:
+    return type(item) is ConstantValue and not item.value
+
+
+@_turn_of(builtin_polyfills.all_of)
+def _is_true(tx: Interpreter, item: Value) -> bool:
+    return type(item) is ConstantValue and bool(item.value)
+
+
+@_turn_of(builtin_polyfills.sum_numbers)
+def _add_up(tx: Interpreter, item: Value) -> bool:
+    only_numbers = tx.locals["only_numbers"]
+    if type(only_numbers) is not ConstantValue or not only_numbers.value:
+        return False
+    if not item.python_type_is(*builtin_polyfills.NUMBERS):
+        return False
+    return _append_to(tx, "numbers", item)
+
+
+def _choose(better: Callable[[Any, Any], bool]) -> Turn:
+    def turn(tx: Interpreter, item: Value) -> bool:
+        best, key = tx.locals["best"], tx.locals["key"]
+        plain = type(item) is ConstantValue and type(best) is ConstantValue
+        if not plain or type(key) is not ConstantValue or key.value is not None:
+            return False
+        one, other = item.value, best.value  # type: ignore[attr-defined, union-attr]
+        if type(one) not in _ORDERED or type(one) is not type(other):
+            return False
+        if better(one, other):
+            tx.locals["chosen"] = tx.locals["best"] = item
+        return True
+
+    return turn
+
+
+_turn_of(builtin_polyfills.smallest)(_choose(operator.lt))
+_turn_of(builtin_polyfills.largest)(_choose(operator.gt))
+
+
+# -- parts ----------------------------------------------------------------------------------------
+@handles(builtin_polyfills.sort_with)
+def _sort_with(tx, items, keys, reverse):
+    items.restructuring(tx)
+    found = items.wrapped()
+    try:
+        sort_by_keys(tx, found, keys.wrapped(), reverse)
+    finally:
+        items.contents[:] = found
+
+
+@handles(builtin_polyfills.around_star)
+def _around_star(tx, items, before, after):
+    found, first = items.wrapped(), before.as_constant()
+    end = len(found) - after.as_constant()
+    middle = ListValue(found[first:end])
+    track = tx.output.side_effects.track_new
+    return track(ListValue([*found[:first], track(middle), *found[end:]]))
