@@ -72,20 +72,23 @@ class Symbol:
 class Quotient:
     """a // b or a % b."""
 
-    __slots__ = ("a", "b", "sign", "text")
+    __slots__ = ("_bounds", "a", "b", "sign", "text")
 
     def __init__(self, sign: str, a: Extent, b: Extent) -> None:
         self.sign = sign
         self.a = a
         self.b = b
         self.text = f"(({a!r}) {sign} ({b!r}))"
+        self._bounds: Bounds | None = None
 
     def bounds(self) -> Bounds:
-        rule = intervals.modulo if self.sign == "%" else intervals.floor_divided
-        return rule(bounds(self.a), bounds(self.b))
+        if self._bounds is None:  # `bounds` of a sum asks an atom three times
+            rule = intervals.modulo if self.sign == "%" else intervals.floor_divided
+            self._bounds = rule(bounds(self.a), bounds(self.b))
+        return self._bounds
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quotient) and other.text == self.text
+        return isinstance(other, Quotient) and _same(self, other)
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -97,25 +100,33 @@ class Quotient:
 class Extreme:
     """The larger (sign "max") or smaller ("min") of two sizes."""
 
-    __slots__ = ("a", "b", "sign", "text")
+    __slots__ = ("_bounds", "a", "b", "sign", "text")
 
     def __init__(self, sign: str, a: Extent, b: Extent) -> None:
         self.sign = sign
         self.a, self.b = sorted((a, b), key=repr)
         self.text = f"{sign}({self.a!r}, {self.b!r})"
+        self._bounds: Bounds | None = None
 
     def bounds(self) -> Bounds:
-        rule = intervals.largest if self.sign == "max" else intervals.smallest
-        return rule(bounds(self.a), bounds(self.b))
+        if self._bounds is None:
+            rule = intervals.largest if self.sign == "max" else intervals.smallest
+            self._bounds = rule(bounds(self.a), bounds(self.b))
+        return self._bounds
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extreme) and other.text == self.text
+        return isinstance(other, Extreme) and _same(self, other)
 
     def __hash__(self) -> int:
         return hash(self.text)
 
     def __repr__(self) -> str:
         return self.text
+
+
+def _same(one: Quotient | Extreme, two: Quotient | Extreme) -> bool:
+    """Opaque integers with one text may be different ones."""
+    return one is two or (one.text == two.text and one.a == two.a and one.b == two.b)
 
 
 class Opaque:

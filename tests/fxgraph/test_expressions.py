@@ -58,6 +58,15 @@ def test_what_follows_from_the_form(made, text):
     assert str(made) == text
 
 
+def test_symbols_of_one_name_are_told_apart():
+    other = sympy.Symbol("s0", integer=True, positive=True)
+    assert other != a
+    for kind in (FloorDiv, Mod, Max, Min):
+        assert (kind(a, b) + 1).free_symbols == {a, b}
+        assert expression(polynomial(kind(other, b) + 1)).free_symbols == {other, b}
+        assert kind(kind(other, b) * 2, sympy.Integer(3)).free_symbols == {other, b}
+
+
 def test_zero_is_no_divisor():
     """Nothing is said of a division that raises when it is reached."""
     made = FloorDiv(a, sympy.Integer(0))
