@@ -1,6 +1,6 @@
 # make demo    install into .venv and run the tutorial's main job on a real model
 # make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests,
-#              SPREAD=4 takes a quarter of those that no Python version changes
+#              SPREAD=4 takes a quarter of those that no Python version changes; LINTED=1 leaves lint out
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, and programs of
 #              tensor operators, eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
@@ -36,7 +36,7 @@ GPU := $(GPU_VENV)/bin/python
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
 
-test: $(STAMP) $(if $(FAST),,lint)
+test: $(STAMP) $(if $(FAST)$(LINTED),,lint)
 	$(PYTEST) -m "not slow and not gpu"
 ifndef FAST
 	$(PYTEST) -m "slow and not gpu"

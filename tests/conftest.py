@@ -33,7 +33,9 @@ GOLDENS = Path(__file__).parent / "goldens"
 # Tests of code that depends on the Python version: bytecode, frames, guards of Python objects.
 VERSION_DEPENDENT = (
     "tests/cpython/",
-    "tests/fuzz/",
+    "tests/fuzz/test_expressions",
+    *(f"tests/fuzz/test_programs.py::test_eager[{part}]" for part in range(4)),
+    "tests/fuzz/test_reflection",
     "tests/test_robustness",
     "tests/dynamo/test_breaks",
     "tests/dynamo/test_bytecode",
@@ -44,7 +46,9 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_guards",
     "tests/dynamo/test_hook",
     "tests/dynamo/test_laziness",
-    "tests/dynamo/test_mutations",
+    "tests/dynamo/test_mutations.py",
+    "tests/dynamo/test_mutations_classes",
+    "tests/dynamo/test_mutations_special",
     "tests/dynamo/test_nested_breaks",
     "tests/dynamo/test_protocol_breaks",
     "tests/dynamo/test_reflection",

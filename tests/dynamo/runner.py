@@ -22,6 +22,9 @@ needs = pytest.mark.skipif(
 )
 
 
+LIBRARY = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Wshadow")
+
+
 def build(target: Path, *more: str) -> Path:
     """The runner with further flags and sources; one unit, compiled in half the time. Kept in the
     cache: workers, the slow tests and other Python versions take it from there.

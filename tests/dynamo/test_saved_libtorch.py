@@ -37,7 +37,7 @@ def library(tmp_path_factory):
 @pytest.fixture(scope="module")
 def without(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
-    return Library(build(folder / "runner.so", "-shared", "-fPIC"))
+    return Library(build(folder / "runner.so", *runner.LIBRARY))
 
 
 def save(path, fn, *args, **kwargs):

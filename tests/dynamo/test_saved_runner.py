@@ -33,7 +33,7 @@ pytestmark = runner.needs
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runner")
-    return Library(build(folder / "runner.so", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wshadow"))
+    return Library(build(folder / "runner.so", *runner.LIBRARY))
 
 
 def save(path, fn, *args, **kwargs):

@@ -86,7 +86,7 @@ def test_kernels(tmp_path):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    return runner.Library(runner.build(tmp_path_factory.mktemp("r") / "r.so", "-shared", "-fPIC"))
+    return runner.Library(runner.build(tmp_path_factory.mktemp("r") / "runner.so", *runner.LIBRARY))
 
 
 @runner.needs
