@@ -607,3 +607,6 @@ def test_loops_with_products_are_compiled():
             given = x, torch.tensor(chosen)
             torch.testing.assert_close(compiled(*given), function(*given))
     assert found == [["DYNAMIC_SHAPE_OP"] * len(found[0]), ["DATA_DEPENDENT_LOOP"]]
+    weights.requires_grad_()
+    report = dynamo.explain(mixture, backend="eager")(x, torch.tensor([0, 1, 2, 2, 1, 0]))
+    assert [reason.code for reason in report.break_reasons] == ["DATA_DEPENDENT_LOOP"]
