@@ -45,7 +45,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "data_dependent_loop_limit": (
         16,
         "a loop that reads tensors in each turn runs as it is if a turn has no more operations; a "
-        "product counts as 8",
+        "product of inference counts as 8",
     ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
     "assume_static_by_default": (

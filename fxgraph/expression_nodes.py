@@ -188,4 +188,5 @@ def function_of(expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[..., Any
     """A Python function with the value of `expr`, of the values of these symbols."""
     parameters = ", ".join(symbol.name for symbol in symbols)
     code = python_code(expr, lambda symbol: symbol.name)
-    return eval(f"lambda {parameters}: {code}", {"math": math})
+    # Of this module, so that the frame is none of the program's, to be compiled.
+    return eval(f"lambda {parameters}: {code}", {"math": math, "__name__": __name__})

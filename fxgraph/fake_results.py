@@ -92,7 +92,7 @@ def make_fake(
         elem = torch.empty(0, dtype=dtype, device="meta")
         elem.set_(base.untyped_storage(), offset, size, stride)
     elif isinstance(offset, torch.SymInt) or offset:
-        extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
+        extent = offset + 1 + sum(_steps(n) * s for n, s in zip(size, stride))
         empty = any(isinstance(n, int) and n == 0 for n in size)
         flat = torch.empty(offset if empty else extent, dtype=dtype, device="meta")
         elem = torch.empty(0, dtype=dtype, device="meta")
@@ -100,6 +100,11 @@ def make_fake(
     else:
         elem = torch.empty_strided(size, stride, dtype=dtype, device=_META)
     return FakeTensor(mode, elem, device)
+
+
+def _steps(size: Any) -> Any:
+    """From the first element of a dimension to the last: 0 where a size from data is 0."""
+    return torch.sym_max(size - 1, 0) if isinstance(size, torch.SymInt) else size - 1
 
 
 def metadata(tensor: torch.Tensor) -> Meta:

@@ -20,6 +20,7 @@ from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.config import config
 from dynamo.continuations.resume import origin
 from dynamo.plans import AttemptEnded
+from fxgraph import Node
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -89,8 +90,15 @@ def _operations(output: OutputGraph) -> int:
     """How many operations on tensors there are so far, products by weight."""
     nodes = [n for n in output.graph.nodes if n.op.startswith("call_")]
     results = [n for n in nodes if isinstance(n.meta["example_value"], torch.Tensor)]
-    names = [str(getattr(n.target, "__name__", n.target)) for n in results]
-    return len(names) + (_PRODUCT - 1) * sum(name in _PRODUCTS for name in names)
+    return len(results) + (_PRODUCT - 1) * sum(map(_is_product, results))
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node multiplies matrices, in inference: each graph's backward costs what a product
+    gains.
+    """
+    name = str(getattr(node.target, "__name__", node.target))
+    return name in _PRODUCTS and not node.meta["example_value"].requires_grad
 
 
 def trial_for(stop: Stop) -> Trial | None:

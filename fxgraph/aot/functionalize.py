@@ -507,11 +507,26 @@ class Finish:
         node = self.tracer.value(view)
         root = root_of(node)
         if copied or root.op in ("placeholder", "get_attr") or root in self._taken:
-            node = root = self.tracer.emit(aten.clone.default, node)
+            node, root = self._copied(node, view.fake)
         self._taken.add(root)
         self.values.append(node)
         self.value_fakes.append(view.fake)
         return len(self.values) - 1
+
+    def _copied(self, node: Node, fake: torch.Tensor) -> tuple[Node, Node]:
+        """A copy in memory of its own, and what fills that. What eager repeats without memory, the
+        copy does.
+        """
+        emit, sizes = self.tracer.emit, list(fake.shape)
+        repeated = [
+            d for d, n in enumerate(sizes) if type(n) is int and n > 1 and fake.stride(d) == 0
+        ]
+        if not self.bases_only or not any(map(is_symbolic, sizes)):
+            repeated = []
+        for d in repeated:
+            node = emit(aten.slice.Tensor, node, d, 0, 1)
+        copy = emit(aten.clone.default, node)
+        return emit(aten.expand.default, copy, sizes) if repeated else copy, copy
 
     # -- writes -----------------------------------------------------------------------------------
 

@@ -607,3 +607,22 @@ def test_loops_with_products_are_compiled():
             given = x, torch.tensor(chosen)
             torch.testing.assert_close(compiled(*given), function(*given))
     assert found == [["DYNAMIC_SHAPE_OP"] * len(found[0]), ["DATA_DEPENDENT_LOOP"]]
+    weights.requires_grad_()
+    report = dynamo.explain(mixture, backend="eager")(x, torch.tensor([0, 1, 2, 2, 1, 0]))
+    assert [reason.code for reason in report.break_reasons] == ["DATA_DEPENDENT_LOOP"]
+
+
+def test_what_computes_sizes_is_no_frame_of_the_program():
+    """Numbers that a continuation is given are made by functions of ours, which run as they are."""
+
+    def function(x):
+        kept = []
+        for i in range(len(x) // 2, len(x)):
+            if x[i] >= 0:
+                kept.append(x[i] * 2)
+        return kept
+
+    compiled = dynamo.compile(function, backend="eager")
+    for count in (6, 3, 9, 4):
+        torch.testing.assert_close(compiled(torch.ones(count)), function(torch.ones(count)))
+    assert {record.name for record in compiled.context.records} == {"function"}

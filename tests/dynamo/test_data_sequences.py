@@ -163,3 +163,52 @@ def test_slices(name, backend):
                 same(*found)
                 assert found[0][0].shape == found[1][0].shape
             assert len(compiled.context.records) == 1
+
+
+# Views of what data chose, as a function returns them.
+VIEWS = {
+    "repeated": lambda x: x[x[:, 0] > 0][:, None].expand(-1, 3, -1),
+    "computed and repeated": lambda x: (x[x[:, 0] > 0] * 2)[:, None].expand(-1, 3, -1),
+    "transposed": lambda x: (x[x[:, 0] > 0] * 2).t(),
+    "permuted": lambda x: (x[x[:, 0] > 0] * 2).view(-1, 2, 2).permute(1, 0, 2),
+    "a repeated sum": lambda x: x[x > 0].sum().expand(4),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_strides_of_views(name, backend):
+    function = VIEWS[name]
+    with dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        for grad in (False, True):
+            compiled = dynamo.compile(function, backend=backend)
+            for shift in (0.0, 3.0, -9.0, 9.0):
+                found = []
+                for run in (function, compiled):
+                    x = (torch.linspace(-2, 2, 24).view(6, 4) + shift).requires_grad_(grad)
+                    result = run(x)
+                    if grad:
+                        (result * result).sum().backward()
+                    found.append((result.detach(), torch.zeros(()) if x.grad is None else x.grad))
+                same(*found)
+                expected, got = (pair[0] for pair in found)
+                assert expected.shape == got.shape
+                assert expected.numel() == 0 or expected.stride() == got.stride()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_part_of_no_rows_is_returned_from_training(backend):
+    def function(x):
+        return (x[x[:, 0] > 0] * 2)[:, 1:3]
+
+    with dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        compiled = dynamo.compile(function, backend=backend)
+        for shift in (0.0, -9.0, 9.0, -9.0):
+            found = []
+            for run in (function, compiled):
+                x = (torch.linspace(-2, 2, 24).view(6, 4) + shift).requires_grad_()
+                result = run(x)
+                (result * result).sum().backward()
+                found.append((result.detach(), x.grad))
+            same(*found)
+            assert found[0][0].shape == found[1][0].shape
