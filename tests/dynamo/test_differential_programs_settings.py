@@ -89,7 +89,7 @@ PROGRAMS = {
     """,
     ),
     "deterministic": (
-        2,
+        1,
         """
         def f(x):
             a = torch.are_deterministic_algorithms_enabled()
@@ -120,7 +120,7 @@ PROGRAMS = {
     """,
     ),
     "default_device": (
-        2,
+        1,
         """
         def f(x):
             torch.set_default_device("meta")
@@ -199,7 +199,7 @@ PROGRAMS = {
     """,
     ),
     "np_errstate": (
-        2,
+        1,
         """
         def f(x):
             a = x.numpy()
