@@ -57,7 +57,10 @@ from dynamo.interp.root import (
 )
 from dynamo.plans import SkipFrame
 from dynamo.records import BreakRecord, FrameRecord
-from dynamo.torch import context_managers  # noqa: F401  (fills INTRINSICS)
+from dynamo.torch import (
+    context_managers,  # noqa: F401  (fills INTRINSICS)
+    settings_calls,  # noqa: F401  (fills TABLE)
+)
 from dynamo.values.function import is_opaque_module
 from dynamo.values.intrinsics import INTRINSICS
 

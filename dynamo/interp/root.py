@@ -18,7 +18,12 @@ from dynamo.interp.argument_names import renamed
 from dynamo.interp.interpreter import Interpreter, breakable_chain
 from dynamo.plans import AttemptEnded, BreakBefore, Retry, SkipFrame
 from dynamo.torch.autocast import autocast_nesting
-from dynamo.torch.devices import entered_devices, set_devices
+from dynamo.torch.devices import (
+    entered_devices,
+    global_device,
+    set_devices,
+    set_global_device,
+)
 from dynamo.torch.torch_state import settings
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue, build_cell
@@ -225,6 +230,7 @@ def read_modes() -> list[tuple]:
         modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
+    modes.append((set_global_device, global_device()))
     modes.append((set_devices, *entered_devices()))
     modes.append((torch._C._set_default_dtype, torch.get_default_dtype()))  # type: ignore[attr-defined]
     modes += [(setter, read()) for setter, read in settings()]

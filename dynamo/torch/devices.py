@@ -13,6 +13,18 @@ def entered_devices() -> list[torch.device]:
     return [mode.device for mode in modes if type(mode) is DeviceContext]
 
 
+def global_device() -> torch.device | None:
+    """That of torch.set_default_device; None: none is set."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # type: ignore[attr-defined]
+    return None if context is None else context.device
+
+
+def set_global_device(device: torch.device | None) -> None:
+    """torch.set_default_device, unless that device is set."""
+    if device != global_device():
+        torch.set_default_device(device)
+
+
 def set_devices(*devices: torch.device) -> None:
     """Leave and enter regions of `with torch.device(...)` until these are entered."""
     entered = entered_devices()

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dynamo.guards.sources import ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.constant import constant_argument
 from dynamo.values.exceptions import call_real
+from fxgraph.aot.functional import read_deterministic, set_deterministic
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -61,13 +63,30 @@ _RESTORERS = """
 _OF_TORCH = "is_anomaly_enabled is_anomaly_check_nan_enabled is_warn_always_enabled"
 
 
+_KINDS_OF_ERRORS = ("divide", "over", "under", "invalid")
+
+
+def set_floating_point_errors(wanted: tuple[str, ...]) -> None:
+    """What numpy does about each kind of floating-point error."""
+    np.seterr(**dict(zip(_KINDS_OF_ERRORS, wanted)))  # type: ignore[arg-type]
+
+
+def read_floating_point_errors() -> tuple[str, ...]:
+    found: Any = np.geterr()
+    return tuple(found[kind] for kind in _KINDS_OF_ERRORS)
+
+
 Pairs = list[tuple[Callable[..., Any], Callable[..., Any]]]
 
 
 @cache
 def settings() -> Pairs:
     """(setter, reader) of what captured code may change."""
-    return _pairs(_SETTERS)
+    return [
+        *_pairs(_SETTERS),
+        (set_deterministic, read_deterministic),
+        (set_floating_point_errors, read_floating_point_errors),
+    ]
 
 
 @cache
@@ -90,8 +109,6 @@ def flag_readers() -> dict[int, Any]:
     """id -> function, for the functions whose answer is guarded."""
     found = [getattr(torch._C, name, None) for name in _FLAGS.split()]
     found += [getattr(torch, name, None) for name in (*_OF_TORCH.split(), "get_num_threads")]
-    found.append(torch.are_deterministic_algorithms_enabled)
-    found.append(torch.is_deterministic_algorithms_warn_only_enabled)
     return {id(function): function for function in found if function is not None}
 
 

@@ -172,6 +172,24 @@ def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> Fun
 
 GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
 SET_DEFAULT_DTYPE = torch._C._set_default_dtype  # type: ignore[attr-defined]
+
+
+def set_deterministic(wanted: tuple[bool, bool]) -> None:
+    """wanted: whether deterministic algorithms are used, and whether others give a warning only.
+    A node of graphs; operators ask for both when they run.
+    """
+    mode, warn_only = wanted
+    if read_deterministic() != wanted:  # torch tells its own compiler, which it loads for that
+        torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+
+
+def read_deterministic() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 

@@ -31,6 +31,7 @@ from fxgraph.aot.functional import (
     OutputSpec,
     Unfunctionalizable,
     root_of,
+    set_deterministic,
 )
 from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
 from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
@@ -200,6 +201,8 @@ class TracingInterpreter(Interpreter):
             return run_recurrent(target, args)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
+        if target is set_deterministic:
+            raise Unfunctionalizable("deterministic algorithms are switched on or off")
         if target is torch.nn.functional.one_hot:
             args = _bound_one_hot(*args, **kwargs)
             if args[1] > 0 and args[0].dtype == torch.int64:

@@ -19,7 +19,13 @@ import torch
 
 from fxgraph.aot._autograd import Parts
 from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
-from fxgraph.aot.functional import GRAD_SWITCHES, SET_DEFAULT_DTYPE, works_with_gradients
+from fxgraph.aot.functional import (
+    GRAD_SWITCHES,
+    SET_DEFAULT_DTYPE,
+    read_deterministic,
+    set_deterministic,
+    works_with_gradients,
+)
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
@@ -211,6 +217,7 @@ def split(
     real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
     static = {node: tensor for node, tensor in real.items() if node.meta.get("static")}
     grad_mode, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    deterministic = read_deterministic()
     flows: dict[Node, ControlFlow] = {}
     try:
         for part in parts:
@@ -224,6 +231,7 @@ def split(
     finally:
         torch.set_grad_enabled(grad_mode)
         torch.set_default_dtype(dtype)
+        set_deterministic(deterministic)
     if not flows and not any(part.compiled for part in parts):
         return None
     made = _Plan(gm, parts, flows).linked(example_inputs)
@@ -240,7 +248,7 @@ def _apart(node: Node) -> bool:
         or _asks_for_sparse_gradients(node)
         or isinstance(node.target, torch._ops.HigherOrderOperator)
         or node.target in (torch.autograd.grad, branch, loop)
-        or node.target in (*GRAD_SWITCHES, SET_DEFAULT_DTYPE)
+        or node.target in (*GRAD_SWITCHES, SET_DEFAULT_DTYPE, set_deterministic)
         or works_with_gradients(node) is not None
     )
 
@@ -272,10 +280,12 @@ def _switches_mode(node: Node) -> bool:
 
 
 def _switch_modes(part: Part) -> None:
-    """Grad mode and the default dtype, as the next part to compile finds them."""
+    """Grad mode, the default dtype and determinism, as the next part to compile finds them."""
     for node in part.nodes:
         if node.target is SET_DEFAULT_DTYPE:
             torch.set_default_dtype(node.args[0])
+        if node.target is set_deterministic:
+            set_deterministic(node.args[0])  # type: ignore[arg-type]
         if node.target in GRAD_SWITCHES and node.args:
             torch.set_grad_enabled(node.args[0] is True)
 

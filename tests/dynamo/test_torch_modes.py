@@ -381,7 +381,7 @@ def device_context(x):
         return torch.zeros(2) + x[0, :2]
 
 
-@program(matrix, breaks="UNKNOWN_OBJECT")
+@program(matrix)
 def detcheck(x):
     torch.use_deterministic_algorithms(True)
     try:

@@ -80,7 +80,7 @@ PROGRAMS = {
     """,
     ),
     "deterministic": (
-        2,
+        1,
         """
         def f(x):
             a = torch.are_deterministic_algorithms_enabled()
@@ -111,7 +111,7 @@ PROGRAMS = {
     """,
     ),
     "default_device": (
-        2,
+        1,
         """
         def f(x):
             torch.set_default_device("meta")
@@ -190,7 +190,7 @@ PROGRAMS = {
     """,
     ),
     "np_errstate": (
-        2,
+        1,
         """
         def f(x):
             a = x.numpy()
