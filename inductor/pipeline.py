@@ -353,9 +353,9 @@ def _fewest(c: Compilation, missing: NoTriton, names: list[str]) -> set[str]:
 def compile_kernels(c: Compilation) -> None:
     assert c.spec is not None
     if c.spec.source:
-        if c.started is not None:
-            c.started.finish()
-            c.started = None
+        started, c.started = c.started, None
+        if started is not None:
+            started.finish()
         c.library = toolchain.load_library(c.spec.units or c.spec.source)
     c.loaded = load_kernels(c.spec.triton, c.options.target)
 
