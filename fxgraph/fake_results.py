@@ -84,7 +84,7 @@ def make_fake(
     base: torch.Tensor | None = None,
 ) -> FakeTensor:
     """A fake tensor with this metadata, in the memory of `base` if given."""
-    if base is not None and dtype == base.dtype:
+    if base is not None and dtype == base.dtype and mode.shape_env is not None:
         # Not set_, which asks whether sizes are 0 or 1.
         with torch.no_grad(), in_kernel_invocation_manager(mode):
             elem = torch.as_strided(base, size, stride, offset)

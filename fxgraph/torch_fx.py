@@ -158,7 +158,11 @@ class _FakeMode(FakeTensorMode):
         if metas is not None:
             self.results.add_metas(key, metas)
             return self.results.make(self, key, base)
-        result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+        cached, self.cache_enabled = self.cache_enabled, False  # by torch, for which this is kept
+        try:
+            result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+        finally:
+            self.cache_enabled = cached
         env: Any = self.shape_env
         if key is not None and (env is None or not env.guards_suppressed):
             self.results.add(key, result)

@@ -282,7 +282,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(
         torch,
         "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
-        "_C._is_tracing onnx.is_in_onnx_export _C._are_functorch_transforms_active",
+        "_C._is_tracing _C._are_functorch_transforms_active",
         false,
     )
     table |= _collect(
@@ -348,22 +348,27 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     return table
 
 
-# User code may name functions of torch._dynamo; they are recognised without importing it.
-_TORCH_DYNAMO_ANSWERS = {
-    "graph_break": None,
-    "is_compiling": True,
-    "is_dynamo_compiling": True,
-    "mark_static": None,  # flex_attention's heads; what is in the frame already has its sizes
+# User code may name functions of these modules; they are recognised without importing those.
+_ANSWERS: dict[str, dict[str, Any]] = {
+    "torch._dynamo": {
+        "graph_break": None,
+        "is_compiling": True,
+        "is_dynamo_compiling": True,
+        "mark_static": None,  # flex_attention's heads; what is in the frame already has its sizes
+    },
+    "torch.onnx": {"is_in_onnx_export": False},
 }
 
 
-def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
-    """(True, constant) if `obj` is a function of torch._dynamo with a fixed meaning here."""
+def known_answer(obj: Any) -> tuple[bool, Any]:
+    """(True, constant) if `obj` is a function of such a module with a fixed meaning here."""
     module = obj.__module__ if type(obj) is types.FunctionType else None
-    if isinstance(module, str) and module.startswith("torch._dynamo"):
-        name = getattr(obj, "__name__", "")
-        if name in _TORCH_DYNAMO_ANSWERS and sys.modules.get(module) is not None:
-            return True, _TORCH_DYNAMO_ANSWERS[name]
+    if not isinstance(module, str) or not module.startswith(tuple(_ANSWERS)):
+        return False, None
+    answers = _ANSWERS.get(".".join(module.split(".")[:2]), {})
+    name = obj.__name__
+    if name in answers and sys.modules.get(module) is not None:
+        return True, answers[name]
     return False, None
 
 
@@ -510,10 +515,10 @@ def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
 
 
-@special_builder(lambda obj: torch_dynamo_answer(obj)[0])
-def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+@special_builder(lambda obj: known_answer(obj)[0])
+def build_known_answer(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     asked = obj.__name__ == "graph_break"
-    fold = _graph_break_of_torch if asked else _answer(torch_dynamo_answer(obj)[1])
+    fold = _graph_break_of_torch if asked else _answer(known_answer(obj)[1])
     return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
 
 

@@ -109,3 +109,48 @@ def test_a_mode_that_gets_symbols_keeps_their_results_alone():
     assert mode.results is PLAIN_RESULTS
     mode.shape_env, mode.cache_enabled = ShapeEnv(), False
     assert mode.results is not PLAIN_RESULTS and mode.results is mode.results
+
+
+VIEWS = {
+    "view": [lambda x: x.view(3, 5), lambda x: x.view(-1), lambda x: x.view(5, -1, 1, 3)],
+    "view of no row-major tensor": [lambda x: x.mT.view(3, 5), lambda x: x[:, :, 1:].view(3, 4)],
+    "empty view": [lambda x: x[:0].view(0, 5), lambda x: x.sum().view(1, 1)],
+    "permute": [lambda x: x.permute(2, 0, 1), lambda x: x[1:].permute(-1, 1, 0)],
+    "select": [lambda x: x[1], lambda x: x[:, 0], lambda x: x[-1, :, -2], lambda x: x[..., 4]],
+    "slice": [lambda x: x[5:], lambda x: x[-9:2], lambda x: x[..., 1:-1:3], lambda x: x[2:1]],
+    "slice of a slice": [lambda x: x[1:][:, :, 1::2][1:, :, :1], lambda x: x[..., -1:]],
+    "layer norm": [
+        lambda x: torch.nn.functional.layer_norm(x, (5,)),
+        lambda x: torch.nn.functional.layer_norm(x[..., 1:], (4,)),
+        lambda x: torch.native_layer_norm(x, (1, 5), None, None, 1e-5)[1],
+    ],
+    "product": [lambda x: x @ torch.ones(5, 2, dtype=x.dtype), lambda x: x[:0] @ x[0].mT],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_views_are_those_of_memory(name, dtype):
+    for function in VIEWS[name]:
+        x = X.to(dtype)
+        try:
+            expected = described(function(x))
+        except RuntimeError as error:
+            expected = type(error)
+        for _ in range(2):
+            mode = fake_tensor_mode()
+            fake = mode.from_tensor(x)
+            with mode:
+                if isinstance(expected, type):
+                    with pytest.raises(RuntimeError):
+                        function(fake)
+                else:
+                    assert described(function(fake)) == expected
+
+
+@pytest.mark.parametrize("key", [(3,), (0, 0, 5), (slice(None), -2)])
+def test_indices_out_of_range_are_refused(key):
+    mode = fake_tensor_mode()
+    x = mode.from_tensor(X)
+    with pytest.raises(IndexError), mode:
+        x[key]
