@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -102,3 +103,35 @@ def test_captured_once_for_each_entry_state():
     for flash in (True, True, False, True, False):
         outcome(captured, flash)
     assert backend.graphs == 2
+
+
+def test_what_the_frame_sets_is_guarded():
+    graphs = []
+
+    def counting(gm, inputs):
+        graphs.append(gm)
+        return gm
+
+    def f(x):
+        torch.use_deterministic_algorithms(True)
+        np.seterr(over="ignore")
+        torch.set_default_device("cpu")
+        return x * torch.ones(3)
+
+    compiled = dynamo.compile(f, backend=counting)
+    try:
+        for expected in (1, 2, 2):
+            assert compiled(torch.full((3,), 2.0)).tolist() == [2, 2, 2]
+            assert torch.are_deterministic_algorithms_enabled()
+            assert np.geterr()["over"] == "ignore"
+            assert len(graphs) == expected
+        torch.set_default_device("meta")
+        assert compiled(torch.full((3,), 2.0, device="cpu")).tolist() == [2, 2, 2]
+        assert torch.get_default_device() == torch.device("cpu")
+        np.seterr(over="warn")
+        compiled(torch.ones(3))
+        assert np.geterr()["over"] == "ignore"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_device(None)
+        np.seterr(over="warn")

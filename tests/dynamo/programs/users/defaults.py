@@ -1,17 +1,5 @@
-"""The default device, deterministic algorithms and numpy's floating-point errors, changed by the
-program: eager and compiled agree after every step, in this many graphs.
-"""
+"""The default device, deterministic algorithms and numpy's floating-point errors, changed by the program."""
 
-from __future__ import annotations
-
-import numpy as np
-import pytest
-import torch
-
-import dynamo
-from tests.dynamo.differential import check
-
-# name -> graphs of all calls (None: as the standard library of the running Python has it), program
 PROGRAMS = {
     "device_changed": (
         1,
@@ -304,42 +292,3 @@ PROGRAMS = {
     """,
     ),
 }
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name):
-    graphs, text = PROGRAMS[name]
-    records = check(text, graphs=bool(graphs))
-    assert graphs in (None, sum(len(record.graphs) for record in records))
-
-
-def test_what_is_set_at_entry_is_guarded():
-    graphs = []
-
-    def counting(gm, inputs):
-        graphs.append(gm)
-        return gm
-
-    def f(x):
-        torch.use_deterministic_algorithms(True)
-        np.seterr(over="ignore")
-        torch.set_default_device("cpu")
-        return x * torch.ones(3)
-
-    compiled = dynamo.compile(f, backend=counting)
-    try:
-        for expected in (1, 2, 2):
-            assert compiled(torch.full((3,), 2.0)).tolist() == [2, 2, 2]
-            assert torch.are_deterministic_algorithms_enabled()
-            assert np.geterr()["over"] == "ignore"
-            assert len(graphs) == expected
-        torch.set_default_device("meta")
-        assert compiled(torch.full((3,), 2.0, device="cpu")).tolist() == [2, 2, 2]
-        assert torch.get_default_device() == torch.device("cpu")
-        np.seterr(over="warn")
-        compiled(torch.ones(3))
-        assert np.geterr()["over"] == "ignore"
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.set_default_device(None)
-        np.seterr(over="warn")
