@@ -4,10 +4,9 @@ flag.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from dynamo.guards.sources import AttrSource, Source
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import bind
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.fake_calls import run_fake
@@ -47,8 +46,16 @@ from dynamo.values.operators import (
 )
 from dynamo.values.recipes import Attribute, GraphOutput, Recipe
 from dynamo.values.reflection import no_attribute
+from dynamo.values.tensor_calls import (
+    changes_something,
+    check_layouts,
+    holds_tensor,
+    is_plain,
+    keeps_form,
+    target_name,
+    writes,
+)
 from fxgraph import Node
-from fxgraph.args import leaves
 from fxgraph.symbols import is_symbolic
 from fxgraph.tensor_state import set_data_
 
@@ -495,7 +502,7 @@ def call_in_graph(
     symbols, computed = tx.output.symbols, tx.output.known_tensors.computed
     try:
         if writes(target, kwargs):
-            with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
+            with keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
                 result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
         else:
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
@@ -509,9 +516,9 @@ def call_in_graph(
         if numbers is None:
             raise
         return call_in_graph(tx, op, target, *numbers)
-    _check_layouts(name, result)
-    if not _holds_tensor(result) and result is not None:
-        if not _is_plain(result):
+    check_layouts(name, result)
+    if not holds_tensor(result) and result is not None:
+        if not is_plain(result):
             kind = type(result).__name__
             raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
         if is_symbolic(result) and symbols.has_fresh():
@@ -520,7 +527,7 @@ def call_in_graph(
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
-        if known is not None and not _changes_something(op, target):
+        if known is not None and not changes_something(op, target):
             return known
     real = computed(op, target, proxy_args, proxy_kwargs) if symbols.has_fresh() else None
     if real is not None:
@@ -561,61 +568,6 @@ def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
     )
 
 
-def target_name(target: Any) -> str:
-    """The name of a method, function or operator overload (`add_` of add_.Tensor)."""
-    if isinstance(target, str):
-        return target
-    return getattr(target, "__name__", str(target)).split(".")[0]
-
-
-def writes(target: Any, kwargs: dict[str, Value]) -> bool:
-    """Whether a call may change its arguments, by torch's naming or the operator's schema."""
-    if isinstance(target, torch._ops.OpOverload):
-        return target._schema.is_mutable
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
-    name = target_name(target)
-    return "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
-
-
-@contextlib.contextmanager
-def _keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator[None]:
-    """Break where a call gives a tensor from outside (`always`: any) other sizes or strides: only
-    what the frame made may be resized or transposed in place in the graph.
-    """
-    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and _is_tensor(leaf)]
-    nodes = [node for node in nodes if node.op == "placeholder" or always]
-    before = [_form(node) for node in nodes]
-    try:
-        yield
-    finally:
-        tx.output.side_effects.tensor_written()  # of the fake tensors
-    if before != [_form(node) for node in nodes]:
-        raise Unsupported(breaks.TensorMetadata(name))
-
-
-def _is_tensor(node: Node) -> bool:
-    return isinstance(node.meta["example_value"], torch.Tensor)
-
-
-def _form(node: Node) -> tuple[Any, ...]:
-    fake = node.meta["example_value"]
-    return fake.shape, fake.stride(), fake.storage_offset()
-
-
-def _changes_something(op: str, target: Any) -> bool:
-    """False only for what is known to be pure: then a result that is an argument itself needs no
-    node.
-    """
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name not in _PURE_IDENTITIES
-
-
-_PURE_IDENTITIES = frozenset(
-    ["contiguous", "to", "type", "float", "double", "half", "bfloat16", "expand_as"]
-)
-
-
 def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
     if isinstance(result, torch.Tensor):
@@ -623,7 +575,7 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     if (
         isinstance(result, (tuple, list))
         and type(result) is not torch.Size
-        and _holds_tensor(result)
+        and holds_tensor(result)
     ):
         items: list[Value] = []
         for i, item in enumerate(result):
@@ -631,7 +583,7 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
             if known is not None:
                 items.append(known)
                 continue
-            if not _holds_tensor(item):
+            if not holds_tensor(item):
                 items.append(tx.wrap(item))
                 continue
             child = tx.output.create_node(
@@ -650,40 +602,10 @@ def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
     return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)
 
 
-def _check_layouts(name: str, result: Any) -> None:
-    """Backends take tensors for memory with strides, sparse in coordinates, or jagged."""
-    if isinstance(result, (tuple, list)):
-        for item in result:
-            _check_layouts(name, item)
-    elif isinstance(result, torch.Tensor) and result.layout not in _LAYOUTS:
-        raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
-
-
-_LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
-
-
 def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
     if isinstance(result, FakeTensor) or type(result) is torch.nn.Parameter:
         return TensorValue
     return late_bound.wrapper_result if late_bound.is_wrapper(result) else TensorValue
-
-
-def _holds_tensor(result: Any) -> bool:
-    if isinstance(result, torch.Tensor):
-        return True
-    if isinstance(result, (tuple, list)):
-        return any(_holds_tensor(item) for item in result)
-    return False
-
-
-def _is_plain(result: Any) -> bool:
-    """A Python value that says the same of a fake tensor and of the real one."""
-    if isinstance(result, (tuple, list)):
-        return all(map(_is_plain, result))
-    return is_constant_type(type(result)) or isinstance(result, _SYMBOLIC)
-
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 # -- special methods -----------------------------------------------------------------------------
