@@ -247,6 +247,43 @@ bool evaluate(const std::vector<ShapeCode>& code, const Values& values, Number* 
   return top == 1;
 }
 
+// The same of a condition that is `whole`.
+bool evaluate_whole(const std::vector<ShapeCode>& code, const Values& values, int64_t* out) {
+  int64_t stack[kDepth];
+  size_t top = 0;
+  for (const ShapeCode& step : code) {
+    if (step.op == kRead || step.op == kInt) {
+      if (top >= kDepth) return false;
+      stack[top++] = step.op == kRead ? values[static_cast<size_t>(step.operand)].i : step.operand;
+      continue;
+    }
+    top--;
+    int64_t& left = stack[top - 1];
+    if (step.op == integers::Mul) {  // the most frequent
+      if (__builtin_mul_overflow(left, stack[top], &left)) return false;
+    } else if (!integers::compute(static_cast<Op>(step.op), left, stack[top], &left)) {
+      return false;
+    }
+  }
+  *out = stack[0];
+  return top == 1;
+}
+
+bool is_whole(const std::vector<ShapeCode>& code, const std::vector<ShapeRead>& reads) {
+  int depth = 0;
+  for (const ShapeCode& step : code) {
+    if (step.op == kInt) {
+      depth++;
+    } else if (step.op == kRead) {
+      if (reads.at(static_cast<size_t>(step.operand)).kind == ShapeRead::Float) return false;
+      depth++;
+    } else if (step.op >= integers::kOps || --depth < 1) {
+      return false;
+    }
+  }
+  return depth == 1;
+}
+
 // The comparison that the program amounts to: [read, int or read, OP], or with a sum on its right.
 ShapeComparison comparison_of(const std::vector<ShapeCode>& code) {
   const auto is = [&code](size_t i, int op) { return code[i].op == op; };
@@ -275,8 +312,12 @@ bool holds(const ShapeCondition& condition, const Values& values) {
     const Number zero = Number::of(int64_t{0});
     const Number& right = quick.right < 0 ? zero : values[static_cast<size_t>(quick.right)];
     int64_t sum;
-    if (!left.real && !right.real && integers::compute(integers::Add, right.i, quick.constant, &sum))
+    if (!left.real && !right.real && !__builtin_add_overflow(right.i, quick.constant, &sum))
       return integers::compare(static_cast<Op>(quick.op), left.i, sum);
+  }
+  if (condition.whole) {
+    int64_t truth;
+    return evaluate_whole(condition.code, values, &truth) && truth != 0;
   }
   Number result;
   return evaluate(condition.code, values, &result) && result.truth();
@@ -321,6 +362,7 @@ ShapeCheck ShapeCheck::from(PyObject* payload, const std::vector<Node*>& nodes) 
       if (condition.code.back().op == kRead) condition.uses.push_back(static_cast<int>(integer(step, 1)));
     }
     condition.comparison = comparison_of(condition.code);
+    condition.whole = is_whole(condition.code, made.reads);
     condition.text = utf8(item(row, 1));
     made.conditions.push_back(std::move(condition));
   }

@@ -35,6 +35,7 @@ struct ShapeComparison {
 struct ShapeCondition {
   std::vector<ShapeCode> code;
   ShapeComparison comparison;
+  bool whole = false;  // only reads of ints, ints, and operators of two ints
   std::string text;
   std::vector<int> uses;  // the reads that take part in it
 };
