@@ -117,9 +117,12 @@ def team(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Libraries' objects, about a million, are not looked at by each garbage collection."""
+    """Libraries' objects, about a million, are not looked at by each garbage collection, and there
+    are fewer: they took 7% of the time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="module")
