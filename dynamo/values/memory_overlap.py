@@ -6,6 +6,7 @@ not have.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -26,11 +27,11 @@ _TEXT = (
 
 def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raise RuntimeError where a call of fake tensors writes to one that shares a part of its
-    memory with another, or to one that has several elements in one place.
+    memory with another, or to (a view of) one that has several elements in one place.
     """
     if target is operator.setitem:
         written, read = _item(*args[:2]), args[2:]
-        if _is_known(written) and _repeats(written):
+        if _repeats(written) or _repeats(_whole(args[0])):
             raise RuntimeError(_TEXT)
         if _is_known(written) and getattr(read[0], "shape", None) != written.shape:
             return  # what is stored is expanded first
@@ -40,10 +41,11 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         written, read = kwargs["out"], args
     else:
         return
+    repeats = _repeats(written) or _repeats(_whole(written))
+    if kwargs.get("out") is None and repeats and _writes_elements(target):
+        raise RuntimeError(_TEXT)
     if not _is_known(written):
         return
-    if kwargs.get("out") is None and _repeats(written) and _writes_elements(target):
-        raise RuntimeError(_TEXT)
     memory = written.untyped_storage()._cdata
     for other in filter(_is_known, read):
         if other.untyped_storage()._cdata == memory and _overlap_in_part(written, other):
@@ -61,9 +63,31 @@ def _writes_elements(target: Any) -> bool:
     return name != "zero_" and name not in _OF_SHAPES
 
 
-def _repeats(tensor: torch.Tensor) -> bool:
-    pairs = zip(tensor.shape, tensor.stride())
-    return tensor.numel() > 0 and any(n > 1 and step == 0 for n, step in pairs)
+def _whole(tensor: Any) -> Any:
+    """What a view is of: a graph that writes to a part of an input stores the whole input."""
+    whole = getattr(tensor, "_base", None)
+    return tensor if whole is None else whole
+
+
+def _repeats(tensor: Any) -> bool:
+    """Whether several elements may be in one place; a size that varies is taken for two or more."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return False
+    pairs = list(zip(tensor.shape, tensor.stride()))
+    if any(type(n) is int and n == 0 for n, _ in pairs):
+        return False
+    steps = [step for n, step in pairs if type(n) is not int or n > 1]
+    known = sorted(step for step in steps if type(step) is int)
+    if 0 in known or any(one == other for one, other in itertools.pairwise(known)):
+        return True
+    if not _is_known(tensor):
+        return False
+    last = 0  # of the inner dimensions' elements
+    for step, n in sorted((step, n) for n, step in pairs if n > 1):
+        if step <= last:
+            return True
+        last += (n - 1) * step
+    return False
 
 
 def _is_named_in_place(target: Any) -> bool:

@@ -105,3 +105,51 @@ def test_overlap(function, backend):
         assert found[1:] == expected[1:]
     else:
         assert torch.equal(found[1], expected[1])
+
+
+def whole_written(x):
+    x.add_(1)
+    return x.sum()
+
+
+def item_written(x):
+    y = x * 2
+    x[0] = 5
+    return y, x * 1
+
+
+def row_written(x):
+    x[0].mul_(2)
+    x.select(0, 1).add_(1)
+    return x * 1
+
+
+def repeating():
+    """Inputs with several elements in one place, between others of the same sizes."""
+    yield torch.arange(6.0).view(3, 2)
+    yield torch.arange(8.0).view(4, 2)
+    yield torch.ones(1, 2).expand(3, 2)
+    yield torch.ones(5, 1).expand(5, 2)
+    yield torch.tensor(1.0).expand(2, 2)
+    yield torch.arange(4.0).as_strided((3, 2), (1, 1))
+    yield torch.arange(6.0).unfold(0, 3, 1)
+    yield torch.arange(6.0).view(3, 2)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("function", [whole_written, item_written, row_written])
+def test_inputs_that_repeat_elements(function, backend, dynamic):
+    compiled = dynamo.compile(function, backend=backend, dynamic=dynamic)
+    for eager, ours in zip(repeating(), repeating()):
+        if function is whole_written and eager.stride() == (1, 1):
+            continue  # eager's result depends on the order of its writes
+        errors, results = [], []
+        for call, x in (function, eager), (compiled, ours):
+            try:
+                results.append((call(x), x))
+            except RuntimeError as error:
+                errors.append(str(error))
+                results.append(x)
+        assert errors[1:] == errors[:1]
+        torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
