@@ -47,6 +47,7 @@ REASONS = {
         "static_graph/hooks.py:BuildHooks.before_backward",
         "torch/backward.py:_differentiate",
         "torch/optimizers.py:_exactly",
+        "torch/settings_calls.py:_errstate",
     ],
     "the result is made a subclass's, with overrides turned off meanwhile": [
         "torch/overrides.py:default_override",
