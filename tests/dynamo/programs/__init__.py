@@ -4,7 +4,8 @@ A family is a module with PROGRAMS, name -> text of a program (tests/dynamo/diff
 what else is known about the program:
 
     "name": "..."                       something is captured
-    "name": (2, "...")                  in all calls there are two graphs; None: in any number
+    "name": (2, "...")                  in all calls there are two graphs; SOME: at least one
+    "name": (None, "...")               any number, which may depend on the Python version
     "name": ([1, 2], "...")             one in the frame, two in the continuation compiled first
     "name": (2, "PRINT DATA", "...")    two graphs, and breaks of exactly these codes; "": no break
 
@@ -54,10 +55,11 @@ class Family:
     config: dict[str, Any] = field(default_factory=dict)
 
     def check(self, name: str, program: str | tuple[Any, ...]) -> None:
-        *known, text = (program,) if isinstance(program, str) else program
-        graphs, breaks = (*known, None, None)[:2]
-        if graphs is None:
-            graphs, breaks = SOME if self.captured else None, None
+        if isinstance(program, str):
+            program = (SOME if self.captured else None, program)
+        graphs, breaks, text = program if len(program) == 3 else (program[0], None, program[1])
+        if graphs in (None, SOME):
+            breaks = None
         elif self.unbroken and graphs:
             breaks = ""
         with dynamo.config.patch(**self.config), self._collector():

@@ -1,5 +1,6 @@
 """Corners of exceptions, tracebacks and generators that CPython's own tests look into."""
 
+from tests.dynamo.differential import SOME
 from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
@@ -29,7 +30,7 @@ PROGRAMS = {
         """,
     ),
     "except_star_at_a_break_asks_no_metaclass": (
-        None,
+        SOME,
         "",
         """
         class Meta(type):
@@ -50,7 +51,7 @@ PROGRAMS = {
         """,
     ),
     "keywords_that_exceptions_refuse": (
-        None,
+        SOME,
         "",
         """
         def refused(kind, **kwargs):
@@ -130,7 +131,7 @@ PROGRAMS = {
         """,
     ),
     "own_attributes_past_getattribute": (
-        None,
+        SOME,
         "",
         """
         class A:
@@ -151,7 +152,7 @@ PROGRAMS = {
         """,
     ),
     "lines_where_frames_were_left": (
-        None,
+        SOME,
         "",
         """
         import sys
