@@ -236,6 +236,7 @@ def python_code(graph: Graph, root_module: str = "self", *, verbose: bool = Fals
 def _statements(graph: Graph, writer: _Writer, verbose: bool) -> tuple[list[str], list[str]]:
     parameters: list[str] = []
     body: list[str] = []
+    renamed: dict[str, str] = {}  # value -> its parameter, which may be another value's name
     drops = _last_uses(graph)
     last_comment = None
     for node in graph.nodes:
@@ -243,7 +244,7 @@ def _statements(graph: Graph, writer: _Writer, verbose: bool) -> tuple[list[str]
             parameters.append(_parameter(node, writer, verbose))
             bare = node.target.lstrip("*")
             if bare != node.name and bare.isidentifier():
-                body.append(f"{node.name} = {bare}")
+                renamed[node.name] = bare
             continue
         if verbose:
             comment = source_comment(node)
@@ -259,6 +260,8 @@ def _statements(graph: Graph, writer: _Writer, verbose: bool) -> tuple[list[str]
             names = " = ".join(dead.name for dead in drops[node])
             statement += f";  {names} = None"
         body.append(statement)
+    if renamed:  # all at once, before any of the names is given to a value
+        body.insert(0, f"{', '.join(renamed)} = {', '.join(renamed.values())}")
     return parameters, body or ["pass"]
 
 

@@ -350,3 +350,15 @@ class TestVerify:
         g, (x, y, a, b) = small()
         g.lint()
         assert isinstance(x, Node)
+
+
+def test_parameters_named_like_other_values():
+    """A placeholder's name may be another one's target, or that of a value made before it."""
+    graph = Graph()
+    first = graph.placeholder("getitem_2")
+    item = graph.call_function(operator.getitem, (first, 0))
+    second, third = graph.placeholder("getitem"), graph.placeholder("getitem_1")
+    graph.output((item, second, third))
+    assert len({node.name for node in (first, item, second, third)}) == 4
+    module = GraphModule({}, graph)
+    assert module([1], 2, 3) == (1, 2, 3)
