@@ -28,12 +28,12 @@ def call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target: a function of torch's, or the name of a method.
     """
     name = _name(target)
-    if (
-        name in _DROPOUTS
-        and not kwargs.keys() - _DROPOUTS[name]
-        and _drops_nothing(*args, **kwargs)
-    ):
-        return args[0] if args else kwargs["input"]
+    if name in _DROPOUTS and not kwargs.keys() - _DROPOUTS[name]:
+        if _drops_nothing(*args, **kwargs):
+            return args[0] if args else kwargs["input"]
+        if _drops_everything(*args, **kwargs):
+            x = args[0] if args else kwargs["input"]
+            return x * torch.zeros((), dtype=x.dtype, device=x.device)
     rule = _RULES.get(name.removesuffix("_"))
     if rule is None or not any(isinstance(leaf, torch.SymFloat) for leaf in leaves((args, kwargs))):
         return NotImplemented
@@ -58,6 +58,13 @@ def _drops_nothing(
 ) -> bool:
     known = type(p) in (int, float) and 0 <= p <= 1
     return known and (p == 0 or not (training and train))
+
+
+def _drops_everything(
+    input: Any, p: Any = 0.5, training: bool = True, inplace: Any = False, train: bool = True
+) -> bool:
+    """Whether a p that varies is 1: eager draws no random numbers then."""
+    return isinstance(p, torch.SymFloat) and training and train and not inplace and bool(p == 1)
 
 
 _INPLACE_AT = {"leaky_relu": 2, "elu": 2, "hardtanh": 3, "threshold": 3}

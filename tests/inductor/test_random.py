@@ -103,3 +103,18 @@ def test_a_dropout_draws_by_our_operator_where_that_draws_the_same(as_aten, monk
         torch.manual_seed(3)
         found.append((*each(x), torch.rand(2)))
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_dropout_of_a_probability_that_varies(grad):
+    def run(x, p):
+        return F.dropout(x, p), torch.rand(2)
+
+    compiled = dynamo.compile(run)
+    x = torch.ones(20, requires_grad=grad)
+    for p in (0.5, 0.1, 1.0, 0.0, 1.0, 0.7):
+        results = []
+        for call in (run, compiled):
+            torch.manual_seed(3)
+            results.append(call(x, p))
+        torch.testing.assert_close(results[1], results[0])
