@@ -367,6 +367,7 @@ class TensorValue(Value):
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        refuse_replacement(tx, self, "__bool__")
         known = self._known_truth(tx)
         if known is not None:
             return ConstantValue(known is not negated)
@@ -374,6 +375,7 @@ class TensorValue(Value):
         return super().truth_value(tx, negated) if later is None else later
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
+        refuse_replacement(tx, self, "__bool__")
         if self._known_truth(tx) is not None:
             return None
         return late_bound.deferred_tensor_truth(tx, self)

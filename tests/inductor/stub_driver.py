@@ -155,7 +155,7 @@ def _symbol(kernel) -> str:
 
 
 class SimulatedDevice(Nvidia):
-    """Runs the kernels of the last Simulated module."""
+    """Runs the kernels of the Simulated module that they are of."""
 
     captures_aten = False  # aten steps run on this processor, so no graph can hold them
 
@@ -166,7 +166,12 @@ class SimulatedDevice(Nvidia):
         stub.on_launch(self._run)
 
     def load(self, kernels):
-        module = latest[-1]
+        module = next(
+            made
+            for made in reversed(latest)  # a forward's are loaded when its backward's are made
+            if {(k.name, k.source) for k in kernels}
+            <= {(k.name, k.source) for k in made.kernels.values()}
+        )
         library = toolchain.load_library(module.cpp.source())
         for kernel in kernels:
             name = kernel.name

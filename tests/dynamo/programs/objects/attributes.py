@@ -657,7 +657,7 @@ PROGRAMS = {
     ),
     "cyclic_parent": (
         1,
-        "",
+        "REQUESTED_BREAK",
         """
         class Node:
             def __init__(self, v, parent=None):
