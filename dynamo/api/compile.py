@@ -223,9 +223,12 @@ def reset() -> None:
     _hook.reset_all()
 
 
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, of classes such as list
+
+
 def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -> Any:
     """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
-    decorator, also of a class, whose own methods it disables, in place.
+    decorator, also of a class of the program's, whose own methods it disables, in place.
 
     With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain.
     """
@@ -233,7 +236,7 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
         return lambda f: disable(f, recursive, reason)
     if not callable(fn):
         raise TypeError(f"dynamo.disable takes a callable, not {fn!r}")
-    if isinstance(fn, type):
+    if isinstance(fn, type) and not fn.__flags__ & _IMMUTABLE:
         for name, method in list(vars(fn).items()):
             if isinstance(method, types.FunctionType):
                 setattr(fn, name, disable(method, recursive, reason))
