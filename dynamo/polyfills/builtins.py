@@ -326,6 +326,7 @@ def substitute(pattern, /, repl, string, count=0):
 
 def substitute_counted(pattern, /, repl, string, count=0):
     """pattern.subn(repl, string, count) of a function `repl`."""
+    count = operator.index(count)
     pieces = []
     position = made = 0
     for match in list(pattern.finditer(string)):

@@ -102,7 +102,7 @@ def _first_has(method: str) -> Condition:
 def _substitutes(args: Arguments, kwargs: dict[str, Value]) -> bool:
     """A call of a pattern's sub or subn, or those of re, with a function."""
     repl = kwargs.get("repl", args[1] if len(args) > 1 else None)
-    return repl is not None and not repl.is_constant()
+    return repl is not None and issubclass(repl.python_type(), Callable)  # type: ignore[arg-type]
 
 
 # Python functions that have handlers, and when their own code is captured.

@@ -154,3 +154,24 @@ def test_indices_out_of_range_are_refused(key):
     x = mode.from_tensor(X)
     with pytest.raises(IndexError), mode:
         x[key]
+
+
+@pytest.mark.parametrize("made_inside", [True, False])
+@pytest.mark.parametrize("viewed_inside", [True, False])
+def test_views_of_inference_tensors(made_inside, viewed_inside):
+    def views(x):
+        return x[1:], x.mT, x.expand(3, 4, 5), x + 1
+
+    def found(start):
+        with torch.inference_mode(made_inside):
+            x = start.clone()
+        with torch.inference_mode(viewed_inside):
+            return [described(t) for t in views(x)]
+
+    expected = found(X)
+    for _ in range(2):
+        mode = fake_tensor_mode()
+        with mode:
+            fake = mode.from_tensor(X)
+            views(fake)  # kept
+            assert found(fake) == expected
