@@ -15,7 +15,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dynamo import _hook
+from dynamo import _hook, breaks
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.continuations import shim_frames
@@ -149,6 +149,8 @@ class BreakCodegen:
                 codegen.load_const(None)  # only its place matters to the instruction
             elif place < len(kept):
                 codegen.load_fast(kept[place][1])
+            elif found.item is Item.UNBOUND:  # which STORE_FAST puts back after a comprehension
+                raise Unsupported(breaks.CannotReconstruct("a variable without a value"))
             else:
                 assert found.value is not None, "operands have values"
                 push(codegen, found.value)
