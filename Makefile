@@ -100,15 +100,15 @@ packages: $(PACKAGES)
 install: $(STAMP)
 
 # torch comes first and pinned: the extensions are built against it, without build isolation, which would fetch another.
-$(PACKAGES): constraints.txt pyproject.toml tools/requirements.py
+$(PACKAGES): constraints.txt pyproject.toml tools/requirements.py tools/install.py
 	$(INTERPRETER) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel torch
+	$(BIN)/python tools/install.py -c constraints.txt "setuptools>=77" wheel torch
 	$(BIN)/python tools/requirements.py test triton >$(VENV)/requirements.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -r $(VENV)/requirements.txt
+	$(BIN)/python tools/install.py -c constraints.txt -r $(VENV)/requirements.txt
 	touch $@
 
 $(STAMP): $(PACKAGES) setup.py $(SOURCES)
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[test,triton]"
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
 clean:
