@@ -34,7 +34,7 @@ GOLDENS = Path(__file__).parent / "goldens"
 VERSION_DEPENDENT = (
     "tests/cpython/",
     "tests/fuzz/test_expressions",
-    *(f"tests/fuzz/test_programs.py::test_eager[{part}]" for part in range(4)),
+    *(f"tests/fuzz/test_programs.py::test_eager[{part}]" for part in range(2)),
     "tests/fuzz/test_reflection",
     "tests/test_robustness",
     "tests/dynamo/test_breaks",
