@@ -68,11 +68,13 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "capture_scalar_outputs": (
         False,
-        "item(), int(), x[t] and the like are captured: numbers that only the call knows",
+        "item(), int(), x[t] and the like are captured: numbers that only the call knows; where "
+        "fullgraph=True, always",
     ),
     "capture_dynamic_output_shape_ops": (
         False,
-        "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
+        "nonzero, unique and the like, whose results' sizes only the call knows, are captured; "
+        "where fullgraph=True, always",
     ),
     "capture_branches": (
         "all",

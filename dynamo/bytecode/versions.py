@@ -64,6 +64,8 @@ CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 14) else 0
 CLASSMETHOD_CHAINS = CURRENT < (3, 13)
 # generator.close() returns what the generator returned.
 CLOSE_RETURNS_VALUE = CURRENT >= (3, 13)
+# Each locals() of a frame of a function gives the same dict.
+ONE_LOCALS_DICT = CURRENT < (3, 13)
 # generator.throw(type, value, traceback) warns.
 THROW_OF_PARTS_WARNS = CURRENT >= (3, 12)
 

@@ -87,6 +87,8 @@ class FrameRewriter:
         self.record = record
         self.output = root.output
         self.breaking: BreakCodegen | None = None
+        if self.output.modes.entered:
+            raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
         if stop.instr is not None:
             if self.output.inference.open:
                 raise Unsupported(breaks.InferenceMode())

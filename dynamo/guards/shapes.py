@@ -466,13 +466,14 @@ class FrameSymbols:
     def _whole(self) -> bool:
         """Whether the graph is to be a whole one, which no break at data can end."""
         context = self.output.context
-        return self.output.guesses or context.export or context.hooks is not None
+        unbroken = context.fullgraph or context.export or context.hooks is not None
+        return self.output.guesses or unbroken
 
     def reads_captured(self, count: int = 1) -> bool:
         """Whether numbers that are read from a tensor become symbols: of many, one read of all, and
         a break, are faster.
         """
-        if count > MOST_LISTED and not (self._whole or self.output.context.fullgraph):
+        if count > MOST_LISTED and not self._whole:
             return False
         wanted = config.capture_scalar_outputs or self._whole
         return wanted and self.allowed and not self.output.bodies and self._has_room()
@@ -481,7 +482,7 @@ class FrameSymbols:
         """Whether data may have another symbol: what is known of each is compared with all others,
         and a loop that reads in each turn may be a long one.
         """
-        if self._whole or self.output.context.fullgraph or self._env is None:
+        if self._whole or self._env is None:
             return True
         return sum(info.hint is None for info in self._env.symbols.values()) < MOST_DATA
 

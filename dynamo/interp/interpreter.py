@@ -173,6 +173,7 @@ class Interpreter:
         self.stack: list[Value | Lazy] = []
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
+        self.gave_locals = False  # the program has called locals()
         self.began = output.steps  # the step at which the current instruction began
 
     # -- what values use ------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from dynamo.interp.data_dependent_loops import Trial
 from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
+from dynamo.torch.entered_modes import EnteredModes
 from dynamo.torch.inference_blocks import InferenceBlocks
 from dynamo.torch.subgraph import Subgraph, check_local
 from dynamo.values.identity_numbers import TokenKeys
@@ -127,6 +128,7 @@ class OutputGraph:
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
         self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
+        self.modes = EnteredModes()
         self.default_dtype = torch.get_default_dtype()
         self.default_device = default_device()
         self.token_keys = TokenKeys()

@@ -39,6 +39,13 @@ def expected(cond):
     return cond
 
 
+def check_is_size(i, message=None, *, max=None):
+    """torch._check_is_size: the original also tells the machinery of symbolic sizes."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
 def annotate(the_type, the_value):
     """torch.jit.annotate outside of a script."""
     return the_value

@@ -19,6 +19,7 @@ import torch.overrides
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
+from dynamo.torch.function_modes import ask_mode
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod, handles, is_none, real_object
@@ -59,14 +60,19 @@ def overrides_by_default(cls: type) -> bool:
     return getattr(override_of(cls), "__func__", None) is DEFAULT
 
 
-def read_state(read: Callable[[], bool]) -> Callable[..., Value]:
-    """What torch says of the disabling of overrides. The frame's own regions are those of
-    DisableTorchFunctionSubclass.
+def read_state(read: Callable[[], bool | int]) -> Callable[..., Value]:
+    """What torch says of overrides and modes. The frame's own regions are those of
+    DisableTorchFunctionSubclass and of modes.
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        entered = len(tx.output.modes.asked)
         if read is torch._C._is_torch_function_enabled:
             return ConstantValue(is_enabled(tx))
+        if read is torch._C._is_torch_function_mode_enabled:
+            return ConstantValue(bool(entered) or read())
+        if read is torch._C._len_torch_function_stack:
+            return ConstantValue(entered + read())
         return ConstantValue(read())
 
     return fold
@@ -84,6 +90,17 @@ def disabled(tx: Interpreter) -> Iterator[None]:
         yield
     finally:
         tx.output.overrides_disabled -= 1
+
+
+@contextlib.contextmanager
+def unseen(tx: Interpreter) -> Iterator[None]:
+    """For an operation that stands for one that torch asks nobody about."""
+    asked, tx.output.modes.asked = tx.output.modes.asked, []
+    try:
+        with disabled(tx):
+            yield
+    finally:
+        tx.output.modes.asked = asked
 
 
 class WithoutOverrides:
@@ -115,6 +132,8 @@ def overriding(values: Sequence[Value]) -> list[Value]:
 
 def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     """torch.overrides.has_torch_function."""
+    if tx.output.modes.asked:
+        return True
     return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
 
 
@@ -122,34 +141,50 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
 def dispatch(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """The result of the arguments' __torch_function__; None if torch would not ask it."""
-    if not is_enabled(tx) or not overriding([*args, *kwargs.values()]):
+    """The result of a mode's or the arguments' __torch_function__; None if torch asks none."""
+    if not has_override(tx, [*args, *kwargs.values()]):
         return None
     seen = _DummyOperands(tx).call(op, target, args, kwargs)
     return None if seen is None else call_override(tx, *seen)
 
 
 def call_override(
-    tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter,
+    function: Any,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    seen: Sequence[type] = (),
 ) -> Value:
-    """Ask each overriding argument, those of subclasses before those of their bases."""
+    """Ask the innermost mode, then each overriding argument, those of subclasses before those of
+    their bases. seen: the classes that a mode is told where no argument overrides.
+    """
     asked: list[Value] = []
-    for value in overriding([*args, *kwargs.values()]):
+    for value in overriding([*args, *kwargs.values()]) if is_enabled(tx) else ():
         cls = value.python_type()
         if any(cls is one.python_type() for one in asked):
             continue
         bases = (i for i, one in enumerate(asked) if issubclass(cls, one.python_type()))
         asked.insert(next(bases, len(asked)), value)
-    kinds = TupleValue([class_value(tx, v.python_type(), v.source) for v in asked])
+    classes = [class_value(tx, v.python_type(), v.source) for v in asked]
+    kinds = TupleValue(classes or [tx.wrap(cls) for cls in seen])
     called = tx.wrap(function) if isinstance(function, types.FunctionType) else None
     if called is None or isinstance(called, TensorValue):
         called = DispatchedFunction(function)
+    if tx.output.modes.asked:
+        packed = DictValue.of(tx, dict(kwargs))
+        result = ask_mode(tx, [called, kinds, TupleValue(list(args)), packed])
+        if not _is_refusal(result):
+            return result
     for value in asked:
         packed = DictValue.of(tx, dict(kwargs))
         result = _ask(tx, value, [called, kinds, TupleValue(list(args)), packed])
-        if not (result.is_constant() and result.as_constant() is NotImplemented):
+        if not _is_refusal(result):
             return result
     raise Unsupported(breaks.UncapturedCall(f"{function}, which no __torch_function__ implements"))
+
+
+def _is_refusal(result: Value) -> bool:
+    return result.is_constant() and result.as_constant() is NotImplemented
 
 
 def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
@@ -208,6 +243,11 @@ def _handle_torch_function(tx, function, relevant, *args, **kwargs):
     return call_override(tx, _real(function), args, kwargs)
 
 
+@handles(torch.overrides.resolve_name)
+def _resolve_name(tx, function):
+    return ConstantValue(torch.overrides.resolve_name(_real(function)))
+
+
 def _real(function: Value) -> Any:
     known, real = function.identity()
     if not known:
@@ -225,7 +265,14 @@ class _Spy(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        raise _Seen(func, args, kwargs or {})
+        raise _Seen(func, args, kwargs or {}, types)
+
+
+class _SpyMode(torch.overrides.TorchFunctionMode):
+    """Sees the calls whose arguments do not override, too."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        raise _Seen(func, args, kwargs or {}, types)
 
 
 class _DummyOperands:
@@ -238,18 +285,20 @@ class _DummyOperands:
 
     def call(
         self, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Any, list[Value], dict[str, Value]] | None:
+    ) -> tuple[Any, list[Value], dict[str, Value], Sequence[type]] | None:
         real = [self._dummy_operand(arg) for arg in args]
         named = {name: self._dummy_operand(value) for name, value in kwargs.items()}
+        spy = _SpyMode() if self.tx.output.modes.asked else contextlib.nullcontext()
         try:
-            if op == "call_method":
-                getattr(real[0], target)(*real[1:], **named)
-            else:
-                target(*real, **named)
+            with spy:
+                if op == "call_method":
+                    getattr(real[0], target)(*real[1:], **named)
+                else:
+                    target(*real, **named)
         except _Seen as seen:
-            function, got, got_named = seen.args
+            function, got, got_named, classes = seen.args
             found = {name: self._value(v) for name, v in got_named.items()}
-            return function, [self._value(v) for v in got], found
+            return function, [self._value(v) for v in got], found, classes
         except Exception:
             return None
         return None

@@ -14,11 +14,11 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, DictItemSource, InstanceDictSource, Source
 from dynamo.torch.overrides import (
-    disabled,
     dispatch,
     is_enabled,
     override_of,
     overrides_by_default,
+    unseen,
 )
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
@@ -273,7 +273,7 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
 
 def _as_subclass(tx: Interpreter, tensor: TensorValue, cls: Value) -> Value:
     """tensor.as_subclass(cls): another tensor that shares the storage."""
-    with disabled(tx):
+    with unseen(tx):
         alias = call_in_graph(tx, "call_function", torch.ops.aten.alias.default, [tensor], {})
     assert isinstance(alias, TensorValue)
     return as_subclass(tx, alias, real_object(cls))
@@ -283,7 +283,7 @@ def _as_subclass(tx: Interpreter, tensor: TensorValue, cls: Value) -> Value:
 def _make_subclass(tx, cls, data, require_grad=None, *rest, **kwargs):
     if rest or kwargs or (require_grad is not None and require_grad.as_constant()):
         raise Unsupported(breaks.UncapturedCall("torch.Tensor._make_subclass"))
-    with disabled(tx):
+    with unseen(tx):
         detached = call_in_graph(tx, "call_method", "detach", [data], {})
     return as_subclass(tx, detached, real_object(cls))
 

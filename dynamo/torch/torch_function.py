@@ -29,7 +29,7 @@ from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch import torch_state
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
 from dynamo.torch.devices import default_device
-from dynamo.torch.overrides import has_override, read_state
+from dynamo.torch.overrides import dispatch, has_override, read_state
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
@@ -288,7 +288,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(
         torch,
         "_C._is_torch_function_enabled _C._is_torch_function_all_disabled "
-        "_C._is_torch_function_mode_enabled",
+        "_C._is_torch_function_mode_enabled _C._len_torch_function_stack",
         _disabling,
     )
     table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once", none)
@@ -302,7 +302,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
         "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
-        "_C._len_torch_function_stack _C._len_torch_dispatch_stack "
+        "_C._len_torch_dispatch_stack "
         "distributed.is_available distributed.is_initialized",
         _run,
     )
@@ -387,6 +387,10 @@ class TorchFunctionValue(KnownObject):
         return self.function
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if tx.output.modes.asked:
+            dispatched = dispatch(tx, "call_function", self.function, args, kwargs)
+            if dispatched is not None:
+                return dispatched
         kwargs = with_default_device(tx, self.function, kwargs)
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 

@@ -86,6 +86,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.drawn_numbers",
     "dynamo.values.numpy_generators",
     "dynamo.torch.lazy_modules",
+    "dynamo.torch.function_modes",
     "dynamo.torch.overrides",
     "dynamo.torch.tensor_subclass",
     "dynamo.torch.wrapper_subclass",

@@ -104,7 +104,11 @@ def call_replacement(
 
 
 def refuse_replacement(tx: Interpreter, tensor: TensorValue, name: str) -> None:
-    """A special method of Tensor that is only captured as torch defines it."""
+    """A special method of Tensor that is only captured as torch defines it, outside of modes that
+    the frame entered.
+    """
+    if tx.output.modes.asked:
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, which asks a torch function mode"))
     if replacement(tx, name, tensor.python_type()) is not MISSING:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, which is another's"))
 

@@ -6,14 +6,19 @@ and STORE_GLOBAL go.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.bytecode.versions import ONE_LOCALS_DICT
+from dynamo.errors import Unsupported
 from dynamo.guards.sources import DictItemSource, GlobalSource, GlobalsSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builder import special_builder
+from dynamo.values.builder import Lazy, special_builder
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.recipes import GlobalsOf, Recipe
 from dynamo.values.side_effects import DELETED
@@ -137,6 +142,25 @@ def build_namespace(tx: Interpreter, obj: dict, source: Source | None) -> Value:
     if source is None and not own:
         source = tx.output.install("globals", obj)
     return tx.output.remember(obj, source, NamespaceValue(obj, None if own else source))
+
+
+@handles(locals)
+def _locals(tx):
+    """A dict of the variables that have values. Before Python 3.13 each call in a frame gives the
+    same dict, so that a second one would change what the first gave.
+    """
+    again = ONE_LOCALS_DICT and tx.gave_locals
+    if again or not tx.code.co_flags & inspect.CO_OPTIMIZED:  # of a module, or a class body
+        raise Unsupported(breaks.UncapturedCall("locals"))
+    tx.gave_locals = True
+    code = tx.code
+    found = {}
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        cell = tx.cells.get(name)
+        value = tx.locals.get(name) if cell is None else cell.load(tx)
+        if value is not None and not name.startswith("."):  # of the interpreter, or ours
+            found[name] = value.realize(tx) if isinstance(value, Lazy) else value
+    return DictValue.of(tx, found)
 
 
 @handles(globals)

@@ -190,6 +190,11 @@ class TensorValue(Value):
         replaced = replacement(tx, name, self.python_type())
         if replaced is not MISSING:
             return self._bound(tx, name, replaced)
+        if tx.output.modes.asked and not callable(getattr(self.python_type(), name, None)):
+            operands = [self, ConstantValue(name)]
+            dispatched = late_bound.dispatch(tx, "call_function", getattr, operands, {})
+            if dispatched is not None:
+                return dispatched
         if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
             tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
@@ -303,6 +308,10 @@ class TensorValue(Value):
         replaced = replacement(tx, name, self.python_type())
         if replaced is not MISSING:
             return self._bound(tx, name, replaced).call(tx, args, kwargs)
+        if tx.output.modes.asked:
+            dispatched = late_bound.dispatch(tx, "call_method", name, [self, *args], kwargs)
+            if dispatched is not None:
+                return dispatched
         if name in READ_METHODS and not args and not kwargs:
             number = READ_METHODS[name](tx, self)
             if number is not None:
@@ -396,6 +405,8 @@ class TensorValue(Value):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         made = call_replacement(tx, self, "__getitem__", [key])
+        if made is None and tx.output.modes.asked:
+            made = late_bound.dispatch(tx, "call_function", operator.getitem, [self, key], {})
         if made is not None:
             return made
         selected, rest = late_bound.select(tx, self, key)
@@ -405,6 +416,11 @@ class TensorValue(Value):
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if call_replacement(tx, self, "__setitem__", [key, value]) is not None:
+            return
+        operands = [self, key, value]
+        if tx.output.modes.asked and late_bound.dispatch(
+            tx, "call_function", operator.setitem, operands, {}
+        ):
             return
         selected, rest = late_bound.select(tx, self, key)
         operands = [selected, rest or ConstantValue(...), value]

@@ -88,10 +88,19 @@ def test_programs(code):
             assert entry.line
 
 
-@pytest.mark.parametrize("code", PROGRAMS)
+# What a whole graph holds: with fullgraph=True these do not break.
+WHOLE = ("DATA_DEPENDENT_LOOP", "DATA_DEPENDENT_VALUE", "DYNAMIC_SHAPE_OP", "READS_LOCALS")
+
+
+@pytest.mark.parametrize("code", WHOLE)
+def test_fullgraph_captures(code):
+    function, captured = compiled(PROGRAMS[code], fullgraph=True)
+    assert same(outcome(function), outcome(PROGRAMS[code]))
+    assert len(captured.op_counts) == 1
+
+
+@pytest.mark.parametrize("code", [code for code in PROGRAMS if code not in WHOLE])
 def test_fullgraph_says_the_same(code):
-    if code == "READS_LOCALS":
-        pytest.skip("with fullgraph=True it is tried")
     function, _ = compiled(PROGRAMS[code], fullgraph=True)
     with pytest.raises(dynamo.errors.Unsupported) as caught:
         function(X.clone())

@@ -29,7 +29,7 @@ def matrix():
     return torch.arange(6.0).reshape(2, 3) + 0.5
 
 
-@program(matrix, breaks="DATA_DEPENDENT_VALUE", graphs=2)
+@program(matrix)
 def item(x):
     return x[0, 0].item() + 1, x * 2
 
@@ -117,12 +117,12 @@ def indices(x, m, i):
     )
 
 
-@program(matrix, lambda: torch.tensor([True, False]), breaks="DYNAMIC_SHAPE_OP")
+@program(matrix, lambda: torch.tensor([True, False]))
 def idx_mask(x, m):
     return x[m]
 
 
-@program(matrix, lambda: torch.tensor([True, False]), breaks="DYNAMIC_SHAPE_OP")
+@program(matrix, lambda: torch.tensor([True, False]))
 def idx_mask2(x, m):
     return x[[True, False]]
 
@@ -204,7 +204,7 @@ def delidx(x):
     return x
 
 
-@program(matrix, lambda: torch.tensor(1), breaks="DATA_DEPENDENT_VALUE", graphs=2)
+@program(matrix, lambda: torch.tensor(1))
 def tensor_as_int(x, i):
     return x[i], torch.index_select(x, 0, i), x.narrow(0, int(i), 1)
 
@@ -214,12 +214,12 @@ def tensor_range(x, i):
     return [j for j in range(i)], x
 
 
-@program(matrix, lambda: torch.tensor(1), breaks="DATA_DEPENDENT_VALUE")
+@program(matrix, lambda: torch.tensor(1))
 def tensor_slice(x, i):
     return x[:i], x
 
 
-@program(matrix, lambda: torch.tensor(2), breaks="DATA_DEPENDENT_VALUE")
+@program(matrix, lambda: torch.tensor(2))
 def tensor_size(x, i):
     return torch.zeros(i), x
 

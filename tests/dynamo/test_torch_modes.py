@@ -138,7 +138,7 @@ def init_of_module(m, x):
     return m(x)
 
 
-@program(matrix, breaks="DATA_DEPENDENT_VALUE", graphs=4)
+@program(matrix, breaks="DATA_DEPENDENT_JUMP", graphs=4)
 def init_functions(x):
     w = torch.empty(3, 2)
     nn.init.kaiming_normal_(w)
@@ -203,7 +203,7 @@ def padseq(x):
     )
 
 
-@program(matrix, breaks="DYNAMIC_SHAPE_OP")
+@program(matrix, breaks="DATA_DEPENDENT_VALUE")
 def packseq(x):
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -329,7 +329,7 @@ def pytree_spec_returned(x):
     return pytree.tree_flatten(t)
 
 
-@program(lambda: torch.randn(400), breaks="DATA_DEPENDENT_VALUE")
+@program(lambda: torch.randn(400))
 def stft(x):
     return (
         torch.stft(x, 64, return_complex=True),
@@ -455,12 +455,12 @@ def miscellaneous(x):
     )
 
 
-@program(matrix, breaks="DYNAMIC_SHAPE_OP")
+@program(matrix)
 def where_of_condition(x):
     return torch.where(x > 1)
 
 
-@program(matrix, breaks="DYNAMIC_SHAPE_OP", graphs=2)
+@program(matrix)
 def nonzero_forms(x):
     return torch.nonzero(x > 1), (x > 1).nonzero(as_tuple=True)
 

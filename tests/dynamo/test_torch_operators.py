@@ -29,7 +29,7 @@ BREAKS: dict[str, set[str]] = {
     **dict.fromkeys(
         [
             "allclose", "corrcoef", "cov", "equal", "istft", "item", "tensor_split",
-            "nn.functional.one_hot", "nn.functional.gaussian_nll_loss",
+            "nn.functional.gaussian_nll_loss",
             "narrow", "repeat_interleave",
             "nn.functional.embedding_bag", "linalg.pinv.hermitian", "nn.functional.ctc_loss",
         ],
@@ -42,6 +42,7 @@ BREAKS: dict[str, set[str]] = {
         ],
         {FORM_OF_INPUT},
     ),
+    "nn.functional.one_hot": {VALUES_READ, "OP_ERROR"},
     "to_sparse": {"UNCAPTURED_CALL"},
     "sparse.mm.reduce": {OTHER_TENSORS},
     "torch._scaled_mm_v2": {FOREIGN_ARGUMENT},

@@ -137,8 +137,8 @@ PROGRAMS = {
         """,
     ),
     "tf_mode_inside": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        None,
         """
         from torch.overrides import TorchFunctionMode
         class M(TorchFunctionMode):

@@ -1,0 +1,68 @@
+"""Torch function modes that the frame enters.
+
+A call of torch inside of `with Mode():` asks the __torch_function__ of the innermost mode, which
+is captured like user code, as if it were left for that while. No graph breaks inside: one that
+would is moved before the region, which then runs as it is (dynamo/framestate/rewrite.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.torch.devices import entered_devices
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def ask_mode(tx: Interpreter, arguments: Sequence[Value]) -> Value:
+    """The answer of the innermost mode, whose own calls ask the modes around."""
+    modes = tx.output.modes
+    if len(entered_devices()) > modes.devices:
+        raise Unsupported(breaks.UncapturedCall("torch, in a device's region inside of a mode's"))
+    asked = modes.asked.pop()
+    try:
+        return asked.getattr(tx, "__torch_function__").call(tx, arguments, {})
+    finally:
+        modes.asked.append(asked)
+
+
+@handles(torch._C._push_on_torch_function_stack)
+def _push(tx, mode):
+    modes = tx.output.modes
+    if tx.output.bodies or tx.output.context.export:
+        raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
+    tx.output.side_effects.touch()
+    if not modes.asked:
+        modes.devices = len(entered_devices())
+    tx.output.has_overrides = True
+    modes.asked.append(mode)
+    modes.entered += 1
+    return ConstantValue(None)
+
+
+@handles(torch._C._pop_torch_function_stack)
+def _pop(tx):
+    modes = tx.output.modes
+    if not modes.asked:
+        raise Unsupported(breaks.UncapturedCall("torch._C._pop_torch_function_stack"))
+    tx.output.side_effects.touch()
+    modes.entered -= 1
+    return modes.asked.pop()
+
+
+@handles(torch._C._get_function_stack_at)
+def _mode_at(tx, index):
+    place = index.as_constant() - torch._C._len_torch_function_stack()
+    asked = tx.output.modes.asked
+    if place not in range(len(asked)):
+        raise Unsupported(breaks.UncapturedCall("torch._C._get_function_stack_at"))
+    return asked[place]
