@@ -418,7 +418,9 @@ def _shift(name: str) -> Callable[..., SymNode]:
 
 
 def _power(self: SymNode, other: SymNode) -> SymNode:
-    """ints; the exponent is not negative."""
+    """Of ints, the exponent is not negative; C++ asks for the power of floats by this name, too."""
+    if self.pytype is float or other.pytype is float:
+        return _of_floats("pow")(self, other)
     exponent = other.expr if other.expr.is_Integer else Integer(other.guard_int())
     return SymNode(sympy.expand(_as_number(self) ** exponent), self.shape_env, int)
 

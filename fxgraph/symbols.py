@@ -568,6 +568,11 @@ class ShapeEnv:
             return self.evaluate(node.expr, fallback_value)
         return self.specialise(node.expr)
 
+    def evaluate_expr(self, orig_expr: Any, *_: Any, **__: Any) -> Any:
+        if is_condition(orig_expr):
+            return self.evaluate(orig_expr)
+        return self.specialise(orig_expr)
+
     def _maybe_evaluate_static(self, expr: Any, **_: Any) -> Expr | None:
         if is_condition(expr):
             known = self.statically(expr)

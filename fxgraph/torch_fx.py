@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
 
 from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake
 from fxgraph.graph import Graph
@@ -124,6 +125,10 @@ class _FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator) and not _has_fake_rule(func):
+            if func is torch.ops.higher_order.cond and self.shape_env is not None:
+                found = _result_of_sides(self, *args)
+                if found is not None:
+                    return found
             # Their rules are registered for the base class itself.
             return func.python_key_table[FakeTensorMode](self, *args, **(kwargs or {}))
         return self.dispatch(func, types, args, kwargs or {})
@@ -229,6 +234,34 @@ def _depends_on_metadata_only(func: Any) -> bool:
         return not any(returned)
     viewed = [arg.alias_info is not None for arg in func._schema.arguments]
     return viewed[0] and sum(viewed) == 1 and all(returned)
+
+
+def _result_of_sides(
+    mode: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]
+) -> Any:
+    """What a conditional gives whose sides give tensors of one form; None: torch's rule is to say,
+    which loads torch's own compiler to compare symbolic strides.
+    """
+    with mode, mode.shape_env.ignore_fresh_unbacked_symbols():
+        left, spec = pytree.tree_flatten(true_fn(*operands))
+        right, other = pytree.tree_flatten(false_fn(*operands))
+        if spec != other or not all(map(_of_one_form, left, right)):
+            return None
+        made = [t.new_empty_strided(t.shape, t.stride()) for t in left]
+    return pytree.tree_unflatten(made, spec)
+
+
+def _of_one_form(left: Any, right: Any) -> bool:
+    if not (isinstance(left, FakeTensor) and isinstance(right, FakeTensor)):
+        return False
+    if (left.dtype, left.device, left.ndim) != (right.dtype, right.device, right.ndim):
+        return False
+    sizes = zip((*left.shape, *left.stride()), (*right.shape, *right.stride()))
+    return all(_expression(a) == _expression(b) for a, b in sizes)
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _has_fake_rule(operator: Any) -> bool:

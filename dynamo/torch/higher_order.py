@@ -31,6 +31,7 @@ from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunct
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.stored_iterators import IteratorValue
+from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operand
     given = opened(tx, operands)
     if pred.is_constant() and isinstance(pred.as_constant(), (bool, int, float)):
         return tx.call_function(true_fn if pred.as_constant() else false_fn, operands.unpack(tx))
+    if isinstance(pred, SymbolValue):  # of sizes: each side is a graph of its own, with a guard
+        return tx.call_function(true_fn if pred.truth(tx) else false_fn, operands.unpack(tx))
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
         raise _Refused("cond", "the predicate is no single boolean")
     if not isinstance(given, (tuple, list)):

@@ -185,6 +185,9 @@ GRIDS = {
     "view": lambda x: x.view(x.size(1), x.size(0)),
     "cat_rows": lambda x: torch.cat([x, x[:1]]),
     "cat_columns": lambda x: torch.cat([x, x[:, :1]], 1),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "cond_of_values": lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)),
+    "root_of_size": lambda x: x * x.size(0) ** 0.5,
     "mean": lambda x: x.mean(),
     "size_product": lambda x: x * (x.size(0) * x.size(1)),
     "size_sum": lambda x: torch.zeros(x.size(0) + x.size(1)),
@@ -212,6 +215,15 @@ def test_grids(name):
     fn = GRIDS[name]
     sizes = [(3, 4), (5, 7), (9, 2), (2, 11)]
     check(lambda x: fn(x), [(torch.randn(*size),) for size in sizes], compiles=2)
+
+
+def test_a_conditional_on_sizes():
+    """One graph for each side, once sizes vary."""
+
+    def fn(x):
+        return torch.cond(x.size(0) > 4, lambda y: y + 1, lambda y: y - 1, (x,))
+
+    check(fn, [(torch.randn(n),) for n in (3, 5, 9, 2, 4, 6)], compiles=3)
 
 
 IMAGES = {
