@@ -66,6 +66,24 @@ def call_graph_module(module, *args, **kwargs):
     return torch.nn.Module.__call__(module, *args, **kwargs)
 
 
+def index_by_tensors(mode, func, types, args=(), kwargs=None):
+    """The mode of flex_attention's functions: an index by tensors without dimensions, or by ints,
+    is no view.
+    """
+    if func is torch.Tensor.__getitem__:
+        indices = torch.utils._pytree.tree_leaves(args[1])
+        if all(isinstance(index, (torch.Tensor, int)) for index in indices):
+            device = args[0].device
+            indices = [
+                torch.tensor(index, dtype=torch.int64, device=device)
+                if isinstance(index, int)
+                else index
+                for index in indices
+            ]
+            return torch.ops.aten.index(args[0], indices)
+    return func(*args, **(kwargs or {}))
+
+
 def call_optimized_module(module, *args, **kwargs):
     """The call of a module that torch.compile wrapped."""
     return module._modules["_orig_mod"](*args, **kwargs)

@@ -26,7 +26,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
-from dynamo.values.fake_calls import run_fake
+from dynamo.values.fake_calls import run_fake, to_fake
 from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.memory_overlap import version_of
@@ -134,9 +134,23 @@ def _metadata(value: TensorValue) -> tuple[Any, ...]:
     return fake.shape, fake.stride(), fake.dtype, fake.device
 
 
+def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    leaf = tensor.requires_grad_()
+    return leaf.new_empty_strided(leaf.shape, leaf.stride()).copy_(leaf)
+
+
 def _record(tx: Interpreter, operator: Any, args: tuple[Any, ...]) -> Any:
-    """The node, and the fake result."""
-    result = run_fake(tx, "call_function", operator, args, {})
+    """The node, and the fake result. Torch's rule for gradients traces the bodies' backward, of
+    which capture needs to know only that the results have one.
+    """
+    with torch.no_grad():
+        result = run_fake(tx, "call_function", operator, args, {})
+    tensors = [leaf for leaf in pytree.tree_leaves(to_fake(args)) if isinstance(leaf, torch.Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        with tx.output.fake_mode:
+            result = pytree.tree_map_only(torch.Tensor, _with_gradient, result)
     return tx.output.create_node("call_function", operator, args, {}, result, tx), result
 
 

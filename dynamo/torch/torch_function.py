@@ -601,23 +601,24 @@ def _is_scripted(function: Any) -> bool:
     return bool(inputs) and not any(value.isCompleteTensor() for value in inputs)
 
 
-# Calls of modules that torch's own compilers made, by the names of the methods.
-_MODULE_CALLS = {
+# Methods of torch's own compilers, by their names: calls of modules that they made, and a mode.
+_COMPILERS_METHODS = {
+    "TransformGetItemToIndex.__torch_function__": torch_polyfills.index_by_tensors,
     "GraphModule.recompile.<locals>.call_wrapped": torch_polyfills.call_graph_module,
     "OptimizedModule.__call__": torch_polyfills.call_optimized_module,
 }
 
 
-def _module_call(obj: Any) -> Any:
-    if type(obj) is not types.FunctionType or obj.__qualname__ not in _MODULE_CALLS:
+def _compilers_method(obj: Any) -> Any:
+    if type(obj) is not types.FunctionType or obj.__qualname__ not in _COMPILERS_METHODS:
         return None
     of_torch = (obj.__module__ or "").startswith("torch.")
-    return _MODULE_CALLS[obj.__qualname__] if of_torch else None
+    return _COMPILERS_METHODS[obj.__qualname__] if of_torch else None
 
 
-@special_builder(lambda obj: _module_call(obj) is not None)
-def build_module_call(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: UserFunctionValue(_module_call(obj)))
+@special_builder(lambda obj: _compilers_method(obj) is not None)
+def build_compilers_method(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: UserFunctionValue(_compilers_method(obj)))
 
 
 @special_builder(lambda obj: _python_source(obj) is not None)

@@ -350,3 +350,76 @@ def test_branches_of_other_shapes():
         [sys.executable, "-c", BRANCHES_OF_OTHER_SHAPES], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+# -- with sizes that vary, and gradients ----------------------------------------------------------
+def cond_with_closure(x):
+    y = x * 2
+    sides = lambda a: (a + y, a.sin()), lambda a: (a - y, a.cos())  # noqa: E731
+    return torch.cond(x.sum() > 0, *sides, (x,))
+
+
+def chosen_with_closure(x):
+    return (x + x * 2, x.sin()) if x.sum() > 0 else (x - x * 2, x.cos())
+
+
+def cond_in_cond(x):
+    def inner(a):
+        return torch.cond(a.max() > 1, lambda b: b * 2, lambda b: b * 3, (a,))
+
+    return torch.cond(x.sum() > 0, inner, lambda a: a - 1, (x,))
+
+
+def chosen_in_chosen(x):
+    if x.sum() > 0:
+        return x * 2 if x.max() > 1 else x * 3
+    return x - 1
+
+
+def cond_on_a_size(x):
+    return torch.cond(x.size(0) > 4, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+
+def chosen_by_size(x):
+    return x.sin() if x.size(0) > 4 else x.cos()
+
+
+def scanned_sums(x):
+    return scan(lambda carry, row: (carry + row, (carry * row).sum()), x[0] * 0, x)
+
+
+def summed_in_a_loop(x):
+    carry, rows = x[0] * 0, []
+    for row in x:
+        rows.append((carry * row).sum())
+        carry = carry + row
+    return carry, torch.stack(rows)
+
+
+BESIDE = {
+    cond_with_closure: chosen_with_closure,
+    cond_in_cond: chosen_in_chosen,
+    cond_on_a_size: chosen_by_size,
+    scanned_sums: summed_in_a_loop,
+}
+
+
+def results_and_gradient(function, x):
+    x = x.clone().requires_grad_()
+    results = function(x)
+    leaves = results if isinstance(results, tuple) else (results,)
+    sum((leaf * leaf).sum() for leaf in leaves).backward()
+    return [*leaves, x.grad]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", BESIDE, ids=lambda f: f.__name__)
+def test_gradients_where_sizes_vary(function, dynamic):
+    torch.manual_seed(0)
+    compiled = dynamo.compile(function, backend="aot_eager", dynamic=dynamic, fullgraph=True)
+    for n in (4, 6, 3, 7):
+        x = torch.randn(n, 5)
+        expected = results_and_gradient(BESIDE[function], x)
+        for found, wanted in zip(results_and_gradient(compiled, x), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
+            assert found.requires_grad == wanted.requires_grad
