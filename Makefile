@@ -92,7 +92,7 @@ gpu-install:
 	$(GPU) setup.py -q build_ext --inplace
 
 gpu-tests:
-	$(GPU) -m pytest -q -n 8 --dist load -m gpu tests/gpu
+	$(GPU) -m pytest -q -n 8 --dist load -m gpu tests/gpu $(GPU_TESTS)
 
 gpu-bench:
 	$(GPU) -m benchmarks.gpu --within $(GPU_SECONDS) $(SUBJECTS)

@@ -118,6 +118,37 @@ def test_predictions():
     assert product == 2 * 4 * 8 * 2
 
 
+def test_eager_runs_no_copies_of_statistics_and_nothing_twice():
+    """The graphs of training copy what batch norm writes, and make concatenations anew."""
+    from benchmarks import device_plan, roofline
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.conv = torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 4, 1, bias=False)
+
+        def forward(self, x):
+            return self.conv(torch.relu(self.norm(torch.cat([x, x * 2], 1))))
+
+    net = Net()
+    x = torch.randn(2, 4, 8, 8)
+    ((gm, inputs),) = device_plan.captured(net, {"x": x}, training=True)
+    parts = device_plan.plans(gm, inputs, training=True, whole=True, fusion=False)
+    names = [{node.name for node in p.functional.graph_module.graph.nodes} for p in parts]
+    forward, backward = (
+        {work.name: work for work in roofline.works_of_eager(part, before)}
+        for part, before in zip(parts, [set(), names[0]], strict=True)
+    )
+    batch_norm = "_native_batch_norm_legit_functional"
+    assert {batch_norm, "add", "cat", "convolution", "mul", "relu"} <= forward.keys()
+    assert "copy_" not in forward
+    assert "cat" not in backward and "convolution_backward" in backward
+    # The statistics first, then each element: the input is read twice.
+    whole = 4 * 2 * 8 * 8 * 8
+    assert 3 * whole < forward[batch_norm].bytes < 3.1 * whole
+    assert 5 * whole < backward["native_batch_norm_backward"].bytes < 5.1 * whole
+
+
 def test_attention():
     def attend(q, k, v):
         return (F.scaled_dot_product_attention(q * 2, k, v) + 1,)
