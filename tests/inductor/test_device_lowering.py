@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor.pipeline import new_compilation, run_stages
+from inductor.schedule.updates import GPU_PARTS
 from tests.inductor.test_pipeline import fake_tensor_mode
 
 CUDA, CPU = "cuda", "cpu"
@@ -90,6 +91,34 @@ def test_an_input_is_written_from_another_device():
     run_stages(c, until="codegen")
     check(c.spec)
     assert sorted(steps(c)) == ["copy_", "launch"]
+
+
+def test_updates_share_launches():
+    """What an optimizer, or batch norm, writes: as many as one kernel may have."""
+    count = 2 * GPU_PARTS + 3
+
+    def step(*tensors):
+        for p, g, n in zip(tensors[:count], tensors[count : 2 * count], tensors[2 * count :]):
+            n.add_(1)
+            p.sub_(g / n)
+        return ()
+
+    given = ", ".join(f"x{k}" for k in range(3 * count))
+    graph = symbolic_trace(eval(f"lambda {given}: step({given})", {"step": step}))
+    sizes = [(8 + 4 * (k % 5),) for k in range(count)]
+    tensors = [torch.ones(size) for size in (*sizes, *sizes, *[()] * count)]
+    c = new_compilation(graph, tensors)
+    run_stages(c, until="functionalize")
+    for node in c.functional.graph_module.graph.nodes:
+        if "val" in node.meta:
+            with fake_tensor_mode():
+                node.meta["val"] = torch.empty(node.meta["val"].shape, device=CUDA)
+    run_stages(c, until="codegen")
+    check(c.spec)
+    assert steps(c) == ["launch"] * 6  # three of counters, three of parameters
+    written = [name for step in c.spec.steps for name in step.writes if name.startswith("arg")]
+    assert len(written) == len(set(written)) == 2 * count
+    assert all(len(k.source) < 64_000 for k in c.spec.triton)
 
 
 def test_predictions():
