@@ -10,6 +10,9 @@ pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor.pipeline import new_compilation, run_stages
+from inductor.runtime.device_graph import device_for
+from inductor.runtime.link import link
+from inductor.runtime.plan import AtenStep, BufferSpec, OutputSpec, PlanSpec, TensorSpec
 from inductor.schedule.updates import GPU_PARTS
 from tests.inductor.test_pipeline import fake_tensor_mode
 
@@ -184,6 +187,46 @@ def test_attention():
 
     c = planned(attend, *[((2, 4, 64, 32), f32, CUDA)] * 3)
     assert "kernel" not in steps(c) and "launch" in steps(c)
+
+
+class Captures:
+    captures_aten = True
+
+
+def attention_and_gradient(dropout):
+    def fn(q, k, v, g):
+        aten = torch.ops.aten
+        out, lse, seed, offset = aten._scaled_dot_product_efficient_attention.default(
+            q, k, v, None, True, dropout, True
+        )
+        back = aten._scaled_dot_product_efficient_attention_backward.default
+        mask = [True, True, True, False]
+        dq, dk, dv, _ = back(g, q, k, v, None, out, lse, seed, offset, dropout, mask, True)
+        return dq + 1, dk, dv
+
+    return fn
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_seeds_of_attention(dropout):
+    """Outside of a capture they are on the host, and a graph's on the device: where dropout needs
+    them, a backward by a plan cannot read a graph's."""
+    c = planned(attention_and_gradient(dropout), *[((2, 4, 64, 32), bf16, CUDA)] * 4)
+    (kernel,) = c.spec.triton
+    kernel.device = Captures
+    found = device_for(c.spec, {kernel.name: kernel})
+    assert (found is Captures) == (dropout == 0) and (dropout == 0 or "seeds" in found)
+
+
+def test_operators_see_to_devices_themselves():
+    """An argument that no kernel reads may be elsewhere than shape functions say, as seeds are."""
+    spec = PlanSpec(
+        inputs=[TensorSpec("arg0", "int64", (), (), device="cuda:0")],
+        buffers=[BufferSpec("buf0", "int64", (), (), device="cuda:0", kind="aten")],
+        steps=[AtenStep("aten::neg", "", [{"buf": "arg0"}], ["buf0"])],
+        outputs=[OutputSpec("buffer", "buf0")],
+    )
+    assert link(spec)(torch.tensor(3))[0].item() == -3
 
 
 @pytest.mark.parametrize(
