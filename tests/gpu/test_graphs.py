@@ -40,8 +40,22 @@ class Block(torch.nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
+class Attention(torch.nn.Module):
+    """torch's kernels, in training with what they leave to the backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        parts = self.qkv(x).unflatten(-1, (3, 2, 32)).permute(2, 0, 3, 1, 4)
+        seen = torch.nn.functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        return x + self.out(seen.transpose(1, 2).flatten(2))
+
+
 BUILDERS = {
     "block": (Block, lambda: torch.randn(4, 16, 64)),
+    "attention": (Attention, lambda: torch.randn(4, 16, 64)),
     "resnet18": (models.resnet18, lambda: torch.randn(2, 3, 64, 64)),
     "densenet121": (models.densenet121, lambda: torch.randn(2, 3, 64, 64)),
 }
@@ -76,7 +90,7 @@ def test_inference(name, dtype, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["block", "resnet18"])
+@pytest.mark.parametrize("name", ["block", "attention", "resnet18"])
 def test_training(name, mode):
     net, example = built(name)
     other, _ = built(name)
