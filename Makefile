@@ -8,7 +8,7 @@
 # make cpython  CPython's own tests with and without the hook: the table of differences
 # make gpu-kit  a folder of wheels, build/gpu-kit, for `make gpu` on a machine without network
 # make gpu      where a GPU is, with torch and Triton: build, tests/gpu, benchmarks.gpu; GPU_PYTHON and SUBJECTS
-#               choose; `make gpu-tests` and `make gpu-bench` are its parts
+#               choose; `make gpu-install`, `gpu-tests` and `gpu-bench` are its parts (tests/gpu/README.md)
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
 
@@ -24,10 +24,11 @@ SPREAD ?= 1
 # One job needs no process that hands out tests: a fifth of its time.
 PYTEST = $(BIN)/python -m pytest -q -n $(if $(filter 1,$(JOBS)),0,$(JOBS)) --dist worksteal --spread $(SPREAD) --durations 25
 
-# What framegraph and tests/gpu need besides torch and Triton, which a machine with a GPU has.
+# What framegraph, tests/gpu and benchmarks.gpu need besides torch, with what torch needs itself, and Triton, which a
+# machine with a GPU has. Packages that GPU_PYTHON has stay as they are.
 GPU_KIT := build/gpu-kit
-GPU_PACKAGES := setuptools wheel numpy bytecode sympy tabulate filelock platformdirs psutil pytest pytest-timeout pytest-xdist transformers
-GPU_PYTHON ?= python3.12
+GPU_PACKAGES := "setuptools>=77,<82" numpy bytecode tabulate platformdirs psutil pytest pytest-timeout pytest-xdist transformers
+GPU_PYTHON ?= python3
 GPU_SECONDS ?= 300
 GPU_VENV := build/gpu-venv
 GPU := $(GPU_VENV)/bin/python
@@ -76,7 +77,7 @@ cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all
 
 gpu-kit: $(PACKAGES)
-	mkdir -p $(GPU_KIT)
+	rm -rf $(GPU_KIT)
 	$(BIN)/python -m pip download -q -d $(GPU_KIT) --only-binary=:all: --implementation cp --python-version 3.12 \
 		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -c constraints.txt $(GPU_PACKAGES)
 	du -sh $(GPU_KIT)
@@ -86,12 +87,13 @@ gpu: gpu-install
 	$(MAKE) gpu-bench
 
 gpu-install:
-	$(GPU_PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	$(GPU_PYTHON) -c "import torch, triton; print('torch', torch.__version__, 'triton', triton.__version__, torch.cuda.get_device_name())"
+	$(GPU_PYTHON) tools/overlay.py $(GPU_VENV)
 	$(GPU) -m pip install -q --no-index --find-links $(GPU_KIT) $(GPU_PACKAGES)
-	$(GPU) -m pip install -q --no-index --no-deps --no-build-isolation -e .
+	$(GPU) setup.py -q build_ext --inplace
 
 gpu-tests:
-	$(GPU) -m pytest -q -n 8 --dist load -m gpu tests/gpu
+	$(GPU) -m pytest -q -n 8 --dist load -m gpu tests/gpu $(GPU_TESTS)
 
 gpu-bench:
 	$(GPU) -m benchmarks.gpu --within $(GPU_SECONDS) $(SUBJECTS)

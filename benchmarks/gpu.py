@@ -5,17 +5,20 @@
     python -m benchmarks.gpu chain --seconds 5
 
     python -m benchmarks.gpu vit --dtype bfloat16 --batch 16 --within 200
+    python -m benchmarks.gpu vit --systems eager framegraph --once
 
 Each compiler runs in a process of its own with empty caches, and a second time with those of the
-first ("warm"). A call's time is that of the device (CUDA events around calls in a row), the host's
-that of a call that finds the device idle; both are the least of several rounds. "MiB" is the most
-that torch's allocator held in a call. Rows are printed as they are made; --within ends the whole.
+first ("warm", unless --once). A call's time is that of the device (CUDA events around calls in a
+row), the host's that of a call that finds the device idle; both are the least of several rounds.
+"MiB" is the most that torch's allocator held in a call. Rows are printed as they are made, and what
+a process that failed had to say, on standard error; --within ends the whole.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -60,14 +63,8 @@ def made(subject: str, given: argparse.Namespace) -> tuple[Callable[..., Any], d
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
     dtype = getattr(torch, given.dtype)
-    modules = [fn] if isinstance(fn, torch.nn.Module) else []
-    modules += [  # or those in its closure
-        cell.cell_contents
-        for cell in getattr(fn, "__closure__", None) or ()
-        if isinstance(cell.cell_contents, torch.nn.Module)
-    ]
-    for module in modules:
-        module.to("cuda", dtype).train(given.training)
+    for module in modules_of(fn):
+        module.to(given.device, dtype).train(given.training)
 
     def moved(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -75,9 +72,24 @@ def made(subject: str, given: argparse.Namespace) -> tuple[Callable[..., Any], d
         if given.batch:
             times = -(-given.batch // value.shape[0])
             value = value.repeat(times, *[1] * (value.dim() - 1))[: given.batch]
-        return value.to("cuda", dtype if value.is_floating_point() else value.dtype)
+        return value.to(given.device, dtype if value.is_floating_point() else value.dtype)
 
     return fn, {name: moved(value) for name, value in inputs.items()}
+
+
+def modules_of(fn: Callable[..., Any]) -> list[Any]:
+    """A module, or those in a function's closure."""
+    import torch
+
+    cells = getattr(fn, "__closure__", None) or ()
+    return [
+        one for one in (fn, *(c.cell_contents for c in cells)) if isinstance(one, torch.nn.Module)
+    ]
+
+
+def parameters_of(fn: Callable[..., Any]) -> Iterator[Any]:
+    for module in modules_of(fn):
+        yield from module.parameters()
 
 
 def child(system: str, subject: str, given: argparse.Namespace) -> dict[str, float]:
@@ -87,11 +99,14 @@ def child(system: str, subject: str, given: argparse.Namespace) -> dict[str, flo
     training = given.training
     fn, inputs = made(subject, given)
     run = compiled(system, fn)
+    parameters = list(parameters_of(fn)) if training else []
 
     def call() -> None:
         if not training:
             run(**inputs)
             return
+        for parameter in parameters:  # as an optimizer leaves them: no gradient lives on
+            parameter.grad = None
         result = run(**inputs)
         result = result if isinstance(result, torch.Tensor) else next(iter(result.values()))
         result.float().square().mean().backward()
@@ -137,7 +152,7 @@ def measured(
         }
         command = [sys.executable, "-m", "benchmarks.gpu", "--child", system, subject]
         command += ["--dtype", given.dtype, "--batch", str(given.batch)]
-        for turn in range(1 if system == "eager" else 2):
+        for turn in range(1 if system == "eager" or given.once else 2):
             if turn and left() < 30:
                 break  # the second tells of a warm start alone
             done = subprocess.run(
@@ -148,9 +163,13 @@ def measured(
                 timeout=max(1.0, min(given.seconds, left())),
             )
             if done.returncode:
+                print(
+                    f"--- {subject}, {system}\n{done.stderr[-4000:]}", file=sys.stderr, flush=True
+                )
                 return (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
             results.append(json.loads(done.stdout.splitlines()[-1]))
-    return {**results[0], "warm": results[-1]["cold"]}
+    warm = results[1]["cold"] if len(results) > 1 else float("nan")
+    return {**results[0], "warm": warm}
 
 
 HEADS = ("model", "system", "ms", "over eager", "host us", "cold s", "warm s", "MiB")
@@ -159,6 +178,8 @@ HEADS = ("model", "system", "ms", "over eager", "host us", "cold s", "warm s", "
 def rows(subject: str, given: argparse.Namespace, left: Callable[[], float]) -> Iterator[list[Any]]:
     eager = None
     for system in SYSTEMS:
+        if not any(system.startswith(name) for name in given.systems):
+            continue
         if left() < 5:
             yield [subject, system, "no time was left"]
             continue
@@ -178,7 +199,7 @@ def rows(subject: str, given: argparse.Namespace, left: Callable[[], float]) -> 
             f"{eager['call'] / found['call']:.2f}" if eager else "",
             f"{found['host'] * 1e6:.0f}",
             f"{found['cold']:.1f}",
-            f"{found['warm']:.1f}",
+            "" if math.isnan(found["warm"]) else f"{found['warm']:.1f}",
             f"{found['memory']:.0f}",
         ]
 
@@ -189,9 +210,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--training", action="store_true", help="forward and backward")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--batch", type=int, default=0, help="in place of the subject's own")
+    parser.add_argument(
+        "--systems", nargs="+", default=[""], metavar="SYSTEM", help="or beginnings"
+    )
+    parser.add_argument("--once", action="store_true", help="no second process")
     parser.add_argument("--seconds", type=float, default=120, help="the most for one process")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds for the whole")
     parser.add_argument("--child", metavar="SYSTEM", help=argparse.SUPPRESS)
+    parser.set_defaults(device="cuda")
     given = parser.parse_args(arguments)
     if given.child:
         print(json.dumps(child(given.child, given.subjects[0], given)))

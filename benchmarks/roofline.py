@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,12 +136,27 @@ _VIEWS = ("view", "reshape", "permute", "transpose", "t", "expand", "slice", "se
           "squeeze", "getitem", "as_strided", "alias", "detach", "split", "unbind")  # fmt: skip
 
 
-def works_of_eager(c: Any) -> list[Work]:
-    """Of each operator of the functional graph, views left out."""
+# Operators of two passes: over their first tensors for the statistics, then for each element.
+_READ_TWICE = {
+    "_native_batch_norm_legit_functional": 1,
+    "native_batch_norm_backward": 2,
+    "native_layer_norm_backward": 2,
+    "native_group_norm": 1,
+    "native_group_norm_backward": 2,
+}
+
+
+def works_of_eager(c: Any, before: Collection[str] = ()) -> list[Work]:
+    """Of each operator of the functional graph, less what eager does not run: views; what a
+    backward computes anew, named as in the forward (`before`: its nodes); and copies to what an
+    operator in place writes (running statistics), which are the graph's form of it alone.
+    """
     found = []
     for node in c.functional.graph_module.graph.nodes:
         opname = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
         if node.op != "call_function" or opname.startswith("_assert") or opname in _VIEWS:
+            continue
+        if node.name in before or (opname == "copy_" and node.args[0].op == "placeholder"):
             continue
         results = [t for t in _leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
         given = [n.meta.get("val") for n in node.all_input_nodes]
@@ -154,6 +169,8 @@ def works_of_eager(c: Any) -> list[Work]:
         packet = getattr(node.target, "overloadpacket", None)
         flops = _flops(packet, args, shapes, ["out"] if results else [])
         size = sum(t.numel() * t.itemsize for t in tensors)
+        again = [v for v in given[: _READ_TWICE.get(opname, 0)] if isinstance(v, torch.Tensor)]
+        size += sum(t.numel() * t.itemsize for t in again)
         most = max((t.numel() for t in results), default=0)
         found.append(Work(opname, size, flops or most, matrix=flops > 0))
     return found
@@ -197,8 +214,10 @@ def rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
         about = (gm, example, dtype, given.training)
         for fused in device_plan.plans(*about):
             works["plan"] += works_of_plan(fused)
+        before: set[str] = set()
         for whole in device_plan.plans(*about, whole=True, fusion=False):
-            works["eager"] += works_of_eager(whole)
+            works["eager"] += works_of_eager(whole, before)
+            before |= {node.name for node in whole.functional.graph_module.graph.nodes}
         for alone in device_plan.plans(*about, fusion=False):
             works["unfused"] += works_of_plan(alone)
     works["graph"] = works["plan"]

@@ -266,7 +266,7 @@ def _schedule(c: Compilation) -> None:
     wanted = [out.name for out in c.program.outputs if out.name]
     c.items = schedule(c.program, wanted, fusion=c.options.fusion)
     if c.options.fusion:
-        c.items = bundle_updates(c.items, c.program)
+        c.items = bundle_updates(c.items)
 
 
 def _codegen(c: Compilation) -> None:

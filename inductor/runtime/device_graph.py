@@ -24,7 +24,7 @@ import torch
 from fxgraph.sizes import symbols
 from inductor.runtime import _plan
 from inductor.runtime.driver import Nvidia
-from inductor.runtime.plan import NumberSpec, PlanSpec, TensorSpec
+from inductor.runtime.plan import AtenStep, NumberSpec, PlanSpec, TensorSpec
 
 MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
 
@@ -49,10 +49,26 @@ def device_for(spec: PlanSpec, loaded: dict[str, Any]) -> Nvidia | str:
             return f"sizes that depend on data ({step.op})"
         if not step.op.startswith("aten::"):
             return f"an operator that may work on the host ({step.op})"
+        if _has_seeds(step):
+            return f"dropout whose seeds are numbers of the host ({step.op})"
         names = {*step.names(), *(name for name in step.produces() if name)}
         if not device.captures_aten or any(where[name] == "cpu" for name in names):
             return f"an operator on the CPU ({step.op})"
     return device
+
+
+def _has_seeds(step: AtenStep) -> bool:
+    """Whether dropout in attention leaves its seeds to the backward, on the host from a plan, in
+    memory of the device from a graph: each reads what its own kind left."""
+    if "flash" in step.op:  # on the device from both
+        return False
+    packet = getattr(torch.ops.aten, step.op.removeprefix("aten::"))
+    names = [a.name for a in getattr(packet, step.overload or "default")._schema.arguments]
+    if "dropout_p" not in names or not step.op.endswith(("attention", "attention_backward")):
+        return False
+    place = names.index("dropout_p")
+    given = step.args[place] if place < len(step.args) else step.kwargs.get("dropout_p", 0.0)
+    return given != 0.0
 
 
 def _devices(spec: PlanSpec) -> dict[str, str]:

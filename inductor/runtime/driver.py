@@ -7,6 +7,7 @@ LaunchSteps are linked with. `Nvidia` compiles to machine code and launches from
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -106,29 +107,57 @@ class TorchGraph:
     """A device graph: what is launched in its `with` block is captured, and `replay` launches it.
 
     Tensors made in the block are in memory of its own, and random numbers are drawn from where
-    torch's generator is at a replay.
+    torch's generator is at a replay. Wherever capturing fails, the stream of the caller is current
+    again behind the block, and the allocator's pool is closed: torch.cuda.graph leaves both as they
+    are when capture_end raises.
     """
 
     def __init__(self, number: int) -> None:
-        self.device = torch.device("cuda", number)
+        self.number = number
         self.graph: Any = torch.cuda.CUDAGraph()
-        self.capture: Any = None
+        self.pool: Any = None
+        self.scope: Any = None  # of the capturing stream
 
     def __enter__(self) -> TorchGraph:
-        with torch.cuda.device(self.device):
-            self.capture = torch.cuda.graph(self.graph, capture_error_mode="thread_local")
-            self.capture.__enter__()
+        torch.cuda.synchronize(self.number)
+        torch.cuda.empty_cache()  # the graph's memory comes besides what the allocator keeps
+        self.pool = torch.cuda.graph_pool_handle()
+        self.scope = torch.cuda.stream(_capturing_stream(self.number))
+        self.scope.__enter__()
+        try:
+            self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        except BaseException:
+            self._give_up()
+            raise
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self.capture.__exit__(*error)
-        self.capture = None
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            self.graph.capture_end()
+        except Exception:
+            self._give_up()
+            if error is None:  # else the error of the block tells more
+                raise
+        else:
+            self.scope.__exit__(None, None, None)
+
+    def _give_up(self) -> None:
+        try:
+            with contextlib.suppress(RuntimeError):  # it was not opened
+                torch._C._cuda_endAllocateToPool(self.number, self.pool)
+        finally:
+            self.scope.__exit__(None, None, None)
 
     def replay(self) -> None:
         self.graph.replay()
 
     def reset(self) -> None:
         self.graph.reset()
+
+
+@functools.cache
+def _capturing_stream(number: int) -> Any:
+    return torch.cuda.Stream(torch.device("cuda", number))
 
 
 class ByTriton:

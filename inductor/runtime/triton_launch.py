@@ -10,6 +10,8 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from inductor.codegen.triton_ops import TYPES
 from inductor.runtime.plan import TritonSpec
 
@@ -35,9 +37,11 @@ class Launcher:
     def __init__(self, kernel: TritonSpec) -> None:
         self.kernel = kernel
         self.function = load(kernel.source, kernel.name)
-        # Eager does not contract a * b + c into one rounding.
         options = {"num_warps": kernel.warps, "num_stages": kernel.stages}
+        # Eager does not contract a * b + c into one rounding, nor take a subnormal number for 0.
         options["enable_fp_fusion"] = False
+        if torch.version.hip is None:  # where Triton has no such option, and keeps them
+            options["enable_reflect_ftz"] = False
         self._options = {**kernel.constants, **options}
 
     def __call__(self, *args: Any) -> None:

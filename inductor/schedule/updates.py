@@ -9,20 +9,25 @@ before                                          after
     kernel: p_1, m_1, correction_1 -> p_1, m_1
 
 What leads to nothing but writes of inputs can wait for the end of the program. Kernels there that
-do not depend on each other are one launch: a table of parts, which share the text of equal kernels.
+do not depend on each other are one launch: on a CPU a table of parts, which share the text of equal
+kernels; on a GPU kernels of some parts each, whose programs find theirs by comparing numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from inductor.ir import Program
+import torch
+
+from inductor import devices
 from inductor.schedule.fusion import Bundle, Kernel, Scheduled
 
+GPU_PARTS = 32  # of one launch; the text of each is compiled
 
-def bundle_updates(items: Sequence[Scheduled], program: Program) -> list[Scheduled]:
+
+def bundle_updates(items: Sequence[Scheduled]) -> list[Scheduled]:
     """The schedule with its updates at the end, in as few launches as their order allows."""
-    moved = _updates(items, program)
+    moved = _updates(items)
     if len(moved) < 2:
         return list(items)
     levels: list[list[Kernel]] = []
@@ -36,10 +41,24 @@ def bundle_updates(items: Sequence[Scheduled], program: Program) -> list[Schedul
         masks[level] |= 1 << kernel.id
     taken = set(map(id, moved))
     rest = [item for item in items if id(item) not in taken]
-    return [*rest, *(Bundle(kernels) if len(kernels) > 1 else kernels[0] for kernels in levels)]
+    together = [part for kernels in levels for part in _launches(kernels)]
+    return [*rest, *(Bundle(kernels) if len(kernels) > 1 else kernels[0] for kernels in together)]
 
 
-def _updates(items: Sequence[Scheduled], program: Program) -> list[Kernel]:
+def _launches(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+    """Kernels of each device, as many at once as one launch may have."""
+    for device in dict.fromkeys(map(_device, kernels)):
+        own = [kernel for kernel in kernels if _device(kernel) == device]
+        most = GPU_PARTS if devices.is_gpu(device) else len(own)
+        for start in range(0, len(own), most):
+            yield own[start : start + most]
+
+
+def _device(kernel: Kernel) -> torch.device:
+    return kernel.steps[0].target.device
+
+
+def _updates(items: Sequence[Scheduled]) -> list[Kernel]:
     """Elementwise kernels that write inputs, or whose results only such kernels read; in order."""
     found: list[Kernel] = []
     needed = 0  # bit set of the ids that something in `found` comes after
@@ -47,7 +66,7 @@ def _updates(items: Sequence[Scheduled], program: Program) -> list[Kernel]:
     for item in reversed(items):
         if isinstance(item, Kernel) and not waiting >> item.id & 1:
             writes_input = any(step.target.kind == "input" for step in item.steps)
-            if _is_small(item, program) and (writes_input or needed >> item.id & 1):
+            if _is_elementwise(item) and (writes_input or needed >> item.id & 1):
                 found.append(item)
                 needed |= item.before
                 continue
@@ -56,7 +75,7 @@ def _updates(items: Sequence[Scheduled], program: Program) -> list[Kernel]:
     return found[::-1]
 
 
-def _is_small(kernel: Kernel, program: Program) -> bool:
-    """One pass over elements on a CPU, which can stand in a table of parts."""
-    devices = {program.buffers[step.target.name].device.type for step in kernel.steps}
-    return not kernel.is_rows and devices == {"cpu"}
+def _is_elementwise(kernel: Kernel) -> bool:
+    """One pass over elements of one device, which can stand beside others."""
+    places = {step.target.device for step in kernel.steps}
+    return not kernel.is_rows and len(places) == 1

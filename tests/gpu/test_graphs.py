@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pytest
@@ -19,9 +20,11 @@ MODES = ("default", "reduce-overhead")
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(monkeypatch):
     dynamo.reset()
     torch.manual_seed(0)
+    # Convolutions of other layouts would differ in the third digit.
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     yield
     dynamo.reset()
     torch.cuda.synchronize()
@@ -37,8 +40,22 @@ class Block(torch.nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
+class Attention(torch.nn.Module):
+    """torch's kernels, in training with what they leave to the backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        parts = self.qkv(x).unflatten(-1, (3, 2, 32)).permute(2, 0, 3, 1, 4)
+        seen = torch.nn.functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        return x + self.out(seen.transpose(1, 2).flatten(2))
+
+
 BUILDERS = {
     "block": (Block, lambda: torch.randn(4, 16, 64)),
+    "attention": (Attention, lambda: torch.randn(4, 16, 64)),
     "resnet18": (models.resnet18, lambda: torch.randn(2, 3, 64, 64)),
     "densenet121": (models.densenet121, lambda: torch.randn(2, 3, 64, 64)),
 }
@@ -49,9 +66,14 @@ def built(name, dtype=torch.float32):
     return build().to("cuda", dtype), lambda: example().to("cuda", dtype)
 
 
-def close(got, want):
-    rounding = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}[want.dtype]
-    torch.testing.assert_close(got, want, rtol=rounding, atol=rounding)
+def close(got, net, x):
+    """Hardly further from what float32 gives than eager is: each rounds where the other may not."""
+    eager = net(x)
+    assert (got.dtype, got.shape) == (eager.dtype, eager.shape)
+    exact = copy.deepcopy(net).float()(x.float())
+    allowed = {torch.float32: 1e-3, torch.float16: 4e-3, torch.bfloat16: 3e-2}[got.dtype]
+    off, theirs = ((y.float() - exact).abs().max().item() for y in (got, eager))
+    assert off <= 2 * theirs + allowed * exact.abs().max().item(), (off, theirs)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -64,11 +86,11 @@ def test_inference(name, dtype, mode):
     with torch.no_grad():
         for _ in range(4):
             x = example()
-            close(run(x), net(x))
+            close(run(x), net, x)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["block", "resnet18"])
+@pytest.mark.parametrize("name", ["block", "attention", "resnet18"])
 def test_training(name, mode):
     net, example = built(name)
     other, _ = built(name)
@@ -94,7 +116,7 @@ def test_measured_choices(dtype, tmp_path, monkeypatch):
         run = dynamo.compile(net, mode="max-autotune")
         for _ in range(3):
             x = example()
-            close(run(x), net(x))
+            close(run(x), net, x)
     assert list((tmp_path / "choices").rglob("*.json"))
 
 
@@ -120,7 +142,7 @@ def test_a_batch_that_varies(mode):
     run = dynamo.compile(net, mode=mode)
     for count in (4, 1, 7, 4, 33, 2):
         x = torch.randn(count, 16, 64, device="cuda")
-        close(run(x), net(x))
+        close(run(x), net, x)
 
 
 def test_training_updates_what_graphs_read():

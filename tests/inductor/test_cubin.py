@@ -64,6 +64,17 @@ def test_targets_and_alignments_have_code_of_their_own(store):
     assert len(codes) == 4
 
 
+def test_subnormal_numbers_are_not_taken_for_0(store, tmp_path):
+    """As in eager: functions of libdevice would, unless told."""
+    import triton
+
+    (made,) = compile_kernels([kernel(value="tl.erf(tl.load(x + i, mask=i < n0))")], "sm_90")
+    (tmp_path / "k0").write_bytes(made.image)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    shown = subprocess.run([tool, tmp_path / "k0"], capture_output=True, text=True, check=True)
+    assert "FFMA" in shown.stdout and "FFMA.FTZ" not in shown.stdout
+
+
 def test_what_is_found_needs_no_triton(store):
     compile_kernels([kernel()], "sm_80")
     program = (

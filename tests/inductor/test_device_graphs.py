@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import shutil
@@ -343,6 +344,63 @@ def test_a_capture_that_fails(stub, function):
 
 
 @torch.no_grad()
+class Cuda:
+    """What TorchGraph asks torch for: a graph that fails at `failing`; `log` is what happened."""
+
+    def __init__(self, monkeypatch, failing=()):
+        self.failing, self.log = failing, []
+        for name in ("synchronize", "empty_cache", "graph_pool_handle"):
+            monkeypatch.setattr(torch.cuda, name, lambda *given, name=name: (0, 5))
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"side of {device}")
+        monkeypatch.setattr(torch.cuda, "stream", self.stream)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.close_pool, raising=False)
+        driver._capturing_stream.cache_clear()
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self.log.append(stream)
+        yield
+        self.log.append("the stream before")
+
+    def close_pool(self, number, pool):
+        self.log.append(f"pool {pool} of {number} is closed")
+
+    def capture_begin(self, pool, capture_error_mode):
+        self.step("begin")
+
+    def capture_end(self):
+        self.step("end")
+
+    def step(self, name):
+        self.log.append(name)
+        if name in self.failing:
+            raise RuntimeError(f"{name} failed")
+
+
+@pytest.mark.parametrize("failing", [(), ("begin",), ("end",)])
+def test_a_captured_stream_is_left(monkeypatch, failing):
+    """Whatever fails: what the caller launches next is on the caller's stream."""
+    cuda = Cuda(monkeypatch, failing)
+    with pytest.raises(RuntimeError, match="failed") if failing else contextlib.nullcontext():
+        with driver.TorchGraph(1):
+            pass
+    begun = ["side of cuda:1", "begin"] + ["end"] * (failing != ("begin",))
+    closed = ["pool (0, 5) of 1 is closed"] * bool(failing)
+    assert cuda.log == [*begun, *closed, "the stream before"]
+    driver._capturing_stream.cache_clear()
+
+
+def test_what_failed_while_capturing_is_told(monkeypatch):
+    """The driver then also refuses to end the capture, which tells nothing."""
+    cuda = Cuda(monkeypatch, ("end",))
+    with pytest.raises(ValueError, match="of the block"):
+        with driver.TorchGraph(0):
+            raise ValueError("of the block")
+    assert cuda.log[-1] == "the stream before"
+    driver._capturing_stream.cache_clear()
+
+
 def test_graphs_go_with_their_function(stub):
     run = compiled(fn)
     x, y = torch.randn(6, 8), torch.randn(6, 8)

@@ -10,6 +10,10 @@ pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor.pipeline import new_compilation, run_stages
+from inductor.runtime.device_graph import device_for
+from inductor.runtime.link import link
+from inductor.runtime.plan import AtenStep, BufferSpec, OutputSpec, PlanSpec, TensorSpec
+from inductor.schedule.updates import GPU_PARTS
 from tests.inductor.test_pipeline import fake_tensor_mode
 
 CUDA, CPU = "cuda", "cpu"
@@ -92,6 +96,34 @@ def test_an_input_is_written_from_another_device():
     assert sorted(steps(c)) == ["copy_", "launch"]
 
 
+def test_updates_share_launches():
+    """What an optimizer, or batch norm, writes: as many as one kernel may have."""
+    count = 2 * GPU_PARTS + 3
+
+    def step(*tensors):
+        for p, g, n in zip(tensors[:count], tensors[count : 2 * count], tensors[2 * count :]):
+            n.add_(1)
+            p.sub_(g / n)
+        return ()
+
+    given = ", ".join(f"x{k}" for k in range(3 * count))
+    graph = symbolic_trace(eval(f"lambda {given}: step({given})", {"step": step}))
+    sizes = [(8 + 4 * (k % 5),) for k in range(count)]
+    tensors = [torch.ones(size) for size in (*sizes, *sizes, *[()] * count)]
+    c = new_compilation(graph, tensors)
+    run_stages(c, until="functionalize")
+    for node in c.functional.graph_module.graph.nodes:
+        if "val" in node.meta:
+            with fake_tensor_mode():
+                node.meta["val"] = torch.empty(node.meta["val"].shape, device=CUDA)
+    run_stages(c, until="codegen")
+    check(c.spec)
+    assert steps(c) == ["launch"] * 6  # three of counters, three of parameters
+    written = [name for step in c.spec.steps for name in step.writes if name.startswith("arg")]
+    assert len(written) == len(set(written)) == 2 * count
+    assert all(len(k.source) < 64_000 for k in c.spec.triton)
+
+
 def test_predictions():
     """A fused plan moves fewer bytes in fewer launches; a graph takes the host's time away."""
     from benchmarks import device_plan, roofline
@@ -118,12 +150,83 @@ def test_predictions():
     assert product == 2 * 4 * 8 * 2
 
 
+def test_eager_runs_no_copies_of_statistics_and_nothing_twice():
+    """The graphs of training copy what batch norm writes, and make concatenations anew."""
+    from benchmarks import device_plan, roofline
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.conv = torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 4, 1, bias=False)
+
+        def forward(self, x):
+            return self.conv(torch.relu(self.norm(torch.cat([x, x * 2], 1))))
+
+    net = Net()
+    x = torch.randn(2, 4, 8, 8)
+    ((gm, inputs),) = device_plan.captured(net, {"x": x}, training=True)
+    parts = device_plan.plans(gm, inputs, training=True, whole=True, fusion=False)
+    names = [{node.name for node in p.functional.graph_module.graph.nodes} for p in parts]
+    forward, backward = (
+        {work.name: work for work in roofline.works_of_eager(part, before)}
+        for part, before in zip(parts, [set(), names[0]], strict=True)
+    )
+    batch_norm = "_native_batch_norm_legit_functional"
+    assert {batch_norm, "add", "cat", "convolution", "mul", "relu"} <= forward.keys()
+    assert "copy_" not in forward
+    assert "cat" not in backward and "convolution_backward" in backward
+    # The statistics first, then each element: the input is read twice.
+    whole = 4 * 2 * 8 * 8 * 8
+    assert 3 * whole < forward[batch_norm].bytes < 3.1 * whole
+    assert 5 * whole < backward["native_batch_norm_backward"].bytes < 5.1 * whole
+
+
 def test_attention():
     def attend(q, k, v):
         return (F.scaled_dot_product_attention(q * 2, k, v) + 1,)
 
     c = planned(attend, *[((2, 4, 64, 32), f32, CUDA)] * 3)
     assert "kernel" not in steps(c) and "launch" in steps(c)
+
+
+class Captures:
+    captures_aten = True
+
+
+def attention_and_gradient(dropout):
+    def fn(q, k, v, g):
+        aten = torch.ops.aten
+        out, lse, seed, offset = aten._scaled_dot_product_efficient_attention.default(
+            q, k, v, None, True, dropout, True
+        )
+        back = aten._scaled_dot_product_efficient_attention_backward.default
+        mask = [True, True, True, False]
+        dq, dk, dv, _ = back(g, q, k, v, None, out, lse, seed, offset, dropout, mask, True)
+        return dq + 1, dk, dv
+
+    return fn
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_seeds_of_attention(dropout):
+    """Outside of a capture they are on the host, and a graph's on the device: where dropout needs
+    them, a backward by a plan cannot read a graph's."""
+    c = planned(attention_and_gradient(dropout), *[((2, 4, 64, 32), bf16, CUDA)] * 4)
+    (kernel,) = c.spec.triton
+    kernel.device = Captures
+    found = device_for(c.spec, {kernel.name: kernel})
+    assert (found is Captures) == (dropout == 0) and (dropout == 0 or "seeds" in found)
+
+
+def test_operators_see_to_devices_themselves():
+    """An argument that no kernel reads may be elsewhere than shape functions say, as seeds are."""
+    spec = PlanSpec(
+        inputs=[TensorSpec("arg0", "int64", (), (), device="cuda:0")],
+        buffers=[BufferSpec("buf0", "int64", (), (), device="cuda:0", kind="aten")],
+        steps=[AtenStep("aten::neg", "", [{"buf": "arg0"}], ["buf0"])],
+        outputs=[OutputSpec("buffer", "buf0")],
+    )
+    assert link(spec)(torch.tensor(3))[0].item() == -3
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,12 @@ bool same_layout(const at::Tensor& tensor, const std::vector<int64_t>& size, con
   return true;
 }
 
+// Where operators alone read a tensor, its device is left to them: seeds of attention are on the host outside of a
+// capture, whatever torch's shape functions say.
 bool fits(const at::Tensor& tensor, const Value& value) {
   return tensor.scalar_type() == value.dtype && tensor.sizes().equals(value.size) &&
-         same_layout(tensor, value.size, value.stride) && tensor.device().type() == value.device.type();
+         same_layout(tensor, value.size, value.stride) &&
+         (!value.pointer || tensor.device().type() == value.device.type());
 }
 
 [[noreturn]] void misfit(const char* what, const at::Tensor& tensor, const Value& value) {

@@ -1,0 +1,76 @@
+"""benchmarks.gpu where no GPU is: what it measures with, replaced."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import pytest
+import torch
+
+from benchmarks import gpu
+
+
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, end):
+        return 1e3 * (end.at - self.at)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    replaced = {
+        "Event": Event,
+        "synchronize": lambda: None,
+        "reset_peak_memory_stats": lambda: None,
+        "max_memory_allocated": lambda: 3 << 20,
+        "is_available": lambda: True,
+        "get_device_name": lambda: "some GPU",
+    }
+    for name, value in replaced.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+
+def options(**more):
+    given = {"training": False, "dtype": "float32", "batch": 0, "device": "cpu"}
+    return argparse.Namespace(**given | more)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_process(cuda, training):
+    found = gpu.child("eager", "chain", options(training=training, batch=8))
+    assert found["memory"] == 3 and 0 < found["call"] and 0 < found["host"] <= found["cold"]
+    fn, inputs = gpu.made("chain", options(training=training, batch=8, dtype="bfloat16"))
+    assert inputs["x"].shape == (8, 1024) and inputs["x"].dtype == torch.bfloat16
+    assert {p.dtype for p in gpu.parameters_of(fn)} == {torch.bfloat16}
+
+
+def test_the_table(cuda, monkeypatch, capsys):
+    """One row for each system that is asked for; failures are told with what they say."""
+    asked = []
+
+    def run(command, **how):
+        system = command[command.index("--child") + 1]
+        asked.append(system)
+        if system == "torch.compile reduce-overhead":
+            return argparse.Namespace(returncode=1, stdout="", stderr="first\nlast line")
+        speed = 2.0 if system == "eager" else 1.0
+        text = f'noise\n{{"cold": 3, "call": {speed}, "host": 1, "memory": 5}}'
+        return argparse.Namespace(returncode=0, stdout=text, stderr="")
+
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+    systems = ["eager", "framegraph reduce", "torch.compile reduce"]
+    gpu.main(["chain", "--once", "--systems", *systems])
+    assert asked == ["eager", "framegraph reduce-overhead", "torch.compile reduce-overhead"]
+    shown = capsys.readouterr()
+    rows = [line.split(" | ") for line in shown.out.splitlines() if line.startswith("| chain")]
+    assert [row[1] for row in rows] == asked and rows[1][3] == "2.00" and rows[2][2] == "last line"
+    assert "first" in shown.err
+    asked.clear()
+    gpu.main(["chain", "--systems", "framegraph default"])
+    assert asked == ["framegraph default"] * 2
