@@ -518,6 +518,20 @@ def _decided(a: Extent, b: Extent, more: int) -> bool:
     raise Undecided(f"{a} {'<' if more else '<='} {b}")
 
 
+def where_positive(size: Extent, positive: Iterable[Extent]) -> Extent:
+    """The size, where each of `positive` is at least 1: there, max(n, 1) is n."""
+    if isinstance(size, int):
+        return size
+    known: dict[Any, Size] = {Extreme("max", n, 1): n for n in positive if isinstance(n, Size)}
+    total: Extent = 0
+    for monomial, c in size.terms.items():
+        part: Extent = c
+        for atom in monomial:
+            part = part * (known[atom] if atom in known else Size.of(atom))
+        total = total + part
+    return total
+
+
 def hint(size: Extent) -> int:
     """The size as it was when the code was compiled; for choices that are right either way."""
     return size if isinstance(size, int) else evaluate(size, lambda s: s.hint)

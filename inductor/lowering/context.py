@@ -22,6 +22,7 @@ from fxgraph.sizes import (
     product,
     smallest,
     symbols,
+    where_positive,
 )
 from inductor import devices
 from inductor.devices import device_model
@@ -720,9 +721,17 @@ def stride_order(size: Sequence[Extent], stride: Sequence[Extent]) -> list[int]:
     return sorted(range(len(size)), key=lambda d: (-hint(stride[d]), d))
 
 
+def _where_any(size: Sequence[Extent], stride: Sequence[Extent]) -> Sequence[Extent]:
+    """The strides where there are elements: without, no place is shared or left out. torch's rules
+    write max(n, 1) for sizes that may be 0.
+    """
+    return [where_positive(n, size) for n in stride]
+
+
 def is_dense(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
     """Whether the strides are known to fill memory without gap or overlap, in some order of the
     dimensions."""
+    stride = _where_any(size, stride)
     expected: Extent = 1
     for d in reversed(stride_order(size, stride)):
         if size[d] == 1:
@@ -736,6 +745,7 @@ def is_dense(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
 def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
     """Whether every element is known to have a place of its own, perhaps with gaps between
     them."""
+    stride = _where_any(size, stride)
     reach: Extent = 0
     for d in reversed(stride_order(size, stride)):
         if size[d] not in (0, 1):

@@ -153,3 +153,20 @@ def test_a_model_that_changes(dynamic):
                 one[0].weight.mul_(1.5)
         model.eval(), twin.eval()
         torch.testing.assert_close(compiled(x), twin(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_layout_of_results_of_varying_sizes(grad):
+    """Sizes that may be 0 leave max(n, 1) in the strides of torch's rules."""
+    conv = nn.Conv2d(3, 4, 3, stride=2).to(memory_format=torch.channels_last)
+
+    def function(x):
+        y = conv(x).relu()
+        return y, y + 1
+
+    compiled = dynamo.compile(function, dynamic=True)
+    with torch.set_grad_enabled(grad):
+        for shape in ((2, 3, 7, 7), (3, 3, 9, 9), (0, 3, 9, 9)):
+            x = torch.randn(shape)
+            assert strides(compiled(x)) == strides(function(x))
+            torch.testing.assert_close(compiled(x), function(x))

@@ -652,4 +652,58 @@ PROGRAMS = {
         S = object()
         run(T(3), S)
     """,
+    "branches_on_tensors": """
+        K, J = 0, 2
+        def f(x, w):
+            if x.sum() > K:
+                y = x * w
+            else:
+                y = x + w * J
+            return y.relu()
+        ---
+        run(T(3), T(3)); run(T(3) + 5, T(3))
+        J = 3
+        run(T(3), T(3))
+        K = -100.0
+        run(T(3), T(3))
+        K = torch.tensor(100.)
+        run(T(3), T(3))
+        w = T(3, grad=True); r = run(T(3) + 200, w); r.sum().backward()
+        with torch.no_grad(): r = run(T(3) + 200, w)
+        a = T(3); r = run(a, a)
+        run(T(3).double(), T(3))
+        J = T(1)
+        run(T(3), T(3))
+    """,
+    "overlaps_of_written_inputs": """
+        def f(x, y, z):
+            x.add_(1)
+            y.mul_(2)
+            return x + y, z + x.sum()
+        def A(): return torch.arange(12.)
+        ---
+        a = A(); run(a[:4], a[4:8], a[8:])
+        a = A(); run(a[:4], a[2:6], a[8:])
+        a = A(); v = a[:4]; run(v, v, a[:4])
+        a = A(); run(a[::3], a[1::3], a[2::3])
+        a = A(); run(a[::3], a[1::3], a[:4])
+        a = A(); run(a.view(3, 4)[:, :2], a.view(3, 4)[:, 2:], a.view(3, 4)[:, 1:3])
+        a = A(); run(a, torch.from_numpy(a.numpy()), a)
+        a = A(); run(a.detach(), a, a.data)
+    """,
+    "kinds_of_equal_numbers": """
+        class I(int): pass
+        class E(enum.IntEnum): A = 2
+        class S(str): pass
+        def f(x, n): return x + 1, type(n).__name__, n == 2, f'{n}', {2: 'two'}.get(n)
+        ---
+        run(T(3), 2)
+        run(T(3), I(2))
+        run(T(3), I(3))
+        run(T(3), E.A)
+        run(T(3), 2.0)
+        run(T(3), S('2'))
+        run(T(3), '2')
+        I.__eq__ = lambda s, o: False; I.__hash__ = int.__hash__; run(T(3), I(2))
+    """,
 }
