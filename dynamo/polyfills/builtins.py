@@ -251,7 +251,7 @@ def sort_new(iterable, /, *, key=None, reverse=False):
     if key is None:
         items.sort(reverse=reverse)
     else:
-        sort_by(items, key=key, reverse=reverse)
+        sort_with(items, [key(item) for item in items], reverse)
     return items
 
 
