@@ -237,7 +237,11 @@ def _quotient(sign: str, a: Expr, b: Expr) -> Expr | None:
 
 # -- bounds ---------------------------------------------------------------------------------------
 def bounds(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    """Bounds of an integer expression whose symbols lie in `ranges` (absent: anywhere)."""
+    """Bounds of an integer expression whose symbols lie in `ranges` (absent: anywhere).
+
+    The rules are those of `sizes.bounds` (fxgraph/intervals.py). Sizes have no conditions, and
+    their symbols hold their ranges; those of an expression lie where the caller says.
+    """
     if expr.is_Integer:
         return int(expr), int(expr)
     if expr.is_Symbol:

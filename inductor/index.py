@@ -9,9 +9,21 @@ An `Index` is `const + sum(coefficient * atom)`. An atom is one of
     Indirect(value, size)  a loaded integer that is known to lie in [0, size)
 
 Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i`
-because j lies in [0, 64). Coefficients, constants, divisors and bounds are sizes (`sizes.Extent`):
-ints, or polynomials over symbols; a rewrite is made only if it holds whatever the symbols are.
-sympy would do the same a hundred times slower, and lowering builds thousands of these.
+because j lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds
+thousands of these.
+
+The algebra of sizes (fxgraph/sizes.py) is below this one, not beside: coefficients, constants,
+divisors and bounds are sizes (`sizes.Extent`: ints, or polynomials over symbols), which that module
+adds, divides and compares. A rewrite is made only if it holds whatever the symbols are. An index is
+not itself a `Size`, for three reasons:
+
+    bounds     A loop variable ends at a size, so that its bounds are sizes. A symbol of a size has
+               integer bounds, from the guards.
+    products   Loop variables are never multiplied with each other. The strides of a loop are the
+               coefficients in `terms`; a polynomial over symbols and variables alike would have to
+               be sorted into these first.
+    identity   Two loops may have variables of one name. They are compared by identity, and renamed
+               by substitution (`substitute`); symbols of one name are one number.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ REASONS = {
         "values/dicts.py:DefaultDictValue.missing",
         "values/functional.py:SingleDispatchValue.call",
         "values/iterators.py:FilterIterator.step",
+        "values/itertools_iterators.py:AccumulateIterator.step",
+        "values/itertools_iterators.py:DropwhileIterator.step",
+        "values/itertools_iterators.py:TakewhileIterator.step",
         "values/library.py:_call",
         "values/slots.py:_dispatch",
     ],
@@ -55,23 +58,21 @@ REASONS = {
         "values/monkey_patches.py:call_replacement",
         "values/monkey_patches.py:inline_replaced",
     ],
-    # Materialised, the iterator is the object of C, whose own __next__ alone changes this state.
-    # A break leaves the step to Python, where the function is a frame of its own.
-    "whether the iterator has started, ended, or summed up is a state of the C object": [
-        "values/iterators.py:CallIterator.step",
-        "values/itertools_iterators.py:AccumulateIterator.step",
-        "values/itertools_iterators.py:DropwhileIterator.step",
-        "values/itertools_iterators.py:TakewhileIterator.step",
-    ],
-    # For the same reason: a cache of C takes no answer but from the function that it calls.
-    "the answer has to reach the cache of C that asks": [
+    # callable_iterator has no __setstate__, as iterators of itertools have: only its own __next__
+    # ends it. A break leaves the step to Python, where the function is a frame of its own.
+    "nothing but the iterator's own __next__ can end it": ["values/iterators.py:CallIterator.step"],
+    # The C function counts the call as a hit or a miss, and decides after the call which entry has
+    # to go. A break leaves the whole call to the cache, in which the function is a frame of its own
+    # and breaks there. A cache that the captured code makes is not materialised at breaks at all.
+    "the cache of C decides after the call what it keeps": [
         "values/caches.py:LruCacheValue._call_of_values",
         "values/caches.py:LruCacheValue._computed",
         "values/caches.py:NewCacheValue.call",
     ],
-    # Python's own sort runs meanwhile; its order of comparisons differs between versions. A sort
-    # by `key=` is a polyfill, comparisons by __lt__ are not.
-    "C decides what is compared with what": ["values/sorting.py:sort_in_place"],
+    # list.sort of CPython runs meanwhile: programs see the order in which timsort calls __lt__, and
+    # versions of Python differ in that order. A sort by `key=` calls the key in a polyfill. A break
+    # in __lt__ leaves the sort to Python.
+    "the order of comparisons is that of the running CPython": ["values/sorting.py:sort_in_place"],
     "no model and no library has been seen to break there": [
         "values/classes.py:ClassValue._class_attr",
         "values/classes.py:ClassValue._meta_attr",

@@ -57,8 +57,8 @@ class Capture:
         self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)
 
     def release(self) -> None:
-        """Let go of the program's objects: what is left of an attempt is freed by the garbage
-        collector, later than the program wants to see them go.
+        """Drop the references to the program's objects. The attempts themselves are cyclic: the
+        garbage collector would free the objects with them, later than the program expects.
         """
         for output in self.outputs:
             output.release()

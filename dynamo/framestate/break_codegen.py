@@ -374,8 +374,8 @@ class BreakCodegen:
     def _handled(
         self, codegen: Codegen, frames: Sequence[KeptFrame] | None = None
     ) -> Iterator[None]:
-        """The user's innermost exception handler (of `frames`) around what is emitted inside, and
-        before it what catches exceptions of special methods.
+        """Protect the instructions emitted inside by the user's innermost exception handler (of
+        `frames`), and within that by the handlers for exceptions of special methods.
         """
         frames = self.frames if frames is None else frames
         frame = next((f for f in reversed(frames) if f.handler is not None), None)
@@ -529,7 +529,7 @@ class BreakCodegen:
 
     # -- a whole loop -----------------------------------------------------------------------------
     def _whole_loop(self, codegen: Codegen, operands: list[str]) -> None:
-        """locals = loop(*stack, *locals), with the hook off; then what is behind the loop."""
+        """locals = loop(*stack, *locals), with the hook off; then the rest of the frame."""
         inner, end = self.inner, self.instr.target
         assert end is not None, "jumps have targets"
         below, bound = inner.kept[: inner.split], set(inner.state.locals)

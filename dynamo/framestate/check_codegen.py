@@ -128,8 +128,9 @@ class CheckCodegen:
         self.run_original(codegen, "raise" if self._is_fault else "warn")
 
     def run_original(self, codegen: Codegen, then: str = "") -> None:
-        """return the function as it was, of the same arguments, with the hook off. then: if that
-        raises nothing, "raise" what is in the variable __exception, or "warn" of it.
+        """Return the original function's result for the same arguments, with the hook off. then: if
+        the function raises nothing, "raise" the exception in the variable __exception, or "warn" of
+        that exception.
         """
         code, raised = _of_positional(self.root.code), codegen.label()
         names = code.co_varnames[: code.co_argcount]

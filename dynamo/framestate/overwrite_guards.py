@@ -1,7 +1,8 @@
-"""Guards of what a frame overwrites without having read it: its end must be unobserved.
+"""Guards on objects that a frame overwrites without having read them: nothing of the program may
+observe the end of such an object.
 
-Capture sees what is there when the frame is captured (values/lifetimes.py). What is there in a
-later call is guarded: nobody notices its end.
+Capture examines the object that is overwritten while it captures (values/lifetimes.py). A later
+call may overwrite another object: the guard examines that one.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def _end_is_unobserved(taken: Taken) -> Callable[[Any], bool]:
     return overwritten_ends_unobserved
 
 
-# Where it is, what it is now, under which keys of a dict (else: none), and how what is overwritten
-# is read from it.
+# (source of the owner, the owner now, the keys that are overwritten if it is a dict, how the
+# overwritten object is read from the owner).
 Overwritten = tuple[Source, Any, Sequence[Any], Taken]
 
 

@@ -101,8 +101,8 @@ class FrameRewriter:
         self._first_run()
 
     def _first_run(self) -> Codegen:
-        """Emission that finds what is needed: again for each container that is to be filled
-        later.
+        """A first emission, which finds the values that the code needs. Repeated where it meets a
+        container that has to be filled after it was made.
         """
         while True:
             codegen = Codegen(self.output, Emitter())

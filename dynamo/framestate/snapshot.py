@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph
     from dynamo.interp.root import Stop
 
-# Their operands stay on the stack.
+# Instructions whose operands stay on the stack.
 _KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
-# Of what a variable holds.
+# Instructions on a local variable.
 _OF_LOCALS = frozenset(["LOAD_FAST", "STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
-# Of a cell, or of what is in it.
+# Instructions on a cell or its contents.
 _OF_CELLS = frozenset(
     ["LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL"]
     + ["LOAD_FROM_DICT_OR_DEREF", "LOAD_FAST_AND_CLEAR"]
@@ -239,7 +239,7 @@ class _Taker:
 
 
 def _keep_left(output: OutputGraph, roots: list[Operand]) -> None:
-    """What is suspended, and held by frames of a traceback alone, is made with that."""
+    """Have exceptions keep the suspended generators that only frames of their tracebacks hold."""
     finalizable = [w for w in output.finalizable.values() if isinstance(w, SuspendedGenerator)]
     raised = [v for v in output.side_effects.tracked if isinstance(v, ExceptionValue) and v.left]
     if not (finalizable and raised):

@@ -231,8 +231,8 @@ class VirtualObjects:
 
     # -- the call of the continuation -----------------------------------------------------------
     def rest(self, code: types.CodeType, function: Any, arguments: Sequence[Any]) -> VirtualObject:
-        """A generator that the break stands in: rest_of(function, *arguments) is what is left of
-        it, of a function with this code.
+        """The generator that the break stands in, as the call rest_of(function, *arguments): the
+        function, of this code, begins behind the break.
         """
         inner = [self.slots.get(a, a) if isinstance(a, str) else a for a in arguments]
         return VirtualObject("", rest_of, (function, *inner), code)
@@ -240,8 +240,9 @@ class VirtualObjects:
     def split(
         self, passed: Sequence[Any], rests: dict[ValueId, VirtualObject | Exhausted]
     ) -> tuple[Rematerialisations, list[Any]]:
-        """What a continuation makes, and the arguments of the call of it, where these would have
-        been `passed`. rests: what is left of the generators that the break stands in.
+        """The objects that a continuation makes at its start, and the arguments of its call in
+        place of the values in `passed`. rests: the generators that the break stands in, from there
+        on.
         """
         order = _Order(self, {**self._kept, **rests}, self.own)
         arguments: list[Any] = []
@@ -260,8 +261,9 @@ class VirtualObjects:
         return order.made(), [*arguments, *order.leaves]
 
     def end(self, codegen: Codegen, passed: bool, raised: bool) -> None:
-        """What is not passed on (where `passed`: to the continuation of the latest `split`) is made
-        now, and ends. raised: variables live as long as the exception's traceback does.
+        """Make the virtual objects whose end can be observed, and let them end here, without those
+        that the continuation of the latest `split` gets (if `passed`). raised: an exception leaves
+        the frame, and variables live as long as its traceback.
         """
         gone = [
             (local, value)
@@ -288,7 +290,7 @@ class VirtualObjects:
             codegen.delete_fast(f".part{number}")
 
     def _end_is_observable(self, value: ValueId) -> bool:
-        """Whether `value` is, or holds, what is suspended where closing it runs code."""
+        """Whether `value` is, or holds, an object whose end runs code of the program."""
         todo: list[Any] = [value]
         seen: set[ValueId] = set()
         while todo:

@@ -1,4 +1,4 @@
-"""Which sizes and numbers are symbols, and what is assumed of them.
+"""The choice of sizes and numbers that become symbols, and the assumptions about them.
 
 A dimension of an input, or an int or float from outside, becomes a symbol
 
@@ -240,7 +240,7 @@ class FrameSymbols:
         self._by_hint: dict[int, torch.SymInt] = {}
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
-        # What is read of the inputs: (what it is equal to, source); guarded in the end.
+        # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
         self.read: list[tuple[Any, Source]] = []
         self.strict: dict[sympy.Symbol, str] = {}  # marked by the user: may not become constants
         # The break before the graph's first number or size that depends on data, if nothing else is
@@ -479,8 +479,8 @@ class FrameSymbols:
         return wanted and self.allowed and not self.output.bodies and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether data may have another symbol: what is known of each is compared with all others,
-        and a loop that reads in each turn may be a long one.
+        """Whether one more number from data may become a symbol. Their count is bounded: the facts
+        about each symbol are compared with those of all others, and a loop may read in every turn.
         """
         if self._whole or self._env is None:
             return True

@@ -136,7 +136,7 @@ def share_loads(sources: Iterable[Source], emit: Emitter) -> None:
         while step is not None:
             passed[step] += 1
             if passed[step] > 1:
-                break  # what is before it is loaded for it alone
+                break  # the steps before this one are loaded for this one alone
             step = step.loaded_from
     many = [step for step, n in passed.items() if n > 1 and step.loaded_from is not None]
     emit.shared_loads = {step: f"__base_{i}" for i, step in enumerate(many)}

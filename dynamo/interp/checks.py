@@ -262,8 +262,8 @@ def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:
 
 
 def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
-    """The truth of `value` with which a conditional jump goes on, made sure later: that which does
-    not lead to an exception. None: it has to be known.
+    """The truth of `value` that leads a conditional jump past an exception, with a check in the
+    graph that the value has this truth. None: there is no such side, or no check can be made.
     """
     jumps = good_side(tx.code, jump)
     checks = tx.output.checks
@@ -279,8 +279,8 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
 
 # -- what rewritten frames call ------------------------------------------------------------------
 def is_ordinary(error: BaseException) -> bool:
-    """Whether an operation may have raised it: where the program's hooks pack what is saved, they
-    may have (to end a checkpoint's recomputation), and have done whatever else they do.
+    """Whether an operation raised the exception. Where hooks of the program pack saved tensors, a
+    hook may have raised it (to end a checkpoint's recomputation), after other effects of its own.
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return isinstance(error, Exception) and hooks is None

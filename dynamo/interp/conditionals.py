@@ -117,8 +117,8 @@ class Conditionals:
         return not any(mode in name for name in names for mode in _MODES)
 
     def count(self, code: CodeType, jump: Instruction) -> None:
-        """Refuse what is captured again and again: the rest of a function is the side of each jump
-        to its end, and `a and b` has one side twice.
+        """Refuse a jump whose sides have been captured too often: each jump to the end of a
+        function has the function's rest as a side, and `a and b` has one side twice.
         """
         if len(self.open) == 1:
             self._visits.clear()
@@ -289,7 +289,9 @@ class _Meeting:
         tx.locals.update(zip(self._names(), made[depth:], strict=True))
 
     def _both(self) -> Iterator[tuple[Any, Any]]:
-        """What is compared: the result, or the stack and then the locals."""
+        """The pairs of values that both sides leave: the results, or the stacks and then the
+        locals.
+        """
         first, second = self.first, self.second
         if first.result is not None:
             yield first.result, second.result

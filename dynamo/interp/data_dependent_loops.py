@@ -39,7 +39,7 @@ _PRODUCTS = frozenset(
 
 
 class Trial:
-    """What is found out of the loop around the read at which `stop` stands."""
+    """Facts about the loop around the read of data at which `stop` stands, found by a trial run."""
 
     def __init__(self, frame: Interpreter, loop: Loop, read: int) -> None:
         self.code, self.depth = frame.code, frame.depth

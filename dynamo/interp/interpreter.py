@@ -142,9 +142,11 @@ class Interpreter:
     # RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
     # in here.
     pushed: Sequence[Value] | None = None
-    # (step, value, special method -> what is pushed): the instruction is done with one of them.
+    # (step, value, special method -> values pushed for its call): see in_tail_position. A call of
+    # one of these methods is the last act of the instruction that began at `step`.
     _tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
-    # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
+    # Of a generator's frame: the instruction that resumed it, if a break can stand in this frame
+    # (see `resumes`).
     resumption: Resumption | None = None
     _resumption: tuple[int, Resumption] | None = None
     namespace: dict[str, Value] | None = None  # of the body of a class statement
@@ -277,7 +279,9 @@ class Interpreter:
         self._tail_calls[2][name] = pushed
 
     def tail_pushes(self, value: Value, name: str) -> Sequence[Value] | None:
-        """What `in_tail_position` said of this call, once."""
+        """The values that `in_tail_position` gave for this call; None: the call is not in tail
+        position, or has been asked about before.
+        """
         if (
             self._tail_calls is None
             or self._tail_calls[0] != self.began
@@ -287,8 +291,9 @@ class Interpreter:
         return self._tail_calls[2].pop(name, None)
 
     def resumes(self, resumed: Value, operands: Sequence[Value] = ()) -> None:
-        """If the current instruction resumes a generator, or an iterator that asks one, it can be
-        executed again to go on with what is left, with these operands on what is left of the stack.
+        """The current instruction may resume the generator `resumed`, or an iterator that draws
+        from a generator. Behind a break in that generator the instruction is executed again, on the
+        stack below its operands and these `operands`.
         """
         self._resumption = self.began, Resumption(resumed, operands)
 

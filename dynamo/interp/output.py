@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from dynamo.values.lifetimes import Finalizable
     from dynamo.values.tensor import TensorValue
 
-# What is certain of an object that compilation put into the globals.
+# Kinds of guards that an object which compilation put into the globals cannot fail.
 _OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
 _installed_counter = itertools.count()
 # After so many steps, the size of the graph decides whether capture goes on, and processor time
@@ -374,8 +374,8 @@ class OutputGraph:
 
     # -- installed objects ----------------------------------------------------------------------
     def install(self, prefix: str, obj: Any) -> InstalledSource:
-        """Give `obj` a unique name among what is installed in the frame's globals; it is written
-        there when compilation succeeds.
+        """Give `obj` a unique name among the installed objects of the frame's globals, into which
+        `publish` writes them when compilation succeeds.
         """
         for name, known in self.installed.items():
             if known is obj:
@@ -385,8 +385,8 @@ class OutputGraph:
         return InstalledSource(name)
 
     def publish(self) -> Installed:
-        """Put what is installed where the new code loads it from, and assume that it is there: the
-        same code may be run in other globals, too.
+        """Write the installed objects into the frame's globals, and guard that these hold them: the
+        same code may be run with other globals, too.
         """
         published = self.frame_globals.get(INSTALLED)
         if type(published) is not Installed or published.owner != id(self.frame_globals):

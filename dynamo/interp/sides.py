@@ -57,7 +57,7 @@ def refusals() -> Iterator[None]:
 
 
 class State(NamedTuple):
-    """What an interpreter holds."""
+    """A copy of the state of an interpreter: stack, locals, and the place in its code."""
 
     stack: list[Any]
     locals: dict[str, Any]
@@ -65,7 +65,7 @@ class State(NamedTuple):
     current: Any
     began: int
     exception: Value | None
-    serial: int  # of what is made later, serial numbers are higher
+    serial: int  # values made after the copy have higher serial numbers
 
     @classmethod
     def of(cls, tx: Interpreter) -> State:

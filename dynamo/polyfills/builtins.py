@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import types
+import warnings
 
 from dynamo.polyfills import mark
 
@@ -250,7 +251,7 @@ def sort_new(iterable, /, *, key=None, reverse=False):
     if key is None:
         items.sort(reverse=reverse)
     else:
-        sort_by(items, key=key, reverse=reverse)
+        sort_with(items, [key(item) for item in items], reverse)
     return items
 
 
@@ -316,6 +317,39 @@ def next_left_out(function, iterator):
         if not function(item):
             return item
     raise StopIteration
+
+
+def next_taken(iterator, predicate, item):
+    """The next item of itertools.takewhile, which has drawn `item`."""
+    if predicate(item):
+        return item
+    set_state(iterator, True)
+    raise StopIteration
+
+
+def next_not_dropped(iterator, predicate, inner):
+    """The first item of itertools.dropwhile."""
+    for item in inner:
+        if not predicate(item):
+            set_state(iterator, True)
+            return item
+    raise StopIteration
+
+
+def next_total(iterator, function, total, item):
+    """The next item of itertools.accumulate, which has drawn `item`."""
+    total = function(total, item)
+    set_state(iterator, total)
+    return total
+
+
+def set_state(iterator, state):
+    """Set the state of an iterator of itertools: whether takewhile has ended, whether dropwhile has
+    begun, the total of accumulate. (Captured iterators: values/itertools_iterators.py.)
+    """
+    with warnings.catch_warnings():  # Python 3.14 has no such method any more
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
 
 
 # -- regular expressions --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ made again as what they are.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import accumulated, dropping_nothing, pairs_from
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
@@ -21,6 +23,8 @@ from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.iterators import CountIterator, FilterIterator
 from dynamo.values.operators import binary_op
+from dynamo.values.polyfill_calls import run_polyfill
+from dynamo.values.program_code import ADDITION, calls, runs
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Recipe
 from dynamo.values.stored_iterators import IteratorValue
@@ -63,10 +67,17 @@ class TakewhileIterator(IteratorValue):
         item = self.ask(tx, self.inner)
         if item is None:
             return None
+        pushed = tx.tail_pushes(self, "__next__")
+        if pushed is not None and calls(self.predicate):
+            operands = [self, self.predicate, item]
+            return run_polyfill(tx, builtin_polyfills.next_taken, operands, pushed=pushed)
         if not tx.call_function(self.predicate, [item], {}).truth(tx):
             self.exhausted = True
             return None
         return item
+
+    def set_state(self, state: Value) -> None:
+        self.exhausted = state.as_constant()
 
     def recipe_of_rest(self) -> Recipe:
         return itertools.takewhile, [self.predicate, self.inner]
@@ -84,6 +95,11 @@ class DropwhileIterator(IteratorValue):
         self.started = False
 
     def step(self, tx: Interpreter) -> Value | None:
+        pushed = tx.tail_pushes(self, "__next__")
+        runs_code = calls(self.predicate) or self.inner.step_runs_code()
+        if pushed is not None and not self.started and runs_code:
+            operands = [self, self.predicate, self.inner]
+            return run_polyfill(tx, builtin_polyfills.next_not_dropped, operands, pushed=pushed)
         while (item := self.ask(tx, self.inner)) is not None:
             if self.started:
                 return item
@@ -91,6 +107,9 @@ class DropwhileIterator(IteratorValue):
                 self.started = True
                 return item
         return None
+
+    def set_state(self, state: Value) -> None:
+        self.started = state.as_constant()
 
     def recipe_of_rest(self) -> Recipe:
         if self.started:
@@ -179,11 +198,25 @@ class AccumulateIterator(IteratorValue):
             return None
         if self.total is None:
             self.total = item
-        elif self.function is None:
+            return item
+        pushed = tx.tail_pushes(self, "__next__")
+        if pushed is not None and self._runs_code(self.total, item):
+            function = tx.wrap(operator.add) if self.function is None else self.function
+            operands = [self, function, self.total, item]
+            return run_polyfill(tx, builtin_polyfills.next_total, operands, pushed=pushed)
+        if self.function is None:
             self.total = binary_op(tx, "+", self.total, item)
         else:
             self.total = tx.call_function(self.function, [self.total, item], {})
         return self.total
+
+    def _runs_code(self, total: Value, item: Value) -> bool:
+        if self.function is not None:
+            return calls(self.function)
+        return any(runs(value, ADDITION) for value in (total, item))
+
+    def set_state(self, state: Value) -> None:
+        self.total = state
 
     def recipe_of_rest(self) -> Recipe:
         none = ConstantValue(None)
@@ -354,6 +387,16 @@ def _combining(make: Callable[..., Iterator[Any]], position: int, *pools: Any) -
     for _ in range(position):
         next(made)
     return made
+
+
+@handles(builtin_polyfills.set_state)
+def _set_state(tx, iterator, state):
+    if isinstance(iterator, (TakewhileIterator, DropwhileIterator, AccumulateIterator)):
+        tx.output.side_effects.touch(iterator)
+        iterator.set_state(state)
+    else:  # behind a break, an object of C: nothing reads the state in this graph
+        tx.output.side_effects.call_later(builtin_polyfills.set_state, iterator, state)
+    return ConstantValue(None)
 
 
 # -- calls ----------------------------------------------------------------------------------------

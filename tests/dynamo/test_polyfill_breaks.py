@@ -625,6 +625,65 @@ def loop_over_what_is_left_out(x):
     return total * 2
 
 
+def keeps_below_two(n):
+    broken(X * n, "below", n)
+    return n < 2
+
+
+@program(7, breaks=4)
+def loop_over_what_is_taken(x):
+    total, items = x * 2, iter([0, 1, 2, 0, 5])
+    for n in itertools.takewhile(keeps_below_two, items):
+        total = total + x * n
+    return total * 2, list(items)
+
+
+@program(4, breaks=5)
+def what_is_taken_has_ended(x):
+    taken = itertools.takewhile(keeps_below_two, [1, 2, 0, 1])
+    first = next(taken)
+    rest = list(taken)
+    return first, rest, next(taken, "none"), list(taken), x * 2
+
+
+@program(3, breaks=2)
+def loop_over_what_is_not_dropped(x):
+    total = x * 2
+    for n in itertools.dropwhile(keeps_below_two, [1, 2, 1, 0]):
+        total = total + x * n
+    return total * 2
+
+
+@program(3, breaks=4)
+def what_is_not_dropped_has_begun(x):
+    left = itertools.dropwhile(keeps_below_two, [1, 2, 1, 0])
+    first = next(left)
+    return first, next(left), list(left), x * 2
+
+
+@program(8, breaks=3)
+def loop_over_totals(x):
+    result = x * 2
+    for n in itertools.accumulate([1, 2, 3, 4], lambda a, b: broken(x, a, b).sum() + a + b):
+        result = result + n
+    return result * 2
+
+
+@program(5, breaks=3)
+def total_of_numbers_by_their_own_method(x):
+    totals = itertools.accumulate([Number(x), Number(x + 1), Number(x + 2)])
+    return [next(totals).x, next(totals).x, next(totals).x], x + 1
+
+
+@program(4, breaks=3)
+def function_of_totals_that_raises(x):
+    totals = itertools.accumulate([1, 2, 3], lambda a, b: refuses_two(b) or a + b)
+    try:
+        list(totals)
+    except KeyError:
+        return list(totals), x + 1
+
+
 @program(4, breaks=2)
 def loop_over_a_starmap(x):
     return tuple(itertools.starmap(add, [(x, 1), (x, 2)])), x * 2
