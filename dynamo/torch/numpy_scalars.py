@@ -16,7 +16,7 @@ from dynamo.guards.sources import CallSource, Source
 from dynamo.torch.numpy_values import TO_TORCH, DtypeValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import ConstantValue, is_number_to_torch
 from dynamo.values.recipes import Attribute, Loaded, Recipe
 from dynamo.values.symbol import SymbolValue
 
@@ -46,7 +46,7 @@ class NumpyNumber(Value):
         return self.kind(self.number.as_constant())
 
     def as_proxy(self) -> Any:
-        if self.kind is np.int64:  # which torch takes for an int everywhere
+        if is_number_to_torch(self.kind):
             return self.number.as_proxy()
         return self._constant().as_proxy()
 

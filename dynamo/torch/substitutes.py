@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributions.utils as distribution_utils
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
@@ -92,6 +93,12 @@ def _leaves(data: Value) -> list[Value]:
     return [leaf for item in data.wrapped() for leaf in _leaves(item)]
 
 
+def _is_typed_scalar(value: Value) -> bool:
+    """A scalar of numpy whose type the tensor made of it has, where a number's would be another."""
+    kind = value.python_type()
+    return issubclass(kind, np.generic) and kind is not np.int64
+
+
 def tensor_from_data(
     tx: Interpreter,
     target: Callable[[list[Value], dict[str, Value]], Value],
@@ -103,6 +110,8 @@ def tensor_from_data(
     data = args[0] if args else kwargs.get("data")
     if isinstance(data, ArrayValue):
         raise Unsupported(breaks.NumpyConversion("a tensor made of an array"))
+    if like is None and data is not None and any(map(_is_typed_scalar, _leaves(data))):
+        raise Unsupported(breaks.NumpyConversion("a tensor made of a scalar of numpy"))
     if not isinstance(data, SequenceValue) or not _holds_tensors(data):
         return target(list(args), kwargs)
     given = {name: value for name, value in kwargs.items() if name != "data"}
@@ -166,11 +175,11 @@ def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     data = args[0] if args else kwargs.get("obj")
     if isinstance(data, ArrayValue) and data.shape and len(args) == 1 and not kwargs:
         return alias_of(tx, data)  # of an array without dimensions, torch makes a copy
-    plain = data is not None and (
-        isinstance(data, (TensorValue, SequenceValue)) or data.is_constant()
-    )
-    if not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
+    plain = isinstance(data, TensorValue | SequenceValue) or (data and data.is_constant())
+    if data is None or not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
         raise Unsupported(breaks.UncapturedCall("torch.asarray"))
+    if any(map(_is_typed_scalar, _leaves(data))):
+        raise Unsupported(breaks.NumpyConversion("a tensor made of a scalar of numpy"))
     return call_in_graph(tx, "call_function", torch.asarray, args, kwargs)
 
 
@@ -337,6 +346,20 @@ def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, V
     if len(args) == 2 and number and not kwargs:
         return inline(tx, torch_polyfills.foreach_pow, *args)
     return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
+
+
+def fold_drawn(function: Any) -> Callable[..., Value]:
+    """torch.rand, torch.randn, torch.randint: with `generator=None`, the overload that takes a
+    generator is called, and that one takes no symbolic sizes.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        generator = kwargs.get("generator")
+        if generator is not None and generator.is_constant() and generator.as_constant() is None:
+            kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        return call_in_graph(tx, "call_function", function, args, kwargs)
+
+    return fold
 
 
 # -- classes ---------------------------------------------------------------------------------------

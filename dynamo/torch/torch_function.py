@@ -270,7 +270,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     )
     table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
     table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
-    return table
+    return table | _collect(torch, "rand randn randint", torch_substitutes.fold_drawn)
 
 
 @cache

@@ -65,6 +65,13 @@ def is_literal(obj: Any) -> bool:
     return kind is slice and all(is_literal(part) for part in (obj.start, obj.stop, obj.step))
 
 
+def is_number_to_torch(kind: type) -> bool:
+    """Whether torch takes numpy scalars of this type for Python's numbers wherever it asks for
+    numbers. Others it takes for arrays here, and there not at all.
+    """
+    return kind is np.float64 or issubclass(kind, np.integer)
+
+
 class ConstantValue(Value):
     """A real Python value that is immutable and compared by value."""
 
@@ -82,9 +89,8 @@ class ConstantValue(Value):
         return self.value
 
     def as_proxy(self) -> Any:
-        # torch takes numpy's scalars for numbers here, and for arrays or not at all there.
-        if type(self.value) is np.int64:  # a number everywhere
-            return int(self.value)
+        if is_number_to_torch(type(self.value)):
+            return self.value.item()
         if isinstance(self.value, np.generic):
             raise Unsupported(breaks.NotGraphArgument(f"the numpy scalar {self.value!r}"))
         return self.value

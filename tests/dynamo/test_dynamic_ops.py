@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.dynamo.dynamic_support import check
+import dynamo
+from backends.aot_eager import aot_eager
+from tests.dynamo.dynamic_support import Counting, check
 
 WEIGHT = torch.randn(5, 8)
 BIAS = torch.randn(5)
@@ -248,3 +251,19 @@ def test_images(name):
     fn = IMAGES[name]
     sizes = [(2, 3, 8, 10), (3, 3, 12, 6), (5, 3, 6, 14)]
     check(lambda x: fn(x), [(torch.randn(*size),) for size in sizes], compiles=2)
+
+
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn, partial(torch.randint, 0, 9)])
+def test_draws_without_a_generator(draw):
+    def fn(x, generator=None):
+        return x + draw(x.shape, generator=generator, dtype=x.dtype, layout=torch.strided)
+
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (4, 7, 3):
+        x = torch.ones(n, 2)
+        torch.manual_seed(n)
+        expected = fn(x)
+        torch.manual_seed(n)
+        assert torch.equal(compiled(x), expected)
+    assert len(counting.graphs) == 2

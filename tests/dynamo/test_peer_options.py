@@ -300,6 +300,31 @@ def test_scalars_of_numpy_compile_once(counter, kind):
     assert counter.graphs == 1
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_scalars_of_numpy_as_arguments(counter, kind):
+    def f(x, n):
+        root = np.sqrt(x.shape[0])  # a float64 that capture computes
+        return torch.add(x, x, alpha=n), x.clamp(max=n), torch.where(x > 1, x, root)
+
+    compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+    for value in (3, 1, 7):
+        arguments = torch.arange(9.0), kind(value)
+        for got, expected in zip(compiled(*arguments), f(*arguments)):
+            assert torch.equal(got, expected) and got.dtype == expected.dtype
+    assert counter.graphs == 1
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_tensors_of_scalars_of_numpy_have_their_types(make, kind):
+    def f(x, n):
+        return make(n) + x.sum().to(torch.uint8), make([n, n])
+
+    compiled = dynamo.compile(f, backend="eager")
+    for got, expected in zip(compiled(torch.ones(2), kind(3)), f(torch.ones(2), kind(3))):
+        assert torch.equal(got, expected) and got.dtype == expected.dtype
+
+
 def test_what_scalars_of_numpy_are_asked(counter):
     def f(x, n):
         known = {n: 1}, [5, 6, 7, 8][n], range(n), hash(n), n == 3, n > 2
