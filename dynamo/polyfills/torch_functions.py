@@ -56,6 +56,28 @@ def run_region(function, *args, **kwargs):
     return function(*args, **kwargs)
 
 
+def run_operands(function, operands):
+    """torch._higher_order_ops' strict_mode."""
+    return function(*operands)
+
+
+def run_with_hints(function, args, kwargs, hints):
+    """torch._higher_order_ops' hints_wrapper."""
+    return function(*args, **kwargs)
+
+
+def run_with_grad_mode(enabled, function, *args, **kwargs):
+    """torch._higher_order_ops' wrap_with_set_grad_enabled."""
+    with torch.set_grad_enabled(enabled):
+        return function(*args, **kwargs)
+
+
+def run_with_autocast(device_type, dtype, enabled, cache_enabled, function, *args, **kwargs):
+    """torch._higher_order_ops' wrap_with_autocast."""
+    with torch.autocast(device_type, dtype, enabled, cache_enabled):
+        return function(*args, **kwargs)
+
+
 def call_custom_op(op, *args, **kwargs):
     """CustomOpDef.__call__."""
     return op._opoverload(*args, **kwargs)

@@ -20,7 +20,6 @@ from dynamo.guards.sources import Source
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
 from dynamo.torch.subgraph import share_lifted
-from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
@@ -256,16 +255,11 @@ def _map(tx: Interpreter, f: Value, xs: Value, pos_args: Value) -> Value:
     return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
 
 
-def _flex_attention(tx: Interpreter, *args: Value) -> Value:
-    return inline(tx, torch_polyfills.flex_attention, *args)
-
-
 _HANDLERS: dict[str, Callable[..., Value]] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,
     "map_impl": _map,
-    "flex_attention": _flex_attention,
 }
 
 
@@ -279,6 +273,18 @@ def _inlined(function: Any) -> Any:
 
     return handler
 
+
+_HANDLERS |= {
+    name: _inlined(function)
+    for name, function in {
+        "flex_attention": torch_polyfills.flex_attention,
+        "wrap": torch_polyfills.run_region,
+        "strict_mode": torch_polyfills.run_operands,
+        "hints_wrapper": torch_polyfills.run_with_hints,
+        "wrap_with_set_grad_enabled": torch_polyfills.run_with_grad_mode,
+        "wrap_with_autocast": torch_polyfills.run_with_autocast,
+    }.items()
+}
 
 for _module, _name in FRONTS:
     _function = getattr(_module, _name)

@@ -8,9 +8,11 @@ import sys
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch._higher_order_ops.wrap import wrap, wrap_with_autocast, wrap_with_set_grad_enabled
 from torch.func import grad, vmap
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -423,3 +425,39 @@ def test_gradients_where_sizes_vary(function, dynamic):
         for found, wanted in zip(results_and_gradient(compiled, x), expected, strict=True):
             torch.testing.assert_close(found, wanted)
             assert found.requires_grad == wanted.requires_grad
+
+
+# -- operators that only call their function ------------------------------------------------------
+def wrapped(x):
+    return wrap(lambda a, b: a + b, x, x), wrap(lambda named: named["x"] * 2, {"x": x})
+
+
+def wrapped_without_grad(x):
+    return wrap_with_set_grad_enabled(False, lambda a: a * 2, x), torch.is_grad_enabled()
+
+
+def wrapped_with_autocast(x):
+    return wrap_with_autocast("cpu", torch.bfloat16, True, None, lambda a: a @ a.T, x)
+
+
+def hinted(x):
+    return hints_wrapper(lambda a: a.sin(), (x,), {}, hints={"sort": 1})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [wrapped, wrapped_without_grad, wrapped_with_autocast, hinted],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_wrappers(function, grad):
+    x = torch.randn(3, 4, requires_grad=grad)
+    compiled = dynamo.compile(function, backend="eager", fullgraph=True)
+    leaves = torch.utils._pytree.tree_leaves
+    for left, right in zip(leaves(compiled(x)), leaves(function(x)), strict=True):
+        assert type(left) is type(right)
+        if isinstance(left, torch.Tensor):
+            torch.testing.assert_close(left, right)
+            assert left.requires_grad == right.requires_grad
+        else:
+            assert left == right
