@@ -30,6 +30,10 @@ static void put_panel(const Matrices& a, int64_t k, int64_t depth, int64_t colum
   }
 }
 
+static void clear(float* to, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) to[c] = 0;
+}
+
 void multiply(const Matrices& a, const Reader& reader, int64_t begin, int64_t end) {
   if (a.rows == 0) return;
   alignas(64) float panels[DEPTH<float> * MATRIX_COLUMNS];
@@ -38,6 +42,7 @@ void multiply(const Matrices& a, const Reader& reader, int64_t begin, int64_t en
     const int64_t row = unit % down * a.block_rows, column = unit / down * a.block_columns;
     const int64_t rows = min(a.block_rows, a.rows - row), columns = min(a.block_columns, a.columns - column);
     float* const out = a.out + row * a.columns + column;
+    for (int64_t r = 0; a.depth == 0 && r < rows; ++r) clear(out + r * a.columns, columns);  // a sum of nothing
     for (int64_t k = 0; k < a.depth; k += DEPTH<float>) {
       const int64_t depth = min(DEPTH<float>, a.depth - k), panel = depth * PANEL;
       for (int64_t c = 0; c < columns; c += PANEL) put_panel(a, k, depth, column + c, panels + c * depth);

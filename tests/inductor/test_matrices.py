@@ -116,6 +116,19 @@ def test_rows_that_vary():
         torch.testing.assert_close(run(matrix(rows, 70), w), fn(matrix(rows, 70), w), **CLOSE)
 
 
+def test_a_sum_of_a_varying_number_of_products_may_be_one_of_none():
+    def fn(x, keep):
+        y = x[keep]
+        return torch.relu(matrix_mm(y.t(), y) + 1), matrix_mm(y.t(), y)
+
+    x = matrix(20, 70)
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = dynamo.compile(fn, fullgraph=True)
+        for rows in (20, 0, 3, 0):
+            keep = torch.arange(20) < rows
+            torch.testing.assert_close(run(x, keep), fn(x, keep), **CLOSE)
+
+
 def test_the_operator_itself():
     x, w = matrix(5, 6, True), matrix(6, 7)
     torch.library.opcheck(matrix_mm, (x, w), test_utils=("test_schema", "test_faketensor"))
