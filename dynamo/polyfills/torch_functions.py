@@ -66,6 +66,13 @@ def run_with_hints(function, args, kwargs, hints):
     return function(*args, **kwargs)
 
 
+def run_while(condition, body, carried):
+    """torch._higher_order_ops.while_loop, turn by turn."""
+    while condition(*carried):
+        carried = body(*carried)
+    return tuple(carried)
+
+
 def run_with_grad_mode(enabled, function, *args, **kwargs):
     """torch._higher_order_ops' wrap_with_set_grad_enabled."""
     with torch.set_grad_enabled(enabled):

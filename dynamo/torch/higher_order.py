@@ -20,6 +20,7 @@ from dynamo.guards.sources import Source
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
 from dynamo.torch.subgraph import share_lifted
+from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
@@ -186,12 +187,21 @@ def _unflatten(tx: Interpreter, flat: Value, spec: Any) -> Value:
     return closed(tx, pytree.tree_unflatten(flat.unpack(tx), spec))
 
 
+def _needs_gradient(values: Sequence[Value]) -> bool:
+    tensors = [value.fake for value in values if isinstance(value, TensorValue)]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
 def _while_loop(
     tx: Interpreter, cond_fn: Value, body_fn: Value, carried: Value, additional: Value
 ) -> Value:
-    leaves = _tensors("while_loop", carried.unpack(tx))
     if additional.unpack(tx):
         raise _Refused("while_loop", "there are additional inputs")
+    values = carried.unpack(tx)
+    if not all(isinstance(value, TensorValue) for value in values) or _needs_gradient(values):
+        # Turn by turn: of numbers, or of tensors with a condition that capture knows.
+        return inline(tx, torch_polyfills.run_while, cond_fn, body_fn, carried)
+    leaves = _tensors("while_loop", values)
 
     def both() -> list[Body]:
         return [_trace(tx, "while_loop", function, leaves) for function in (cond_fn, body_fn)]
@@ -204,8 +214,6 @@ def _while_loop(
     _, spec = pytree.tree_flatten(opened(tx, body.result))
     _check_alike("while_loop", _flat(tx, body), leaves)
     lifted = share_lifted(cond.graph, body.graph)
-    if torch.is_grad_enabled() and any(leaf.fake.requires_grad for leaf in leaves):
-        raise _Refused("while_loop", "a carried tensor needs gradients")
     arguments = tuple(leaf.node for leaf in leaves)
     call = (cond.attach(tx), body.attach(tx), arguments, lifted)
     with tx.output.fake_mode:

@@ -461,3 +461,25 @@ def test_wrappers(function, grad):
             assert left.requires_grad == right.requires_grad
         else:
             assert left == right
+
+
+# -- while_loop, turn by turn ---------------------------------------------------------------------
+def counted(x):
+    return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 1.5), (torch.tensor(0), x))
+
+
+def numbered(x):
+    return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 1.5), (0, x))
+
+
+@pytest.mark.parametrize("function", [counted, numbered], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("grad", [False, True])
+def test_while_loops_of_known_length(function, grad):
+    x = torch.randn(4, requires_grad=grad)
+    number, found = dynamo.compile(function, backend="aot_eager", fullgraph=True)(x)
+    assert number == 3 and type(number) is (int if function is numbered else torch.Tensor)
+    torch.testing.assert_close(found, x * 1.5**3)
+    assert found.requires_grad == grad
+    if grad:
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        torch.testing.assert_close(gradient, torch.full((4,), 1.5**3))
