@@ -135,13 +135,15 @@ DataDependentValue = _reason(
     "DataDependentValue",
     "DATA_DEPENDENT_VALUE",
     "{0} needs the value of a tensor",
-    "keep the value in a tensor, or read it outside the compiled function",
+    "keep the value in a tensor, read it outside the compiled function, or let the graph hold it: "
+    "fullgraph=True, or dynamo.config.capture_scalar_outputs",
 )
 DynamicShapeOp = _reason(
     "DynamicShapeOp",
     "DYNAMIC_SHAPE_OP",
     "the shape of the result of {0} depends on the values of a tensor",
-    "use an operation with a fixed result shape (torch.where with three arguments, a mask)",
+    "use an operation with a fixed result shape (torch.where with three arguments, a mask), or let "
+    "the graph hold it: fullgraph=True, or dynamo.config.capture_dynamic_output_shape_ops",
 )
 OpError = _reason(
     "OpError",
