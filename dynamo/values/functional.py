@@ -24,7 +24,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import TABLE, BuiltinMethod, fold, handles
 from dynamo.values.caches import LruCacheValue
-from dynamo.values.constant import is_literal
+from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue
@@ -334,6 +334,11 @@ class PureObjectValue(KnownObject):
 
     def truth(self, tx: Interpreter) -> bool:
         return bool(self.real)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, PureObjectValue):
+            return None
+        return ConstantValue((self.real == other.real) is (op == "=="))
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         found = call_real(tx, getattr, self.real, name)

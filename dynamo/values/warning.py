@@ -55,13 +55,27 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     effects.call_later(give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace)
 
 
+_ENTER = warnings.catch_warnings.__enter__.__code__
+_ADD = warnings._add_filter.__code__  # type: ignore[attr-defined]
+
+
+@handles(warnings._filters_mutated)  # type: ignore[attr-defined]
+def _filters_mutated(tx):
+    """Other filters than before. The graph runs before they are set: where they record or raise
+    what its operations warn of, it breaks.
+    """
+    if tx.code is _ENTER and tx.locals["self"].getattr(tx, "_record").truth(tx):
+        raise Unsupported(breaks.UncapturedCall("warnings.catch_warnings(record=True)"))
+    if tx.code is _ADD and tx.locals["item"].unpack(tx)[0].as_constant() == "error":
+        raise Unsupported(breaks.UncapturedCall("warnings.filterwarnings('error')"))
+    tx.output.side_effects.call_later(warnings._filters_mutated)  # type: ignore[attr-defined]
+    return ConstantValue(None)
+
+
 def _assume_shown_late(tx: Interpreter, category: type) -> None:
     """Break where the warning is an exception, or where the frame may see that it comes late."""
     recorder = _recorder(warnings)
-    changed = any(
-        tx.output.side_effects.load_global(vars(warnings), name) is not None
-        for name in ("filters", "showwarning", "_showwarnmsg_impl")
-    )
+    changed = any(_is_changed(tx, name) for name in ("filters", "showwarning", "_showwarnmsg_impl"))
 
     def may_come_late(module: Any) -> bool:
         now = _recorder(module)
@@ -74,6 +88,19 @@ def _assume_shown_late(tx: Interpreter, category: type) -> None:
     tx.guard(ModuleSource("warnings"), "predicate", may_come_late)
     if recorder is not None:
         _assume_unwrapped(tx, recorder)
+
+
+def _is_changed(tx: Interpreter, name: str) -> bool:
+    """Whether the frame has changed the module's global, and not set it back."""
+    effects, real = tx.output.side_effects, vars(warnings)[name]
+    _, before = tx.output.values_by_id.get(id(real), (None, None))
+    if before is not None and effects.is_dirty(before):
+        return True
+    stored = effects.load_global(vars(warnings), name)
+    if stored is None or stored is before:
+        return False
+    known, now = stored.identity() if isinstance(stored, Value) else (False, None)
+    return not known or now is not real
 
 
 _UNKNOWN: Any = type("Unknown", (), {})()

@@ -478,6 +478,47 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "warn_filters_around_operations": (
+        2,  # one for each list of filters
+        """
+        import warnings
+        def f(x):
+            y = x + 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.filterwarnings("ignore", message="care.*", category=UserWarning)
+                y = y * 3
+            with warnings.catch_warnings():
+                warnings.resetwarnings()
+                y = y.sin()
+            return y * 2
+        ---
+        def g():
+            before = list(warnings.filters)
+            run(T(3))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="other.*")
+                run(T(3))
+                more = len(warnings.filters) - len(before)
+            return run(T(3)), more, warnings.filters == before
+        g()
+        g()
+    """,
+    ),
+    "warn_recorded_of_operations": (
+        2,
+        """
+        import warnings
+        def f(x):
+            with warnings.catch_warnings(record=True) as w:
+                warnings.simplefilter("always")
+                y = torch.nn.functional.softmax(x + 1)
+            return y * 2, len(w)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
     "warn_record_inside": (
         None,
         """
