@@ -17,8 +17,9 @@ code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never ask
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,7 @@ class FrameSymbols:
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
         self._by_hint: dict[int, torch.SymInt] = {}
+        self._selecting = False
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
         # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
@@ -475,8 +477,22 @@ class FrameSymbols:
         """
         if count > MOST_LISTED and not self._whole:
             return False
-        wanted = config.capture_scalar_outputs or self._whole
-        return wanted and self.allowed and not self.output.bodies and self._has_room()
+        return (config.capture_scalar_outputs or self._whole) and self.selects_captured()
+
+    @contextlib.contextmanager
+    def selecting(self) -> Iterator[None]:
+        """What is read inside is captured, whatever the options say."""
+        self._selecting = True
+        try:
+            yield
+        finally:
+            self._selecting = False
+
+    def selects_captured(self) -> bool:
+        """Whether x[t] is captured: the selection by a number that only the call knows needs no
+        more of it.
+        """
+        return self.allowed and not self.output.bodies and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether one more number from data may become a symbol. Their count is bounded: the facts
@@ -494,6 +510,7 @@ class FrameSymbols:
         if self._env is None and not first:
             return False
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
+        scalars = scalars or self._selecting
         if self._whole:
             scalars = sizes = True
         if not (self.allowed and (scalars or sizes) and self._has_room()):

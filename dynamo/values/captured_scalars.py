@@ -121,17 +121,22 @@ READ_METHODS.update(
 
 # -- tensors in the place of numbers --------------------------------------------------------------
 @bound_late
-def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None:
+def with_numbers(
+    tx: Interpreter, values: Sequence[Value], selects: bool = False
+) -> list[Value] | None:
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
-    there are none.
+    there are none. selects: each takes the one place of a dimension that it says.
     """
-    made = [_number_in(tx, value) for value in values]
+    made = [_number_in(tx, value, selects) for value in values]
     return None if all(map(operator.is_, made, values)) else made
 
 
-def _number_in(tx: Interpreter, value: Value) -> Value:
+def _number_in(tx: Interpreter, value: Value, selects: bool) -> Value:
     if isinstance(value, TensorValue) and _is_index(value.fake):
-        return READ_METHODS["item"](tx, value) or value
+        number = READ_METHODS["item"](tx, value)
+        if number is None and selects and tx.output.symbols.selects_captured():
+            number = _read(tx, value)
+        return number or value
     if isinstance(value, SliceValue):
         parts = with_numbers(tx, value.parts)
         if parts is None:

@@ -48,10 +48,14 @@ def select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValu
     """The tensor with its unknown integers of `key` applied, and what is left of the key; None:
     nothing is.
     """
-    key = index_of(key)
+    with tx.output.symbols.selecting():
+        return _select(tx, tensor, index_of(key))
+
+
+def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
     is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
     parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
-    read = with_numbers(tx, parts)
+    read = with_numbers(tx, parts, selects=True)
     if read is not None:
         parts, key = read, TupleValue(read) if is_tuple else read[0]
     unknown = [part for part in parts if _is_unknown(part)]

@@ -404,3 +404,48 @@ def test_long_lists_of_numbers_are_read_at_once():
         with dynamo.config.patch(capture_scalar_outputs=True):
             same(outcome(fn, x), outcome(dynamo.compile(fn, backend=counting), x))
         assert len(counting.graphs) == graphs
+
+
+# -- x[t]: the graph selects, whatever the options say --------------------------------------------
+TABLE = torch.arange(20.0).reshape(5, 4)
+
+
+def selects_a_row(x, t):
+    return x * TABLE[t], TABLE[:, t - 1].sum(), x[..., t]
+
+
+def writes_a_place(x, t):
+    y = x.clone()
+    y[t] = 7
+    return y
+
+
+def views_a_row(x, t):
+    y = x.clone()
+    row = y[t]
+    y.add_(1)
+    return row, y
+
+
+SELECTING = [selects_a_row, writes_a_place, views_a_row]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", SELECTING, ids=lambda f: f.__name__)
+def test_selections_by_a_tensor(function, backend):
+    x = torch.arange(4.0)
+    compiled = dynamo.compile(function, backend=backend)
+    for place in (2, 0, 1, -1, 3, 50, -40):
+        t = torch.tensor(place)
+        same(outcome(function, x, t), outcome(compiled, x, t))
+    report = dynamo.explain(function, backend="eager")(x, torch.tensor(1))
+    assert not report.break_reasons
+
+
+def test_a_selection_by_a_tensor_has_a_gradient():
+    def function(x, t):
+        return (x[t] * x).sum()
+
+    x, t = torch.arange(3.0, requires_grad=True), torch.tensor(1)
+    dynamo.compile(function, backend="aot_eager")(x, t).backward()
+    assert x.grad.tolist() == [1.0, 4.0, 1.0]
