@@ -43,6 +43,7 @@ from dynamo.values.base import Value
 from dynamo.values.memory_overlap import version_of
 from fxgraph import Node, effects
 from fxgraph.args import leaves
+from fxgraph.higher_order import transform
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -242,6 +243,10 @@ def leaves_trace(node: Node) -> bool:
         return True
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
+    if node.target is transform:  # such as a checkpoint: what its body does
+        inner = node.args[1].meta["example_value"].graph.nodes
+        calls = [item for item in inner if item.op.startswith("call_")]
+        return any(effects.of(item).writes or leaves_trace(item) for item in calls)
     return not (id(node.target) in directives.ALLOWED or effects.runs_functions(node.target))
 
 

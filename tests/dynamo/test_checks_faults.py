@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import dynamo
 from tests.dynamo.test_checks import (
@@ -58,3 +59,65 @@ def test_what_the_program_catches_is_no_fault():
         for function in (index_caught, index_suppressed):
             found = outcome(dynamo.compile(function, backend="eager"), (GOOD, TOO_FAR))
             assert same(outcome(function, (GOOD, TOO_FAR)), found)
+
+
+# -- checkpoints behind what may fail -------------------------------------------------------------
+def embeds_and_checkpoints(table, rows):
+    """As decoders of transformers train with gradient checkpointing."""
+    try:
+        hidden = table[rows]
+        return checkpoint(
+            lambda h: torch.nn.functional.dropout(h.sin() * table[0], 0.5),
+            hidden,
+            use_reentrant=False,
+        )
+    finally:
+        LOG.append("left")
+
+
+def indexes_in_a_checkpoint(table, rows):
+    try:
+        return checkpoint(lambda t: (t * 2)[rows], table, use_reentrant=False)
+    except IndexError:
+        LOG.append("caught")
+        return table * 3
+
+
+def writes_in_a_checkpoint(table, rows, count):
+    def body(t):
+        count.add_(1)
+        return t * t
+
+    try:
+        hidden = checkpoint(body, table, use_reentrant=False)
+        return hidden[rows]
+    except IndexError:
+        return table * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "breaks"),
+    [
+        (embeds_and_checkpoints, 0),
+        (indexes_in_a_checkpoint, 0),
+        (writes_in_a_checkpoint, 1),
+    ],
+)
+@pytest.mark.parametrize("rows", [[0, 2], [0, 7]])
+def test_checkpoints_beside_operations_that_may_fail(function, breaks, rows):
+    def outcome(program):
+        table = torch.arange(12.0).reshape(4, 3).requires_grad_()
+        count = torch.zeros(())
+        extra = (count,) if function is writes_in_a_checkpoint else ()
+        LOG.clear()
+        torch.manual_seed(0)
+        try:
+            result = program(table, torch.tensor(rows), *extra)
+        except IndexError as error:
+            return str(error), *LOG
+        result.sum().backward()
+        return result.tolist(), table.grad.tolist(), count.item(), torch.rand(1).item(), *LOG
+
+    compiled = dynamo.compile(function, backend="eager")
+    assert outcome(compiled) == outcome(function)
+    assert sum(len(record.breaks) for record in compiled.context.records) == breaks
