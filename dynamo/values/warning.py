@@ -64,12 +64,17 @@ def _filters_mutated(tx):
     """Other filters than before. The graph runs before they are set: where they record or raise
     what its operations warn of, it breaks.
     """
-    if tx.code is _ENTER and tx.locals["self"].getattr(tx, "_record").truth(tx):
+    if tx.code is _ENTER and _local(tx, "self").getattr(tx, "_record").truth(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.catch_warnings(record=True)"))
-    if tx.code is _ADD and tx.locals["item"].unpack(tx)[0].as_constant() == "error":
+    if tx.code is _ADD and _local(tx, "item").unpack(tx)[0].as_constant() == "error":
         raise Unsupported(breaks.UncapturedCall("warnings.filterwarnings('error')"))
     tx.output.side_effects.call_later(warnings._filters_mutated)  # type: ignore[attr-defined]
     return ConstantValue(None)
+
+
+def _local(tx: Interpreter, name: str) -> Value:
+    value = tx.locals[name]  # of a frame that is captured for its own sake, nobody has read it yet
+    return value.realize(tx) if isinstance(value, Lazy) else value
 
 
 def _assume_shown_late(tx: Interpreter, category: type) -> None:
