@@ -111,7 +111,8 @@ $(PACKAGES): constraints.txt pyproject.toml tools/requirements.py tools/install.
 	touch $@
 
 $(STAMP): $(PACKAGES) setup.py $(SOURCES)
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(BIN)/python setup.py -q build_ext --inplace
+	FRAMEGRAPH_EXT=none $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
 clean:
