@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
-from fxgraph import faults
-from inductor import matrices, measure
+from inductor import matrices, measure, pipeline
 from inductor.matrices import matrix_mm
 from inductor.measure import Budget, Choice
 from inductor.runtime import toolchain
@@ -221,7 +220,7 @@ def test_samples():
 
 def test_without_a_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(faults, "_warned", set())  # once in a process: a test before may have
+    monkeypatch.setattr(pipeline, "_warned", set())  # once in a process: a test before may have
     with pytest.warns(UserWarning, match="compiler"):
         run = dynamo.compile(lambda x, w: torch.relu(x @ w))
         x, w = matrix(64, 256), matrix(256, 256)
