@@ -7,8 +7,8 @@ fxgraph.aot._recurrent   kernels of recurrent layers; C++ against torch
 inductor.runtime._plan   the plan executor; C++ against torch
 
 FRAMEGRAPH_EXT=hook,guards,autograd,recurrent,plan builds only those named; FRAMEGRAPH_EXT=none
-none: what `setup.py build_ext --inplace` has built, side by side, is not built again by pip, which
-builds one after the other.
+builds none: what `setup.py build_ext --inplace` has built, side by side, is not built again by
+pip, which builds one after the other.
 """
 
 import os

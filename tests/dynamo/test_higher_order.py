@@ -483,3 +483,25 @@ def test_while_loops_of_known_length(function, grad):
     if grad:
         (gradient,) = torch.autograd.grad(found.sum(), x)
         torch.testing.assert_close(gradient, torch.full((4,), 1.5**3))
+
+
+def grown(x):
+    return while_loop(lambda v: v.sum() < 100, lambda v: (v * 1.5,), (x.abs(),))[0]
+
+
+def grown_in_python(x):
+    v = x.abs()
+    while v.sum() < 100:
+        v = v * 1.5
+    return v
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_gradient_of_a_while_loop_of_unknown_length(backend):
+    torch.manual_seed(0)
+    compiled = dynamo.compile(grown, backend=backend, fullgraph=True)
+    for size in (1.0, 10.0, 1000.0):
+        x = torch.randn(4) * size
+        expected = results_and_gradient(grown_in_python, x)
+        for found, wanted in zip(results_and_gradient(compiled, x), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
