@@ -11,7 +11,8 @@ import torch
 from fxgraph.sizes import Extent, product
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Program, Tensor, Window
-from inductor.lowering.context import Lowering, is_dense, is_distinct
+from inductor.lowering.context import Lowering
+from inductor.lowering.layouts import is_dense, is_distinct
 from inductor.runtime.plan import OutputSpec
 
 

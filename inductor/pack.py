@@ -84,16 +84,22 @@ _KERNELS = (
 
 
 def packs_convolutions() -> bool:
-    """Whether the library is there, and computes with weights in its own layout."""
+    """Whether oneDNN is there, and computes convolutions with weights in its own layout."""
+    return has_onednn(_KERNELS)
+
+
+def has_onednn(kernels: tuple[tuple[str, str], ...]) -> bool:
+    """Whether oneDNN is there and enabled, and this torch has these kernels of it: pairs of an
+    operator and the dispatch key.
+    """
     library = torch.backends.mkldnn
-    return library.is_available() and bool(library.enabled) and _has_kernels()
+    return library.is_available() and bool(library.enabled) and _has_kernels(kernels)
 
 
 @functools.cache
-def _has_kernels() -> bool:
-    """Whether this torch packs weights, and computes with them."""
+def _has_kernels(kernels: tuple[tuple[str, str], ...]) -> bool:
     try:
-        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*_KERNELS)))
+        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*kernels)))
     except RuntimeError:  # no such operator
         return False
 

@@ -32,7 +32,6 @@ and aten: oneDNN makes code for each size that comes. Other sizes that vary stay
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,7 +46,7 @@ from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
 from inductor.matrices import are_multiplied, matrix_mm
 from inductor.measure import Budget, Candidate, Choice, fastest
-from inductor.pack import NONE
+from inductor.pack import NONE, has_onednn
 from inductor.panels import NARROW, Builder, has_pairs, is_multiplied, is_plain, panel_bytes
 from inductor.runtime.plan import dtype_name
 
@@ -177,19 +176,6 @@ _KERNELS = (
 )
 
 
-def _is_available() -> bool:
-    library = torch.backends.mkldnn
-    return library.is_available() and bool(library.enabled) and _has_kernels()
-
-
-@functools.cache
-def _has_kernels() -> bool:
-    try:
-        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*_KERNELS)))
-    except RuntimeError:  # no such operator
-        return False
-
-
 def choose_products(
     functional: FunctionalGraph, sources: Mapping[Node, int] | None, *, seconds: float, exact: bool
 ) -> tuple[FunctionalGraph, list[str]] | None:
@@ -227,7 +213,7 @@ class _Choices:
     def __init__(self, budget: Budget, exact: bool, code: str | None) -> None:
         self.made: dict[Node, tuple[Product, Choice]] = {}
         self._budget, self._exact, self._code = budget, exact, code
-        self._has_library = _is_available()
+        self._has_library = has_onednn(_KERNELS)
         self._room = room_for_copies()
         self._copied: set[Node] = set()
         self._unmeasured = 0

@@ -41,7 +41,7 @@ TESTS: dict[str, str] = {
     "test_tracebacks test_plans programs/test_lifetimes",
     "dynamo/guards": "test_guards test_guards_lookups test_capture_soundness test_dynamic_policy",
     "dynamo/interp": "test_capture test_capture_programs test_nested_breaks test_checks "
-    "test_data_dependent_loops test_values_breaks",
+    "test_data_dependent_loops test_values_breaks test_branches",
     "dynamo/polyfills": "test_values_builtins test_values_library test_polyfill_breaks",
     "dynamo/saved": "test_saved test_saved_files test_saved_inputs",
     "dynamo/static_graph": "test_static_graph test_static_graph_debug test_static_graph_training",

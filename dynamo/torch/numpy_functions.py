@@ -20,35 +20,35 @@ import numpy as np
 import torch
 
 from dynamo import breaks
-from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
-from dynamo.torch.numpy_reversed import ReversedArray, flipped, require_unturned, turned, view_of
+from dynamo.torch.numpy_elementwise import (
+    array_view,
+    call_torch,
+    converted,
+    elementwise,
+    not_scalar,
+    operator_of,
+    row_major,
+    sample_of,
+    written,
+)
+from dynamo.torch.numpy_items import getitem, is_index, setitem
+from dynamo.torch.numpy_reversed import require_unturned, view_of
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
     ROUNDED,
     handler,
-    laid_out,
     metadata_handler,
-    same_memory,
-)
-from dynamo.torch.numpy_ufuncs import (
-    KINDS,
-    RESULT,
-    ROUNDED_KINDS,
-    ROUNDED_UFUNCS,
-    SYMBOLS,
-    UFUNCS,
 )
 from dynamo.torch.numpy_values import (
+    FUNCTIONS,
     METHODS,
-    OPERATORS,
     TO_TORCH,
     ArrayValue,
     alias_of,
     array_of,
-    divides_as_torch,
     refuse,
     require_quiet_errors,
     result,
@@ -57,7 +57,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, BuiltinValue, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.containers import ListValue, SequenceValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import OpaqueFunctionValue
 from dynamo.values.literals import from_constant
@@ -65,160 +65,6 @@ from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
-
-FUNCTIONS: dict[Any, Callable[..., Value]] = {}
-
-
-def _graph(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value:
-    """Call torch's function on tensors and constants."""
-    wrapped = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
-    named = {k: v if isinstance(v, Value) else ConstantValue(v) for k, v in kwargs.items()}
-    kind = "call_method" if isinstance(target, str) else "call_function"
-    return call_in_graph(tx, kind, target, wrapped, named)
-
-
-def _plain(array: Value, what: str) -> ArrayValue:
-    """An array in row-major order."""
-    if not isinstance(array, ArrayValue) or not array.tensor.fake.is_contiguous():
-        raise refuse(what)
-    return array
-
-
-def _not_scalar(array: ArrayValue, what: str) -> ArrayValue:
-    """An array, also one without dimensions: a scalar's methods give scalars, and no views."""
-    if array.scalar:
-        raise refuse(f"{what} of a scalar")
-    return array
-
-
-def _sample(value: Value, what: str) -> Any:
-    """What tells numpy the dtype of an operand: numbers of Python are weak."""
-    if isinstance(value, ArrayValue):
-        return np.ones(1, value.dtype)
-    if value.is_constant() and isinstance(value.as_constant(), _NUMBERS):
-        return value.as_constant()
-    raise refuse(what)
-
-
-_NUMBERS = (bool, int, float, complex, np.generic)
-
-
-# -- elementwise -----------------------------------------------------------------------------------
-def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value:
-    """ufunc(*operands), in the dtype that numpy computes in."""
-    name = f"numpy.{ufunc.__name__}"
-    if all(v.is_constant() for v in operands):
-        answer = call_real(tx, ufunc, *[v.as_constant() for v in operands])
-        if isinstance(answer, np.ndarray):
-            raise refuse(f"{name} of a sequence")  # a new array at each call
-        return tx.wrap(answer)
-    require_quiet_errors(tx, name)
-    row = UFUNCS.get(ufunc)
-    kinds = KINDS.get(ufunc, "biuf")
-    if not config.numpy_exact:
-        row = row or ROUNDED_UFUNCS.get(ufunc)
-        kinds = ROUNDED_KINDS.get(ufunc, kinds if ufunc in UFUNCS else "f")
-    if row is None or len(operands) != ufunc.nin:
-        raise refuse(name)
-    function, computes_in = row
-    samples = [_sample(v, name) for v in operands]
-    try:
-        with np.errstate(all="ignore"):
-            answer = ufunc(*samples).dtype
-        loop = np.result_type(*samples)
-        if computes_in == RESULT and not (loop.kind == "c" and answer.kind == "f"):
-            loop = answer
-    except Exception as error:
-        raise refuse(name) from error
-    if loop.kind in "iu" and divides_as_torch(ufunc, *operands):
-        kinds += loop.kind
-    if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in kinds:
-        raise refuse(f"{name} of {loop}")
-    tensors = [_operand(tx, v, loop, name) for v in operands]
-    if function is torch.pow and isinstance(tensors[0], ConstantValue):
-        # Of a number to the power of a tensor, torch's result is row-major whatever the tensor is.
-        tensors[0] = _graph(tx, torch.full, (), tensors[0], dtype=TO_TORCH[loop])
-    found = _graph(tx, function, *tensors)
-    if any(same_memory(found, v.tensor) for v in operands if isinstance(v, ArrayValue)):
-        found = _graph(tx, "clone", found)  # conj_physical of what is real
-    if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
-        return result(tx, found, answer)
-    return laid_out(tx, name, ufunc, operands, found)
-
-
-def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
-    if isinstance(value, ArrayValue):
-        return _converted(tx, value, loop)
-    real = loop.type(value.as_constant()).item()
-    if name in _OF_TENSORS_ONLY:
-        return _graph(tx, torch.full, (), real, dtype=TO_TORCH[loop])
-    return ConstantValue(real)
-
-
-# torch takes no numbers here.
-_OF_TENSORS_ONLY = frozenset(
-    f"numpy.{name}"
-    for name in (
-        *("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "arctan2", "hypot"),
-        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign"),
-    )
-)
-
-
-def _converted(tx: Interpreter, array: ArrayValue, dtype: Any) -> Value:
-    if array.dtype == dtype:
-        return array.tensor
-    return _graph(tx, "to", array.tensor, TO_TORCH[dtype])
-
-
-def _operator(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
-    """An operator of arrays; `+=` and the like write into the array."""
-    if symbol.endswith("=") and symbol not in SYMBOLS:
-        return _in_place(tx, symbol, *operands)
-    if symbol == "@":
-        return FUNCTIONS[np.matmul](tx, *operands)
-    if symbol == "**" and _is_square(*operands):
-        return elementwise(tx, np.multiply, [operands[0], operands[0]])
-    if symbol not in SYMBOLS:
-        raise refuse(f"the operator {symbol} of arrays")
-    return elementwise(tx, SYMBOLS[symbol], operands)
-
-
-def _is_square(base: Value, exponent: Value) -> bool:
-    """Of bool, numpy's square is a small integer; a 2 of numpy has a dtype of its own."""
-    if not isinstance(base, ArrayValue) or not exponent.is_constant():
-        return False
-    number = exponent.as_constant()
-    kinds = {int: "iufc", float: "fc"}.get(type(number), "")
-    return base.dtype.kind in kinds and number == 2
-
-
-def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value:
-    if not isinstance(array, ArrayValue) or array.scalar:
-        return _operator(tx, symbol[:-1], [array, other])
-    return _written(tx, _operator(tx, symbol[:-1], [array, other]), array, symbol)
-
-
-def _written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
-    """The array with a result in its memory."""
-    assert isinstance(value, ArrayValue)
-    if not isinstance(array, ArrayValue) or array.scalar:
-        raise refuse(f"{symbol} of what is not an array")
-    require_unturned(array, symbol)
-    if value.shape != array.shape or value.dtype != array.dtype:
-        raise refuse(f"{symbol} with a result of another form")
-    _graph(tx, "copy_", array.tensor, _apart(tx, value, array))
-    return array
-
-
-def _apart(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
-    """What is copied into an array: first read whole, where it may overlap with the target."""
-    if source.tensor is not target.tensor and same_memory(source.tensor, target.tensor):
-        return _graph(tx, "clone", source.tensor)
-    return source.tensor
-
-
-OPERATORS.append(_operator)
 
 
 def _with_known_arguments(name: str, handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -264,21 +110,21 @@ def _reduction(name: str, torch_function: Callable[..., Any], kinds: str) -> Non
 
     @_known(name)
     def reduce(tx, array, axis=None, *rest, keepdims=None, **kwargs):
-        array = _plain(array, f"numpy.{name}")
+        array = row_major(array, f"numpy.{name}")
         if rest or kwargs or array.dtype.kind not in kinds:
             raise refuse(f"numpy.{name} of {array.dtype}")
         tensor = array.tensor
         if name in ("any", "all"):
-            tensor = _converted(tx, array, np.dtype(bool))
+            tensor = converted(tx, array, np.dtype(bool))
         answer = getattr(np, name)(np.ones(1, array.dtype)).dtype
         dim, keep = _constant(axis), bool(_constant(keepdims, False))
         if dim is None and (keep or not array.shape):
             raise refuse(f"numpy.{name} of all dimensions, kept")
         if dim is None:
-            tensor, dim = _graph(tx, "reshape", tensor, -1), 0
+            tensor, dim = call_torch(tx, "reshape", tensor, -1), 0
         if type(dim) is not int:
             raise refuse(f"numpy.{name} over several dimensions")
-        return result(tx, _graph(tx, torch_function, tensor, dim, keep), answer)
+        return result(tx, call_torch(tx, torch_function, tensor, dim, keep), answer)
 
 
 _reduction("sum", torch.sum, "bi")
@@ -293,11 +139,11 @@ _reduction("argmin", torch.argmin, "iuf")
 
 @_known("cumsum")
 def _cumsum(tx, array, axis=None):
-    array = _plain(array, "numpy.cumsum")
+    array = row_major(array, "numpy.cumsum")
     if array.dtype.kind not in "bi":
         raise refuse(f"numpy.cumsum of {array.dtype}")
-    tensor = array.tensor if axis is not None else _graph(tx, "reshape", array.tensor, -1)
-    return result(tx, _graph(tx, torch.cumsum, tensor, _constant(axis, 0)), np.dtype(np.int64))
+    tensor = array.tensor if axis is not None else call_torch(tx, "reshape", array.tensor, -1)
+    return result(tx, call_torch(tx, torch.cumsum, tensor, _constant(axis, 0)), np.dtype(np.int64))
 
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -309,18 +155,12 @@ def _sizes(args: Sequence[Value]) -> tuple[int, ...]:
     return tuple(a.as_constant() for a in args)
 
 
-def _view(tensor: Value) -> ArrayValue:
-    """A view stays an array, also without dimensions."""
-    assert isinstance(tensor, TensorValue)
-    return ArrayValue(tensor)
-
-
 @_known("reshape")
 def _reshape(tx, array, *shape):
     require_unturned(array, "reshape")
     if not array.tensor.fake.is_contiguous():
         return _REORDERED(tx, array, from_constant(_sizes(shape)))
-    return _view(_graph(tx, "view", array.tensor, _sizes(shape)))
+    return array_view(call_torch(tx, "view", array.tensor, _sizes(shape)))
 
 
 _REORDERED = handler("reshape", np.reshape)
@@ -329,13 +169,13 @@ _REORDERED = handler("reshape", np.reshape)
 @_known("ravel")
 def _ravel(tx, array):
     require_unturned(array, "numpy.ravel")
-    return _view(_graph(tx, "view", _plain(array, "numpy.ravel").tensor, -1))
+    return array_view(call_torch(tx, "view", row_major(array, "numpy.ravel").tensor, -1))
 
 
 @_known("flatten")
 def _flatten(tx, array):
-    flat = _graph(tx, "view", _plain(array, "ndarray.flatten").tensor, -1)
-    return _view(_graph(tx, "clone", flat))
+    flat = call_torch(tx, "view", row_major(array, "ndarray.flatten").tensor, -1)
+    return array_view(call_torch(tx, "clone", flat))
 
 
 @_known("transpose")
@@ -343,7 +183,7 @@ def _transpose(tx, array, *axes):
     if array.scalar:
         return array
     order = _sizes(axes) if axes else tuple(range(len(array.shape)))[::-1]
-    turned = _graph(tx, "permute", array.tensor, order)
+    turned = call_torch(tx, "permute", array.tensor, order)
     return view_of(array, turned, np.transpose, ConstantValue(order))
 
 
@@ -351,13 +191,13 @@ def _transpose(tx, array, *axes):
 def _swapaxes(tx, array, first, second):
     if not array.shape:
         raise refuse("swapaxes of an array without dimensions")
-    turned = _graph(tx, "transpose", array.tensor, first, second)
+    turned = call_torch(tx, "transpose", array.tensor, first, second)
     return view_of(array, turned, np.swapaxes, first, second)
 
 
 @_known("expand_dims")
 def _expand_dims(tx, array, axis):
-    return view_of(array, _graph(tx, "unsqueeze", array.tensor, axis), np.expand_dims, axis)
+    return view_of(array, call_torch(tx, "unsqueeze", array.tensor, axis), np.expand_dims, axis)
 
 
 @_known("squeeze")
@@ -367,31 +207,31 @@ def _squeeze(tx, array, axis=None):
     require_unturned(array, "numpy.squeeze")
     dims = () if axis is None else axis.as_constant()
     given = dims if isinstance(dims, tuple) else (dims,)
-    if not all(_is_index(d) and -len(array.shape) <= d < len(array.shape) for d in given):
+    if not all(is_index(d) and -len(array.shape) <= d < len(array.shape) for d in given):
         raise refuse("numpy.squeeze of these dimensions")
     if any(array.shape[d] != 1 for d in given):
         raise refuse("numpy.squeeze of a dimension that has another size than 1")
-    return _view(_graph(tx, "squeeze", array.tensor, *([] if axis is None else [axis])))
+    return array_view(call_torch(tx, "squeeze", array.tensor, *([] if axis is None else [axis])))
 
 
 @_known("copy")
 def _copy(tx, array):
-    array = _not_scalar(array, "copy")
-    return _view(_graph(tx, "clone", array.tensor, memory_format=torch.contiguous_format))
+    array = not_scalar(array, "copy")
+    return array_view(call_torch(tx, "clone", array.tensor, memory_format=torch.contiguous_format))
 
 
 @_known("astype")
 def _astype(tx, array, dtype):
-    array = _plain(array, "astype of an array that is not row-major")
+    array = row_major(array, "astype of an array that is not row-major")
     wanted = np.dtype(_dtype_of(dtype))
     if wanted not in TO_TORCH or (array.dtype.kind == "c" and wanted.kind != "c"):
         raise refuse(f"astype({wanted})")
     require_quiet_errors(tx, "astype")
-    return result_like(array, _graph(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
+    return result_like(array, call_torch(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
 
 
 def result_like(array: ArrayValue, tensor: Value) -> ArrayValue:
-    made = _view(tensor)
+    made = array_view(tensor)
     made.scalar = array.scalar
     return made
 
@@ -406,14 +246,14 @@ def _joined(name: str, torch_function: Callable[..., Any], default: int | None) 
     def join(tx, arrays, axis=None):
         if not isinstance(arrays, SequenceValue):
             raise refuse(f"numpy.{name}")
-        parts = [_plain(a, f"numpy.{name}") for a in arrays.wrapped()]
+        parts = [row_major(a, f"numpy.{name}") for a in arrays.wrapped()]
         dtype = np.result_type(*[p.dtype for p in parts])
         if dtype not in TO_TORCH or not all(p.shape for p in parts):
             raise refuse(f"numpy.{name} of {dtype}")
 
-        tensors = ListValue([_converted(tx, p, dtype) for p in parts])
+        tensors = ListValue([converted(tx, p, dtype) for p in parts])
         dims = [] if default is None else [_constant(axis, default)]
-        return _view(_graph(tx, torch_function, tensors, *dims))
+        return array_view(call_torch(tx, torch_function, tensors, *dims))
 
 
 _joined("concatenate", torch.cat, 0)
@@ -426,21 +266,21 @@ _joined("hstack", torch.hstack, None)
 def _where(tx, condition, *choices):
     if len(choices) != 2:
         raise Unsupported(breaks.DynamicShapeOp("numpy.where"))
-    condition = _plain(condition, "numpy.where")
+    condition = row_major(condition, "numpy.where")
     if condition.dtype != np.dtype(bool):
         raise refuse("numpy.where of a condition that is not bool")
-    dtype = np.result_type(*[_sample(c, "numpy.where") for c in choices])
+    dtype = np.result_type(*[sample_of(c, "numpy.where") for c in choices])
     if dtype not in TO_TORCH:
         raise refuse(f"numpy.where of {dtype}")
     parts = [_chosen(tx, c, dtype) for c in choices]
-    return _view(_graph(tx, torch.where, condition.tensor, *parts))
+    return array_view(call_torch(tx, torch.where, condition.tensor, *parts))
 
 
 def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     if isinstance(value, ArrayValue):
-        return _converted(tx, _plain(value, "numpy.where"), dtype)
+        return converted(tx, row_major(value, "numpy.where"), dtype)
     real = dtype.type(value.as_constant()).item()
-    return _graph(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
+    return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
 
 
 @_known("clip")
@@ -449,87 +289,6 @@ def _clip(tx, array, a_min=None, a_max=None, *, min=None, max=None):
         if bound is not None and not is_none(bound):
             array = elementwise(tx, ufunc, [array, bound])
     return array
-
-
-# -- items -----------------------------------------------------------------------------------------
-def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
-    """A key as torch reads it: index arrays are int64; a mask is one dimension or more."""
-    if isinstance(key, ArrayValue):
-        if not key.shape or (not alone and key.dtype.kind == "b"):
-            raise refuse("an index array among other indices")
-        if key.dtype.kind in "iu":
-            return _converted(tx, key, np.dtype(np.int64))
-        return key.tensor
-    if isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple):
-        return TupleValue([_key(tx, part, alone=False) for part in key.wrapped()])
-    return key
-
-
-def _picks_one(array: ArrayValue, key: Value) -> bool:
-    """All dimensions are indexed by numbers: the result is a scalar, not a view."""
-    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
-    numbers = [p for p in parts if p.is_constant() and _is_index(p.as_constant())]
-    return len(numbers) == len(parts) == len(array.shape)
-
-
-def _is_index(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
-    _not_scalar(array, "an item")
-    if _many_lists(key):
-        raise refuse("index arrays among other indices")
-    parts = turned(tx, array, key)
-    given = _key(tx, key) if parts is None else parts[0]
-    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
-    if _picks_one(array, key):
-        return result(tx, _graph(tx, "clone", tensor))
-    if parts is not None:
-        found = flipped(tx, tensor, parts[1])
-        assert isinstance(found, TensorValue)
-        return ReversedArray(found, array, operator.getitem, key)
-    if _picks_items(key):
-        return _view(tensor)
-    return view_of(array, tensor, operator.getitem, key)
-
-
-def _picks_items(key: Value) -> bool:
-    """An index array or a mask makes a new array."""
-    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
-    return any(isinstance(part, (ArrayValue, SequenceValue)) for part in parts)
-
-
-def _many_lists(key: Value) -> bool:
-    """Index arrays beside slices and numbers, where numpy lays the result out in its own way."""
-    if not (isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple)):
-        return False
-    lists = [isinstance(part, (ArrayValue, SequenceValue)) for part in key.wrapped()]
-    return any(lists) and not all(lists)
-
-
-def _require_fits(number: Any, dtype: Any) -> None:
-    """Numbers that numpy does not store in integers, or not without a warning, are left to it."""
-    try:
-        with np.errstate(all="raise"):
-            np.empty(1, dtype)[0] = number
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise refuse(f"a store of {number!r} into {dtype}") from error
-
-
-def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
-    _not_scalar(array, "a store into an item")
-    require_unturned(array, "a store into an item")
-    if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
-        require_quiet_errors(tx, "a store of an array")
-        stored: Value = _apart(tx, value, array)
-    elif value.is_constant() and isinstance(value.as_constant(), _NUMBERS):
-        _require_fits(value.as_constant(), array.dtype)
-        stored = value
-    else:
-        raise refuse("a store of a sequence into an array")
-    array.tensor.setitem(tx, _key(tx, key), stored)
-    return ConstantValue(None)
 
 
 # -- new arrays ------------------------------------------------------------------------------------
@@ -542,7 +301,9 @@ def _new(name: str) -> None:
         if wanted not in TO_TORCH:
             raise refuse(f"numpy.{name} of {wanted}")
         function = getattr(torch, name)
-        return _view(_graph(tx, function, _sizes(args), dtype=TO_TORCH[wanted], device="cpu"))
+        return array_view(
+            call_torch(tx, function, _sizes(args), dtype=TO_TORCH[wanted], device="cpu")
+        )
 
 
 _new("zeros")
@@ -553,11 +314,13 @@ _new("empty")
 def _new_like(name: str) -> None:
     @_known(name, method=False)
     def make(tx, array, dtype=None):
-        array = _plain(array, f"numpy.{name}")
+        array = row_major(array, f"numpy.{name}")
         wanted = np.dtype(array.dtype if dtype is None else _dtype_of(dtype))
         if wanted not in TO_TORCH:
             raise refuse(f"numpy.{name} of {wanted}")
-        return _view(_graph(tx, getattr(torch, name), array.tensor, dtype=TO_TORCH[wanted]))
+        return array_view(
+            call_torch(tx, getattr(torch, name), array.tensor, dtype=TO_TORCH[wanted])
+        )
 
 
 _new_like("empty_like")
@@ -568,10 +331,10 @@ _new_like("ones_like")
 @_known("arange", method=False)
 def _arange(tx, *args, dtype=None):
     limits = [a.as_constant() for a in args]
-    if dtype is not None or not all(map(_is_index, limits)):
+    if dtype is not None or not all(map(is_index, limits)):
         raise refuse("numpy.arange of floats, or of a dtype")
     limits = [int(limit) for limit in limits]
-    return _view(_graph(tx, torch.arange, *limits, dtype=torch.int64, device="cpu"))
+    return array_view(call_torch(tx, torch.arange, *limits, dtype=torch.int64, device="cpu"))
 
 
 @_known("array", "asarray", method=False)
@@ -588,20 +351,20 @@ def _array(tx, data, dtype=None):
         raise refuse(f"numpy.array of {real.dtype}")
 
     nest = from_constant(real.tolist())
-    made = _graph(tx, torch.tensor, nest, dtype=TO_TORCH[real.dtype], device="cpu")
-    return _view(made)
+    made = call_torch(tx, torch.tensor, nest, dtype=TO_TORCH[real.dtype], device="cpu")
+    return array_view(made)
 
 
 def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
     """A new array of arrays or scalars of one shape and dtype."""
     if len({(row.dtype, row.shape) for row in rows}) > 1:
         raise refuse("numpy.array of arrays of several dtypes or shapes")
-    return _view(_graph(tx, torch.stack, ListValue([row.tensor for row in rows])))
+    return array_view(call_torch(tx, torch.stack, ListValue([row.tensor for row in rows])))
 
 
 def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
     if isinstance(data, ArrayValue) and dtype is None:
-        return _view(_graph(tx, "clone", data.tensor)) if data.scalar else data
+        return array_view(call_torch(tx, "clone", data.tensor)) if data.scalar else data
     if isinstance(data, TensorValue) and dtype is None:
         return array_of(tx, data)
     return _array(tx, data, dtype)
@@ -630,13 +393,13 @@ def _size(tx, array, axis=None):
 @_known("argsort")
 def _argsort(tx, array, axis=None, *, kind=None, stable=None):
     """The order of equal items is only told for a stable sort."""
-    array = _plain(array, "numpy.argsort")
+    array = row_major(array, "numpy.argsort")
     if _constant(kind) not in ("stable", "mergesort") and _constant(stable) is not True:
         raise refuse("numpy.argsort that is not stable")
     if array.dtype.kind == "c" or not array.shape:
         raise refuse(f"numpy.argsort of {array.dtype}")
-    found = _graph(tx, torch.argsort, array.tensor, dim=_constant(axis, -1), stable=True)
-    return _view(found)
+    found = call_torch(tx, torch.argsort, array.tensor, dim=_constant(axis, -1), stable=True)
+    return array_view(found)
 
 
 @_known("conj", "conjugate", function=False)
@@ -709,13 +472,13 @@ def _special_methods() -> None:
 def _called_operator(
     symbol: str, reflected: bool, tx: Interpreter, array: ArrayValue, other: Value
 ) -> Value:
-    return _operator(tx, symbol, [other, array] if reflected else [array, other])
+    return operator_of(tx, symbol, [other, array] if reflected else [array, other])
 
 
 def _expose() -> None:
     """What is known here is called through the table of builtins."""
     _special_methods()
-    METHODS["__getitem__"], METHODS["__setitem__"] = _getitem, _setitem
+    METHODS["__getitem__"], METHODS["__setitem__"] = getitem, setitem
     METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
     for name, made in (("asarray", _asarray), ("array", _copied_array)):
         FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", made)
@@ -736,7 +499,7 @@ def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
         if kwargs:
             raise refuse(f"numpy.{ufunc.__name__} with keywords")
         value = elementwise(tx, ufunc, operands)
-        return value if out is None or is_none(out) else _written(tx, value, out, "out=")
+        return value if out is None or is_none(out) else written(tx, value, out, "out=")
 
     return call
 

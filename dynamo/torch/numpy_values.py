@@ -35,6 +35,8 @@ TO_TORCH: dict[Any, torch.dtype] = {np.dtype(name): getattr(torch, name) for nam
 TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()}
 # name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, which says what is known.
 METHODS: dict[str, Callable[..., Value]] = {}
+# function of numpy -> (tx, *args, **kwargs); filled as METHODS is.
+FUNCTIONS: dict[Any, Callable[..., Value]] = {}
 # What operators mean: (tx, symbol, operands) -> Value.
 OPERATORS: list[Callable[..., Value]] = []
 

@@ -120,7 +120,7 @@ class Body:
         self.made: dict[str, Operand] = {}  # buffers made at row level
         self.made_here: dict[str, Operand] = {}
         self.accumulators: list[_Accumulator] = []
-        # statements around the rows of a square (see cpp.py's _tiles)
+        # statements around the rows of a square (see cpp_loops.py's _tiles)
         self.before_tile: list[str] = []
         self.after_tile: list[str] = []
 

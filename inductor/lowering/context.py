@@ -3,9 +3,7 @@ buffer."""
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,12 +15,10 @@ from fxgraph.sizes import (
     Undecided,
     exact,
     hint,
-    known_lt,
     nonzero,
     product,
     smallest,
     symbols,
-    where_positive,
 )
 from inductor import devices
 from inductor.devices import device_model
@@ -39,11 +35,19 @@ from inductor.ir import (
     Value,
     Window,
 )
+from inductor.lowering.layouts import (
+    broadcast,
+    is_dense,
+    is_distinct,
+    narrow,
+    sees_layout,
+    sees_storage,
+    stride_order,
+)
+from inductor.lowering.numbers import FIT_HALF, Number, half_number
 from inductor.lowering.registry import NotLowered
 from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
-
-Number = bool | int | float
 
 # A lazy value that costs more than this for one element is put in memory instead of being inlined
 # further.
@@ -122,7 +126,7 @@ class Lowering:
         def operand(item: Tensor | Number | Size, kind: torch.dtype, idx: Indices) -> Value:
             if isinstance(item, Tensor):
                 value = item.load(narrow(idx, item.size))
-                wide = item.dtype in (kind, *_FIT_HALF) or (wide_scalars and not item.size)
+                wide = item.dtype in (kind, *FIT_HALF) or (wide_scalars and not item.size)
             else:
                 wide = wide_scalars or not isinstance(item, Size)
                 if not wide_scalars and not isinstance(item, Size):
@@ -671,122 +675,4 @@ def _live(tape: Tape, values: Sequence[Value]) -> Tape:
     return tape
 
 
-# --- layouts -------------------------------------------------------------------------------------
-
-# Their offsets count from the start of the storage, and they may reach all of it.
-_STORAGE = frozenset({"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"})
-
-
-def sees_storage(target: Any) -> bool:
-    """Whether the operator reads memory beside its arguments' elements."""
-    return target.namespace == "aten" and target._opname in _STORAGE
-
-
-@functools.cache
-def sees_layout(target: Any) -> bool:
-    """Whether an operator's result may depend on its arguments' strides: views, random numbers
-    (drawn in the order of memory), and all that programs define."""
-    return (
-        target.namespace not in ("aten", "prims")
-        or target._opname in _STORAGE
-        or torch.Tag.nondeterministic_seeded in target.tags
-        or any(a.alias_info is not None for a in target._schema.arguments)
-    )
-
-
-# --- shapes --------------------------------------------------------------------------------------
-
-
-def broadcast(*sizes: Sequence[Extent]) -> tuple[Extent, ...]:
-    """The common size, as torch.broadcast_shapes."""
-    rank = max(map(len, sizes), default=0)
-    result: list[Extent] = [1] * rank
-    for size in sizes:
-        for d, n in enumerate(size, rank - len(size)):
-            if n != 1:
-                if result[d] not in (1, n):
-                    raise NotLowered(f"sizes {sizes} do not broadcast")
-                result[d] = n
-    return tuple(result)
-
-
-def narrow(idx: Indices, size: Sequence[Extent]) -> Indices:
-    """The index into a tensor of `size` that is broadcast to the shape `idx` ranges over."""
-    tail = idx[len(idx) - len(size) :]
-    return tuple(ZERO if n == 1 else i for i, n in zip(tail, size, strict=True))
-
-
-def stride_order(size: Sequence[Extent], stride: Sequence[Extent]) -> list[int]:
-    """Dimensions from the largest stride to the smallest; ties keep their order."""
-    return sorted(range(len(size)), key=lambda d: (-hint(stride[d]), d))
-
-
-def _where_any(size: Sequence[Extent], stride: Sequence[Extent]) -> Sequence[Extent]:
-    """The strides where there are elements: without, no place is shared or left out. torch's rules
-    write max(n, 1) for sizes that may be 0.
-    """
-    return [where_positive(n, size) for n in stride]
-
-
-def is_dense(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
-    """Whether the strides are known to fill memory without gap or overlap, in some order of the
-    dimensions."""
-    stride = _where_any(size, stride)
-    expected: Extent = 1
-    for d in reversed(stride_order(size, stride)):
-        if size[d] == 1:
-            continue
-        if stride[d] != expected:
-            return product(size) == 0
-        expected = expected * size[d]
-    return True
-
-
-def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
-    """Whether every element is known to have a place of its own, perhaps with gaps between
-    them."""
-    stride = _where_any(size, stride)
-    reach: Extent = 0
-    for d in reversed(stride_order(size, stride)):
-        if size[d] not in (0, 1):
-            if not known_lt(reach, stride[d]):
-                return False
-            reach = reach + (size[d] - 1) * stride[d]
-    return True
-
-
-# Types whose every number is one of both half types.
-_FIT_HALF = (torch.bool, torch.int8, torch.uint8)
-
-
-def half_number(value: Number, dtype: torch.dtype) -> Number:
-    """The number as an operand of a half type has it: rounded, if it is too large to infinity."""
-    if dtype == COMPUTE_TYPES[dtype] or isinstance(value, Size):
-        return value
-    return torch.tensor(float(value)).to(dtype).item()
-
-
-def rounded(value: Number, dtype: torch.dtype) -> Number:
-    """The number that is stored in memory of this dtype; kernels compute in wider ones."""
-    if not isinstance(value, Number):
-        return value
-    try:
-        stored = torch.tensor(value, dtype=dtype).item()
-    except (RuntimeError, OverflowError) as error:
-        raise NotLowered("eager raises: the number does not fit") from error
-    if isinstance(stored, float) and math.isinf(stored) and not math.isinf(value):
-        raise NotLowered("eager raises: the number does not fit")
-    return stored
-
-
-__all__ = [
-    "Lowering",
-    "Number",
-    "broadcast",
-    "half_number",
-    "is_dense",
-    "is_distinct",
-    "narrow",
-    "rounded",
-    "stride_order",
-]
+__all__ = ["Lowering"]

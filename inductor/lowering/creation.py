@@ -10,7 +10,8 @@ import torch
 
 from fxgraph.sizes import Size
 from inductor.ir import Indices, Tensor, Value
-from inductor.lowering.context import Lowering, Number, rounded
+from inductor.lowering.context import Lowering
+from inductor.lowering.numbers import Number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 

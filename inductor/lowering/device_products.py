@@ -19,7 +19,8 @@ from inductor.codegen.triton_products import Sizes
 from inductor.devices import EMPTY
 from inductor.index import ZERO, Index, Var, contiguous_strides
 from inductor.ir import AtenCall, DeviceProduct, Indices, Operand, Tape, Tensor, Window
-from inductor.lowering.context import Lowering, Number
+from inductor.lowering.context import Lowering
+from inductor.lowering.numbers import Number
 from inductor.lowering.registry import NotLowered
 from inductor.ops import Value, ops, recording
 

@@ -11,7 +11,9 @@ from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
 from inductor.lowering.checks import require_inside
-from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
+from inductor.lowering.context import Lowering
+from inductor.lowering.layouts import broadcast, narrow
+from inductor.lowering.numbers import Number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 

@@ -15,7 +15,8 @@ import torch
 from fxgraph.sizes import Extent, symbols
 from inductor.index import ZERO, Index
 from inductor.ir import AtenCall, Indices, Tensor, Value
-from inductor.lowering.context import Lowering, narrow
+from inductor.lowering.context import Lowering
+from inductor.lowering.layouts import narrow
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops

@@ -10,8 +10,9 @@ import torch
 
 from fxgraph.sizes import Size, nonzero
 from inductor.ir import Tensor, Value
-from inductor.lowering.context import Lowering, Number, half_number, rounded
+from inductor.lowering.context import Lowering
 from inductor.lowering.creation import constant
+from inductor.lowering.numbers import Number, half_number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
 from inductor.ops import COMPUTE_TYPES, ops

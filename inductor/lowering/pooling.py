@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -246,8 +247,7 @@ def _on_cpu(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
-@lower(aten.avg_pool2d.default)
-def avg_pool2d(
+def avg_pool(
     ctx: Lowering,
     x: Tensor,
     kernel: Any,
@@ -256,40 +256,32 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    rank: int,
 ) -> Tensor:
+    """Averages over windows of the last `rank` dimensions."""
     rest = (ceil_mode, count_include_pad, divisor_override)
-    return average_windows(ctx, x, _Windows.of(x, 2, kernel, stride, padding, *rest))
+    return average_windows(ctx, x, _Windows.of(x, rank, kernel, stride, padding, *rest))
 
 
-@lower(aten.avg_pool3d.default)
-def avg_pool3d(
+def avg_pool_backward(
     ctx: Lowering,
+    grad: Tensor,
     x: Tensor,
     kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    stride: Any,
+    padding: Any,
+    *rest: Any,
+    rank: int,
 ) -> Tensor:
-    rest = (ceil_mode, count_include_pad, divisor_override)
-    return average_windows(ctx, x, _Windows.of(x, 3, kernel, stride, padding, *rest))
-
-
-@lower(aten.avg_pool2d_backward.default)
-def avg_pool2d_backward(
-    ctx: Lowering, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, *rest: Any
-) -> Tensor:
-    w = _Windows.of(x, 2, kernel, stride, padding, *rest)
+    w = _Windows.of(x, rank, kernel, stride, padding, *rest)
     return average_windows_backward(ctx, grad, x, w)
 
 
-@lower(aten.avg_pool3d_backward.default)
-def avg_pool3d_backward(
-    ctx: Lowering, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, *rest: Any
-) -> Tensor:
-    w = _Windows.of(x, 3, kernel, stride, padding, *rest)
-    return average_windows_backward(ctx, grad, x, w)
+lower(aten.avg_pool2d.default)(partial(avg_pool, rank=2))
+lower(aten.avg_pool3d.default)(partial(avg_pool, rank=3))
+lower(aten.avg_pool2d_backward.default)(partial(avg_pool_backward, rank=2))
+lower(aten.avg_pool3d_backward.default)(partial(avg_pool_backward, rank=3))
 
 
 def _even_windows(x: Tensor, output: Sequence[Extent]) -> _Windows | None:

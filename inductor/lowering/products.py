@@ -20,8 +20,9 @@ from inductor.ir import (
     Winograd,
     WinogradPanels,
 )
-from inductor.lowering.context import Lowering, Number
+from inductor.lowering.context import Lowering
 from inductor.lowering.device_products import device_product
+from inductor.lowering.numbers import Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.matrices import matrix_mm
 from inductor.ops import ops

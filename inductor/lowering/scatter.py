@@ -15,8 +15,10 @@ from fxgraph.sizes import Extent, hint, known_le, nonzero
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
-from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
+from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import OUT_OF_RANGE, in_range, out_of_bounds
+from inductor.lowering.layouts import broadcast, narrow
+from inductor.lowering.numbers import Number, rounded
 from inductor.lowering.pointwise import convert
 from inductor.lowering.pooling import pair
 from inductor.lowering.registry import NotLowered, aten, lower

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fxgraph.sizes import Extent, known_le, nonzero, product
 from inductor.index import Index
 from inductor.ir import Tensor, Value, Window
-from inductor.lowering.context import Lowering, is_distinct, narrow, stride_order
+from inductor.lowering.context import Lowering
+from inductor.lowering.layouts import is_distinct, narrow, stride_order
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.lowering.views import diagonal

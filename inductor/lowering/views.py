@@ -21,7 +21,8 @@ from fxgraph.sizes import (
 )
 from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
 from inductor.ir import Indices, Split, Tensor, Window
-from inductor.lowering.context import Lowering, is_dense, narrow
+from inductor.lowering.context import Lowering
+from inductor.lowering.layouts import is_dense, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 
 

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 
 import dynamo
 from dynamo.api.compile import compile_fresh
-from inductor.pack import _has_kernels
 from inductor.runtime.link import Derived
 from inductor.runtime.plan import (
     AtenStep,
@@ -473,7 +472,6 @@ def test_without_the_library(found, monkeypatch):
     module = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU()))
     if found == "without packing":
         monkeypatch.setattr("inductor.pack._KERNELS", (("mkldnn::unknown", "CPU"),))
-        monkeypatch.setattr("inductor.pack._has_kernels", _has_kernels.__wrapped__)
     with torch.backends.mkldnn.flags(enabled=found != "disabled"):
         context = check_module(module, torch.randn(2, 3, 9, 9))
     assert not [note for note in notes(context) if note.startswith("pack")]

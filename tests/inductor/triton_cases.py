@@ -8,8 +8,9 @@ from functools import partial
 
 import torch
 
+from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Tensor
-from inductor.lowering.context import Lowering, contiguous_strides
+from inductor.lowering.context import Lowering
 from inductor.ops import ops
 from inductor.schedule.fusion import Kernel, schedule
 

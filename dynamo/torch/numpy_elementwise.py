@@ -1,0 +1,198 @@
+"""Elementwise functions and operators of numpy's arrays, in the dtype that numpy computes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo.config import config
+from dynamo.torch.numpy_reversed import require_unturned
+from dynamo.torch.numpy_translation import (
+    laid_out,
+    same_memory,
+)
+from dynamo.torch.numpy_ufuncs import (
+    KINDS,
+    RESULT,
+    ROUNDED_KINDS,
+    ROUNDED_UFUNCS,
+    SYMBOLS,
+    UFUNCS,
+)
+from dynamo.torch.numpy_values import (
+    FUNCTIONS,
+    OPERATORS,
+    TO_TORCH,
+    ArrayValue,
+    divides_as_torch,
+    refuse,
+    require_quiet_errors,
+    result,
+)
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import call_real
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def call_torch(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value:
+    """Call torch's function on tensors and constants."""
+    wrapped = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
+    named = {k: v if isinstance(v, Value) else ConstantValue(v) for k, v in kwargs.items()}
+    kind = "call_method" if isinstance(target, str) else "call_function"
+    return call_in_graph(tx, kind, target, wrapped, named)
+
+
+def array_view(tensor: Value) -> ArrayValue:
+    """A view stays an array, also without dimensions."""
+    assert isinstance(tensor, TensorValue)
+    return ArrayValue(tensor)
+
+
+def row_major(array: Value, what: str) -> ArrayValue:
+    """An array in row-major order."""
+    if not isinstance(array, ArrayValue) or not array.tensor.fake.is_contiguous():
+        raise refuse(what)
+    return array
+
+
+def not_scalar(array: ArrayValue, what: str) -> ArrayValue:
+    """An array, also one without dimensions: a scalar's methods give scalars, and no views."""
+    if array.scalar:
+        raise refuse(f"{what} of a scalar")
+    return array
+
+
+def sample_of(value: Value, what: str) -> Any:
+    """What tells numpy the dtype of an operand: numbers of Python are weak."""
+    if isinstance(value, ArrayValue):
+        return np.ones(1, value.dtype)
+    if value.is_constant() and isinstance(value.as_constant(), NUMBERS):
+        return value.as_constant()
+    raise refuse(what)
+
+
+NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value:
+    """ufunc(*operands), in the dtype that numpy computes in."""
+    name = f"numpy.{ufunc.__name__}"
+    if all(v.is_constant() for v in operands):
+        answer = call_real(tx, ufunc, *[v.as_constant() for v in operands])
+        if isinstance(answer, np.ndarray):
+            raise refuse(f"{name} of a sequence")  # a new array at each call
+        return tx.wrap(answer)
+    require_quiet_errors(tx, name)
+    row = UFUNCS.get(ufunc)
+    kinds = KINDS.get(ufunc, "biuf")
+    if not config.numpy_exact:
+        row = row or ROUNDED_UFUNCS.get(ufunc)
+        kinds = ROUNDED_KINDS.get(ufunc, kinds if ufunc in UFUNCS else "f")
+    if row is None or len(operands) != ufunc.nin:
+        raise refuse(name)
+    function, computes_in = row
+    samples = [sample_of(v, name) for v in operands]
+    try:
+        with np.errstate(all="ignore"):
+            answer = ufunc(*samples).dtype
+        loop = np.result_type(*samples)
+        if computes_in == RESULT and not (loop.kind == "c" and answer.kind == "f"):
+            loop = answer
+    except Exception as error:
+        raise refuse(name) from error
+    if loop.kind in "iu" and divides_as_torch(ufunc, *operands):
+        kinds += loop.kind
+    if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in kinds:
+        raise refuse(f"{name} of {loop}")
+    tensors = [_operand(tx, v, loop, name) for v in operands]
+    if function is torch.pow and isinstance(tensors[0], ConstantValue):
+        # Of a number to the power of a tensor, torch's result is row-major whatever the tensor is.
+        tensors[0] = call_torch(tx, torch.full, (), tensors[0], dtype=TO_TORCH[loop])
+    found = call_torch(tx, function, *tensors)
+    if any(same_memory(found, v.tensor) for v in operands if isinstance(v, ArrayValue)):
+        found = call_torch(tx, "clone", found)  # conj_physical of what is real
+    if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
+        return result(tx, found, answer)
+    return laid_out(tx, name, ufunc, operands, found)
+
+
+def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
+    if isinstance(value, ArrayValue):
+        return converted(tx, value, loop)
+    real = loop.type(value.as_constant()).item()
+    if name in _OF_TENSORS_ONLY:
+        return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[loop])
+    return ConstantValue(real)
+
+
+# torch takes no numbers here.
+_OF_TENSORS_ONLY = frozenset(
+    f"numpy.{name}"
+    for name in (
+        *("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "arctan2", "hypot"),
+        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign"),
+    )
+)
+
+
+def converted(tx: Interpreter, array: ArrayValue, dtype: Any) -> Value:
+    if array.dtype == dtype:
+        return array.tensor
+    return call_torch(tx, "to", array.tensor, TO_TORCH[dtype])
+
+
+def operator_of(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
+    """An operator of arrays; `+=` and the like write into the array."""
+    if symbol.endswith("=") and symbol not in SYMBOLS:
+        return _in_place(tx, symbol, *operands)
+    if symbol == "@":
+        return FUNCTIONS[np.matmul](tx, *operands)
+    if symbol == "**" and _is_square(*operands):
+        return elementwise(tx, np.multiply, [operands[0], operands[0]])
+    if symbol not in SYMBOLS:
+        raise refuse(f"the operator {symbol} of arrays")
+    return elementwise(tx, SYMBOLS[symbol], operands)
+
+
+def _is_square(base: Value, exponent: Value) -> bool:
+    """Of bool, numpy's square is a small integer; a 2 of numpy has a dtype of its own."""
+    if not isinstance(base, ArrayValue) or not exponent.is_constant():
+        return False
+    number = exponent.as_constant()
+    kinds = {int: "iufc", float: "fc"}.get(type(number), "")
+    return base.dtype.kind in kinds and number == 2
+
+
+def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value:
+    if not isinstance(array, ArrayValue) or array.scalar:
+        return operator_of(tx, symbol[:-1], [array, other])
+    return written(tx, operator_of(tx, symbol[:-1], [array, other]), array, symbol)
+
+
+def written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
+    """The array with a result in its memory."""
+    assert isinstance(value, ArrayValue)
+    if not isinstance(array, ArrayValue) or array.scalar:
+        raise refuse(f"{symbol} of what is not an array")
+    require_unturned(array, symbol)
+    if value.shape != array.shape or value.dtype != array.dtype:
+        raise refuse(f"{symbol} with a result of another form")
+    call_torch(tx, "copy_", array.tensor, apart(tx, value, array))
+    return array
+
+
+def apart(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
+    """What is copied into an array: first read whole, where it may overlap with the target."""
+    if source.tensor is not target.tensor and same_memory(source.tensor, target.tensor):
+        return call_torch(tx, "clone", source.tensor)
+    return source.tensor
+
+
+OPERATORS.append(operator_of)

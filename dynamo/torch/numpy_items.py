@@ -1,0 +1,111 @@
+"""Items of numpy's arrays: keys as torch reads them, reads and stores."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dynamo.torch.numpy_elementwise import (
+    NUMBERS,
+    apart,
+    array_view,
+    call_torch,
+    converted,
+    not_scalar,
+)
+from dynamo.torch.numpy_reversed import ReversedArray, flipped, require_unturned, turned, view_of
+from dynamo.torch.numpy_values import (
+    ArrayValue,
+    refuse,
+    require_quiet_errors,
+    result,
+)
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import SequenceValue, TupleValue
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
+    """A key as torch reads it: index arrays are int64; a mask is one dimension or more."""
+    if isinstance(key, ArrayValue):
+        if not key.shape or (not alone and key.dtype.kind == "b"):
+            raise refuse("an index array among other indices")
+        if key.dtype.kind in "iu":
+            return converted(tx, key, np.dtype(np.int64))
+        return key.tensor
+    if isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple):
+        return TupleValue([_key(tx, part, alone=False) for part in key.wrapped()])
+    return key
+
+
+def _picks_one(array: ArrayValue, key: Value) -> bool:
+    """All dimensions are indexed by numbers: the result is a scalar, not a view."""
+    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    numbers = [p for p in parts if p.is_constant() and is_index(p.as_constant())]
+    return len(numbers) == len(parts) == len(array.shape)
+
+
+def is_index(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
+    not_scalar(array, "an item")
+    if _many_lists(key):
+        raise refuse("index arrays among other indices")
+    parts = turned(tx, array, key)
+    given = _key(tx, key) if parts is None else parts[0]
+    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
+    if _picks_one(array, key):
+        return result(tx, call_torch(tx, "clone", tensor))
+    if parts is not None:
+        found = flipped(tx, tensor, parts[1])
+        assert isinstance(found, TensorValue)
+        return ReversedArray(found, array, operator.getitem, key)
+    if _picks_items(key):
+        return array_view(tensor)
+    return view_of(array, tensor, operator.getitem, key)
+
+
+def _picks_items(key: Value) -> bool:
+    """An index array or a mask makes a new array."""
+    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    return any(isinstance(part, (ArrayValue, SequenceValue)) for part in parts)
+
+
+def _many_lists(key: Value) -> bool:
+    """Index arrays beside slices and numbers, where numpy lays the result out in its own way."""
+    if not (isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple)):
+        return False
+    lists = [isinstance(part, (ArrayValue, SequenceValue)) for part in key.wrapped()]
+    return any(lists) and not all(lists)
+
+
+def _require_fits(number: Any, dtype: Any) -> None:
+    """Numbers that numpy does not store in integers, or not without a warning, are left to it."""
+    try:
+        with np.errstate(all="raise"):
+            np.empty(1, dtype)[0] = number
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise refuse(f"a store of {number!r} into {dtype}") from error
+
+
+def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
+    not_scalar(array, "a store into an item")
+    require_unturned(array, "a store into an item")
+    if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
+        require_quiet_errors(tx, "a store of an array")
+        stored: Value = apart(tx, value, array)
+    elif value.is_constant() and isinstance(value.as_constant(), NUMBERS):
+        _require_fits(value.as_constant(), array.dtype)
+        stored = value
+    else:
+        raise refuse("a store of a sequence into an array")
+    array.tensor.setitem(tx, _key(tx, key), stored)
+    return ConstantValue(None)
