@@ -291,8 +291,7 @@ def given_container(x):
 
 @program("LOOP_LIMIT")
 def long_loop(x):
-    numbers = list(range(3_000_000))
-    return x * numbers[-1]
+    return x * max(*range(3_000_000))
 
 
 # -- frames ---------------------------------------------------------------------------------------
