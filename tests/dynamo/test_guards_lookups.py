@@ -1,12 +1,15 @@
 """The guard of names in modules and classes: one comparison until one of them changes."""
 
+import collections
 import gc
 import sys
 import types
 import weakref
 
 import pytest
+import torch
 
+from dynamo.guards.classes import ClassAssumptions, is_special, is_trusted_class
 from dynamo.guards.kinds import GuardSet
 
 
@@ -264,3 +267,38 @@ def test_a_comparison_of_keys_in_a_class_raises():
     A.changed = raises = True
     assert not tree.check((), {})
     assert "ValueError" in why(tree)
+
+
+def test_special_methods_are_what_the_guard_of_a_class_covers():
+    class A:
+        def __add__(self, other):
+            return 1
+
+        def plain(self):
+            return 1
+
+    guards = GuardSet()
+    guards.assume_class(A)
+    tree = guards.build()
+    A.plain, A.__doc__, A.more = None, "another", 1
+    assert tree.check((), {})
+    del A.__add__
+    assert not tree.check((), {})
+    A.__add__ = lambda self, other: 2
+    assert not tree.check((), {})
+
+
+@pytest.mark.parametrize("name", ["__add__", "__x__", "__call__"])
+def test_names_of_special_methods(name):
+    assert is_special(name)
+    assert not any(map(is_special, [name[1:], name[:-1], "____", "__doc__", "add", 3, None]))
+
+
+def test_classes_that_no_guard_is_for():
+    """Those of torch and the standard library, by the package and not by how its name begins."""
+    alike = type("Alike", (), {"__module__": "torchlike.nn"})
+    made = type("Made", (torch.nn.Module,), {"__module__": "torch.nn.utils.parametrize"})
+    assert is_trusted_class(torch.nn.Linear) and is_trusted_class(collections.OrderedDict)
+    assert not any(map(is_trusted_class, [alike, made, Base]))
+    assert ClassAssumptions(torch.nn.Linear).payload() is None
+    assert ClassAssumptions(Derived).payload() is not None
