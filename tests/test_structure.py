@@ -115,3 +115,13 @@ def test_imports_that_break_cycles_are_told_from_others():
     down, up = structure.Import("a", "b", 1, False), structure.Import("b", "a", 2, True)
     other = structure.Import("a", "c", 3, True)
     assert structure.cycle_breakers([down, up, other]) == [up]
+
+
+def test_files_that_an_operator_or_an_iterator_touches(tmp_path, monkeypatch):
+    touched = {what: len(structure.files_naming(word)) for what, word in structure.NEWEST.items()}
+    assert all(0 < count <= 3 for count in touched.values()), touched
+    monkeypatch.setattr(structure, "ROOT", tmp_path)
+    (tmp_path / "inductor").mkdir()
+    for name, text in (("a.h", "erf(x)"), ("b.py", "erfinv"), ("c.py", "x.erf"), ("d.md", "erf")):
+        (tmp_path / "inductor" / name).write_text(text)
+    assert structure.files_naming("erf") == ["inductor/a.h", "inductor/c.py"]

@@ -1,6 +1,6 @@
 """Prints figures of the structure of dynamo/: lines, cycles of imports, control exceptions.
 
-    python tools/structure.py            # lines, largest file, cycles, control exceptions, ...
+    python tools/structure.py            # lines, cycles, files that a new iterator touches, ...
     python tools/structure.py --imports  # besides: each function-level import that breaks a cycle
     python tools/structure.py --calls    # besides: handlers that call the program on our own stack
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +22,14 @@ import networkx
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "dynamo"
+# Of each kind that users ask for, the newest one: the files of the product that name it are those
+# that another one touches.
+NEWEST = {
+    "an iterator in Python (itertools.groupby)": "groupby",
+    "an iterator of its own class (itertools.batched)": "batched",
+    "a unary operator that the library has (erfinv)": "erfinv",
+    "a unary operator with C++ of its own (asinh)": "asinh",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +163,17 @@ def nested_calls() -> list[str]:
     return sorted(found)
 
 
+def files_naming(word: str) -> list[str]:
+    """The sources of dynamo, fxgraph and inductor that hold `word`."""
+    pattern = re.compile(rf"\b{word}\b")
+    return [
+        path.relative_to(ROOT).as_posix()
+        for package in ("dynamo", "fxgraph", "inductor")
+        for path in sorted((ROOT / package).rglob("*"))
+        if path.suffix in (".py", ".h", ".c", ".cpp") and pattern.search(path.read_text())
+    ]
+
+
 def print_figures(list_imports: bool, list_calls: bool) -> None:
     counts, imports = line_counts(), all_imports()
     for folder, lines in sorted(counts.items()):
@@ -176,6 +196,9 @@ def print_figures(list_imports: bool, list_calls: bool) -> None:
     print(f"imports in functions: {inside}, of which {len(breakers)} break a cycle")
     for i in breakers if list_imports else ():
         print(f"    {i.importer}:{i.line} imports {i.imported}")
+    for what, word in NEWEST.items():
+        found = files_naming(word)
+        print(f"files touched to add {what}: {len(found)}, {', '.join(found)}")
     calls = nested_calls()
     print(f"handlers that call functions on our own stack: {len(calls)}")
     for place in calls if list_calls else ():

@@ -79,7 +79,8 @@ def mark_dynamic(
     Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
     hint_override (the size to optimise for) and specialize_on (conditions for which a backend may
     make code of its own) are advice for torch.compile's backend; ours generates code for all sizes.
-    Raises IndexError for a dimension that the tensor does not have, ValueError for an empty range.
+    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have,
+    ValueError for an empty range.
     """
     for one in _dims(t, dim):
         if min is not None and max is not None and min > max:
@@ -90,7 +91,7 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
-    """As mark_dynamic; but captured code may make the size a constant again."""
+    """As mark_dynamic, also its errors; but captured code may make the size a constant again."""
     for one in _dims(t, dim):
         _mark(t, _MAYBE, one)
 
@@ -100,6 +101,8 @@ def mark_static(t: Any, dim: int | tuple[int, ...] | list[int] | None = None) ->
 
     A class of modules may be marked, too, which changes nothing: numbers that a module holds are
     constants until they vary.
+
+    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
     """
     if isinstance(t, type):
         if not issubclass(t, torch.nn.Module):
@@ -120,6 +123,8 @@ def mark_unbacked(
     on data, captured code must not ask which one it is. Where it does, the graph breaks.
 
     hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
+
+    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
     """
     for one in _dims(t, dim):
         _mark(t, _UNBACKED, one)
@@ -127,7 +132,8 @@ def mark_unbacked(
 
 def mark_static_address(t: torch.Tensor, guard: bool = True) -> None:
     """Tell backends that this tensor's memory stays where it is: they find the mark on the
-    example input, as torch.compile's do. Capture does the same with and without.
+    example input, as torch.compile's do. Capture does the same with and without. Raises TypeError
+    for what is no tensor.
     """
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"a tensor is marked, not {type(t).__name__}")

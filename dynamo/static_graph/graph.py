@@ -100,6 +100,7 @@ class Graph:
 
     @property
     def config(self) -> GraphConfig:
+        """The settings of the graph: mixed precision, accumulation, checkpointing, memory limit."""
         return self._graph.config
 
     # -- training -------------------------------------------------------------------------------
@@ -129,21 +130,27 @@ class Graph:
         return root
 
     def parameters(self) -> Iterator[Parameter]:
+        """As torch.nn.Module.parameters."""
         return self._root().parameters()
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """As torch.nn.Module.named_parameters."""
         return self._root().named_parameters(prefix)
 
     def buffers(self) -> Iterator[torch.Tensor]:
+        """As torch.nn.Module.buffers."""
         return self._root().buffers()
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+        """As torch.nn.Module.named_buffers."""
         return self._root().named_buffers(prefix)
 
     def children(self) -> Iterator[torch.nn.Module]:
+        """The modules that the graph holds itself."""
         return self._root().children()
 
     def named_children(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """The modules that the graph holds itself, with their names."""
         return self._root().named_children()
 
     def modules(self) -> Iterator[torch.nn.Module]:
@@ -161,6 +168,7 @@ class Graph:
         return self
 
     def eval(self) -> Graph:
+        """As train(False)."""
         return self.train(False)
 
     def to(self, *args: Any, **kwargs: Any) -> Graph:
