@@ -65,6 +65,16 @@ def leaves_an_argument(x, w):
 
 
 @program(1)
+def writes_another_behind(x, w):
+    y = x * 1
+    if not x.sum() > 5:
+        y = y * w
+    z = w * 2
+    z.add_(1)
+    return y + z
+
+
+@program(1)
 def nested(x, w):
     if x.sum() > 5:
         if x[0] > 2:
@@ -376,6 +386,16 @@ def writes_the_other(x, w):
         y = h * w
     h.add_(1)
     return y * 2
+
+
+@program(2)
+def writes_the_result_by_out(x, w):
+    y = x * 1
+    z = y
+    if x.sum() > 5:
+        z = y * w
+    torch.add(x.detach(), 1, out=y.detach())
+    return z + 1
 
 
 @program(2)

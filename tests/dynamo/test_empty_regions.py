@@ -159,7 +159,8 @@ def gated(x, which):
         rows = torch.where(which == e)[0]
         if rows.numel() > 0:
             gate, up = (x[rows] @ GATED[e]).chunk(2, -1)
-            out.index_add_(0, rows, torch.nn.functional.silu(gate.reshape(-1, 4)) * up)
+            gate = torch.nn.functional.silu(gate.reshape(-1, 4))
+            out.index_add_(0, rows, gate * up.reshape((-1, 4)))
     return out
 
 
