@@ -1,10 +1,8 @@
 """convert_frame: one frame from the hook to its rewritten code.
 
-The frame is interpreted from its start. Where capture cannot go on, the analysis starts again and
-stops before that
-instruction; the rewritten code then runs the graph so far, performs the instruction natively, and
-calls a
-continuation function, which is a frame of its own for the hook.
+The frame is interpreted from its start. Where capture cannot go on, the next attempt stops before
+that instruction: the rewritten code runs the graph so far, performs the instruction natively, and
+calls a continuation, which is a frame of its own for the hook.
 """
 
 from __future__ import annotations
@@ -47,14 +45,14 @@ from dynamo.guards.shapes import SeenTensor
 from dynamo.guards.sources import GlobalsSource, LocalSource
 from dynamo.interp.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.interp.interpreter import refused_code
-from dynamo.interp.opcodes import calls as handlers_calls  # noqa: F401
-from dynamo.interp.opcodes import class_bodies as class_body  # noqa: F401
-from dynamo.interp.opcodes import data as handlers_data  # noqa: F401
-from dynamo.interp.opcodes import flow as handlers_flow  # noqa: F401
-from dynamo.interp.patched_builtins import WHILE_REPLACED, something_is_replaced
-from dynamo.interp.root import (
-    Stop,
+from dynamo.interp.opcodes import (  # they fill HANDLERS
+    calls,  # noqa: F401
+    class_bodies,  # noqa: F401
+    data,  # noqa: F401
+    flow,  # noqa: F401
 )
+from dynamo.interp.patched_builtins import WHILE_REPLACED, something_is_replaced
+from dynamo.interp.root import Stop
 from dynamo.plans import SkipFrame
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.torch import (
@@ -69,7 +67,6 @@ if TYPE_CHECKING:
 
 log_breaks = logging.getLogger("dynamo.breaks")
 log_guards = logging.getLogger("dynamo.guards")
-
 log_times = logging.getLogger("dynamo.times")
 log_recompiles = logging.getLogger("dynamo.recompiles")
 
@@ -152,10 +149,14 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return _run_once(frame, context)
     left = None if context.fullgraph else _left_as_it_is(frame, context)
     if left is not None:
-        stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
-        record.breaks.append(BreakRecord(left.code, str(left), left.hint, stack, False))
-        context.records.append(record)
+        _record_as_left(record, left, context)
         return None
+    return _captured(frame, context, record)
+
+
+def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
+    """GuardedCode of the frame by capture; None for a frame that capture leaves to Python."""
+    code = frame.f_code
     start = time.perf_counter()
     capture = Capture(frame, context, record)
     with preserved_state():
@@ -199,14 +200,22 @@ def leave_at_limit(code: types.CodeType, context: CompileContext) -> None:
 
 def _leave(reason: breaks.Break, code: types.CodeType, context: CompileContext) -> None:
     """Have explain() say why a frame runs as it is; with fullgraph=True, that is an error."""
-    stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
     record = FrameRecord(
         f"{_frame_number(code)}/0", code.co_name, code.co_filename, code.co_firstlineno
     )
-    record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
-    context.records.append(record)
+    stack = _record_as_left(record, reason, context)
     if context.fullgraph:
         raise Unsupported(FullGraphReason(Stop(reason=reason, user_stack=stack)))
+
+
+def _record_as_left(
+    record: FrameRecord, reason: breaks.Break, context: CompileContext
+) -> list[traceback.FrameSummary]:
+    """Add the record of a frame that runs as it is; the place that explain() names."""
+    stack = [traceback.FrameSummary(record.filename, record.lineno, record.name)]
+    record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
+    context.records.append(record)
+    return stack
 
 
 convert_frame.at_limit = leave_at_limit  # type: ignore[attr-defined]
@@ -355,10 +364,7 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
     """The function runs eagerly where no entry serves; worth a word if one has a graph."""
     ids = {entry.compile_id for entry in older}
     if ids <= context.raised:
-        reason = breaks.RaisingCalls(record.name, len(older))
-        stack = [traceback.FrameSummary(record.filename, record.lineno, record.name)]
-        record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
-        context.records.append(record)
+        _record_as_left(record, breaks.RaisingCalls(record.name, len(older)), context)
     compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
         f"{record.name} ({record.filename}:{record.lineno}) was compiled "

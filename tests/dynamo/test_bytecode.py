@@ -28,7 +28,7 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import UNSUPPORTED, canonical_ops
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.errors import Unsupported
-from dynamo.interp.opcodes import calls as handlers_calls  # noqa: F401
+from dynamo.interp.opcodes import calls
 from dynamo.interp.registry import HANDLERS
 from tests.dynamo.bytecode_corpus import CASES
 from tests.dynamo.reassembly import all_codes, reassemble, reassemble_all
@@ -74,9 +74,9 @@ def test_every_canonical_opcode_is_captured_or_breaks_by_name():
 def test_every_intrinsic_is_captured_or_breaks_by_name():
     names = [*versions.INTRINSICS_1, *versions.INTRINSICS_2]
     operations = [name.removeprefix("INTRINSIC_") for name in names]
-    for operation in set(operations) - set(handlers_calls.INTRINSICS) - set(HANDLERS):
+    for operation in set(operations) - set(calls.INTRINSICS) - set(HANDLERS):
         with pytest.raises(Unsupported) as caught:
-            handlers_calls.call_intrinsic(None, Instruction("CALL_INTRINSIC_1", argval=operation))
+            calls.call_intrinsic(None, Instruction("CALL_INTRINSIC_1", argval=operation))
         assert caught.value.reason.code == "UNSUPPORTED_OPCODE"
         assert operation in str(caught.value.reason)
 
