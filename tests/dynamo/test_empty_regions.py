@@ -123,6 +123,14 @@ def sizes_of_nothing(x, which):
     return out
 
 
+def sizes_by_keyword(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, rows, torch.reshape(x[rows], shape=(rows.numel(), -1)))
+    return out
+
+
 def reads_elsewhere(x, which):
     """A place out of range, unless a row is chosen."""
     out = torch.zeros_like(x)
@@ -167,7 +175,8 @@ def gated(x, which):
 WHOLE = [mixture, written, gated]
 BREAK = [
     fails_on_nothing, counts, writes_all, writes_elsewhere, logs, writes_an_argument,
-    leaves_a_tensor, draws, first_of_none, sizes_of_nothing, reads_elsewhere, divides_integers,
+    leaves_a_tensor, draws, first_of_none, sizes_of_nothing, sizes_by_keyword, reads_elsewhere,
+    divides_integers,
 ]  # fmt: skip
 
 
