@@ -6,9 +6,8 @@
 
 Leaves that JSON has not stand as one-key objects: {"node": name}, {"tuple": [...]}, {"dtype":
 "float32"}, ... Callables are named by dotted path and must be torch's, math's, operator's or
-builtins'. Tensors are not part
-of the text: get_attr and call_module take them from the module given on loading. Of meta, the shape
-of the value and the user's stack are kept.
+builtins'. Tensors are not part of the text: get_attr and call_module take them from the module
+given on loading. Of meta, the shape of the value and the user's stack are kept.
 """
 
 from __future__ import annotations

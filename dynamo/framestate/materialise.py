@@ -1,10 +1,9 @@
 """Values back to bytecode.
 
 A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push
-any Value: from its source, from a temporary local if it was made before, or by its recipe.
-A frame's code is emitted twice: the first run finds which tensors the graph must return and which
-values are needed more
-than once; only the second is kept.
+any Value: from its source, from a temporary local if it was made before, or by its recipe. A
+frame's code is emitted twice: the first run finds which tensors the graph must return and which
+values are needed more than once; only the second is kept.
 """
 
 from __future__ import annotations

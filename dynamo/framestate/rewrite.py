@@ -8,8 +8,7 @@ continuation.
     return result
 
 or, where the graph breaks, instead of the return: locals and operands are restored, the instruction
-runs natively,
-and a continuation function gets the rest of the stack and the live locals.
+runs natively, and a continuation function gets the rest of the stack and the live locals.
 """
 
 from __future__ import annotations

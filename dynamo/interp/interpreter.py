@@ -1,10 +1,9 @@
 """The symbolic interpreter: executes canonical instructions of one frame over Values.
 
 An Interpreter is a frame: code, stack, locals, cells, exception state. The root interpreter belongs
-to the frame that is
-being compiled; calls to Python functions run in child interpreters (interp/inlining.py), which
-share the root's
-OutputGraph. State is explicit, so a generator is an Interpreter that is resumed.
+to the frame that is being compiled; calls to Python functions run in child interpreters
+(interp/inlining.py), which share the root's OutputGraph. State is explicit, so a generator is an
+Interpreter that is resumed.
 
 What Values use of it (`tx` in their methods):
   tx.wrap(obj, source)                 real object -> Value (builder)

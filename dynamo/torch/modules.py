@@ -2,8 +2,8 @@
 detour of `_call_impl`.
 
 What nn.Module's Python methods do in many lines (attribute lookup, attribute stores, construction,
-calls) is known here and
-put into the builtins table; every other method of a module is captured like user code.
+calls) is known here and put into the builtins table; every other method of a module is captured
+like user code.
 """
 
 from __future__ import annotations

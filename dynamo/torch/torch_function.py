@@ -1,8 +1,8 @@
 """Functions of torch: put into the graph whole, folded to a constant, or changes of torch's state.
 
 What is recognised here by identity: every overridable function (torch.overrides), the C functions
-behind torch.*, and
-operators of torch.ops. Other Python functions of torch are inlined like user code.
+behind torch.*, and operators of torch.ops. Other Python functions of torch are inlined like user
+code.
 """
 
 from __future__ import annotations

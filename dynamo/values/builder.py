@@ -1,11 +1,9 @@
 """Real object -> Value: the entry point `build`, and the tables that other files extend.
 
 `BUILDERS` is keyed by exact type; `SUBCLASS_BUILDERS` holds (base class, builder), tried in order
-with isinstance. A
-builder is `(tx, obj, source) -> Value`: it adds the guards that the Value relies on, and registers
-the Value with
-`tx.output.remember(obj, source, value)` if the object has an identity that matters (mutable, or
-compared with `is`).
+with isinstance. A builder is `(tx, obj, source) -> Value`: it adds the guards that the Value relies
+on, and registers the Value with `tx.output.remember(obj, source, value)` if the object has an
+identity that matters (mutable, or compared with `is`).
 
 To add a kind of object:   @builder(MyType)         or   @subclass_builder(MyBase)
                            def build_my_type(tx, obj, source): ...

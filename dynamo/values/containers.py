@@ -1,8 +1,8 @@
 """Sequences and sets: list, tuple, named tuple, torch.Size, deque, range, slice, set, frozenset.
 
 A container from outside is guarded by type and length, and wraps an item only when that is used;
-one made by the frame
-holds its items and is built again from them. Methods are the functions named `py_<method>`.
+one made by the frame holds its items and is built again from them. Methods are the functions named
+`py_<method>`.
 """
 
 from __future__ import annotations

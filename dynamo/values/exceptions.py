@@ -1,10 +1,8 @@
 """Python exceptions that the captured program raises, and how they travel while capturing.
 
 `RaisedException` is the Python exception of *ours* that carries a symbolic one through the
-interpreter: a handler of the
-captured frame catches it (CHECK_EXC_MATCH looks at `value.python_type()`), and when none does, it
-leaves the inlined
-frame like any exception.
+interpreter: a handler of the captured frame catches it (CHECK_EXC_MATCH looks at
+`value.python_type()`), and when none does, it leaves the inlined frame like any exception.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 instance dict, __getattr__.
 
 Special methods are looked up on the type, and captured like any Python function. What a built-in
-base class stores (the
-items of a dict subclass, of a list subclass) is in `storage`, a plain container Value.
+base class stores (the items of a dict subclass, of a list subclass) is in `storage`, a plain
+container Value.
 """
 
 from __future__ import annotations

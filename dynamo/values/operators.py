@@ -1,9 +1,8 @@
 """Operators: who is asked first, what happens when nobody answers.
 
 The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the
-`operator` module,
-all come through here. The operands answer through `Value.binary`, `Value.compare`, `Value.unary`,
-`Value.contains`.
+`operator` module, all come through here. The operands answer through `Value.binary`,
+`Value.compare`, `Value.unary`, `Value.contains`.
 """
 
 from __future__ import annotations

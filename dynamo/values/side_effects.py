@@ -2,13 +2,10 @@
 frame.
 
 A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents
-themselves (a ListValue
-its Python list of Values, already with the change made) and only report `mark(value)`; attribute
-stores are kept here.
-Replaying writes final states, not histories: descriptors and `__setattr__` of user classes are
-inlined by capture down
-to plain stores, so the order between two plain stores cannot be observed. Within one object the
-order of first stores is
+themselves (a ListValue its Python list of Values, already with the change made) and only report
+`mark(value)`; attribute stores are kept here. Replaying writes final states, not histories:
+descriptors and `__setattr__` of user classes are inlined by capture down to plain stores, so the
+order between two plain stores cannot be observed. Within one object the order of first stores is
 kept (instance dicts are ordered).
 
 How a Value takes part:
