@@ -123,8 +123,6 @@ def mark_unbacked(
     on data, captured code must not ask which one it is. Where it does, the graph breaks.
 
     hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
-
-    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
     """
     for one in _dims(t, dim):
         _mark(t, _UNBACKED, one)
