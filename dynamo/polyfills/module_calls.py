@@ -11,16 +11,20 @@ import warnings
 from torch.nn.modules import module as _globals
 
 from dynamo.polyfills import mark
+from dynamo.polyfills.module_hooks import backward_hook, watch_inputs, watch_results
 
 mark(globals(), breakable=True)
 
 
 def call_with_hooks(module, args, kwargs):
-    """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first."""
+    """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first. Backward
+    hooks see what the pre-hooks made of the inputs, and the forward hooks of the result.
+    """
     forward = module.forward  # a hook may set another
     result = None
     done = []
     try:
+        backward = backward_hook(module)
         hooks = [
             *_globals._global_forward_pre_hooks.items(),
             *module._forward_pre_hooks.items(),
@@ -42,6 +46,8 @@ def call_with_hooks(module, args, kwargs):
                 changed = hook(module, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
+        if backward is not None:
+            args = watch_inputs(backward, args)
         result = forward(*args, **kwargs)
         hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
         called = 0
@@ -59,6 +65,8 @@ def call_with_hooks(module, args, kwargs):
                 changed = hook(module, args, result)
             if changed is not None:
                 result = changed
+        if backward is not None:
+            result = watch_results(backward, result)
     except Exception:
         call_remaining(module, args, kwargs, result, done)
         raise

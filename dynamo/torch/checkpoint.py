@@ -1,5 +1,8 @@
 """torch.utils.checkpoint: the function is captured as a body, which the graph runs under torch's
 own checkpoint, so that backward computes it again; without gradients it is just called.
+
+A policy of selective checkpointing changes no result: it is not asked while the graph runs, and
+the partition of the joint graph decides what is kept.
 """
 
 from __future__ import annotations
@@ -8,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import (
+    SelectiveCheckpointContext,
+    _CachedTorchDispatchMode,
+    _CachingTorchDispatchMode,
+    checkpoint,
+    noop_context_fn,
+)
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.torch.bodies import Body, opened, proxies, record, same_fake, trace_body
+from dynamo.torch.bodies import Body, body_scope, opened, proxies, record, same_fake, trace_body
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
+from dynamo.values.containers import TupleValue
 from dynamo.values.tensor import TensorValue
 from fxgraph.higher_order import transform
 
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 _NAME = "torch.utils.checkpoint.checkpoint"
+_ASKED = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "relu")]
 _SETTINGS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
@@ -35,7 +46,9 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     if not isinstance(reentrant, bool):
         raise _refuse("use_reentrant is not given")
     if context_fn is not None and context_fn.identity() != (True, noop_context_fn):
-        raise _refuse("context_fn is given")
+        if reentrant:
+            raise _refuse("use_reentrant=True takes no context_fn")
+        _check_selective(tx, context_fn)
     settings = {name: kwargs.pop(name).as_constant() for name in _SETTINGS if name in kwargs}
     if reentrant and (kwargs or settings.keys() - {"preserve_rng_state"}):
         raise _refuse("use_reentrant=True takes no keyword arguments")
@@ -55,6 +68,23 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     options = {"use_reentrant": reentrant, **settings}
     given = (proxies(nested), proxies(named))
     return record(tx, transform, (_NAME, node, body.lifted, options, *given))
+
+
+def _check_selective(tx: Interpreter, context_fn: Value) -> None:
+    """Break unless the contexts are those of selective checkpointing, with a policy that has no
+    effects: what it decides, which results to keep, the partition of the graph decides instead.
+    """
+    with body_scope(tx):
+        contexts = tx.call_function(context_fn, [], {})
+        items = contexts.items(tx) if isinstance(contexts, TupleValue) else []
+        kinds = [item.python_type() for item in items]
+        if kinds != [_CachingTorchDispatchMode, _CachedTorchDispatchMode]:
+            raise _refuse("context_fn makes contexts of its own")
+        policy = items[0].getattr(tx, "policy_fn")
+        ask = SelectiveCheckpointContext(is_recompute=False)
+        context = tx.wrap(ask, tx.output.install("selective_context", ask))
+        for operator in _ASKED:
+            tx.call_function(policy, [context, tx.wrap(operator)], {})
 
 
 def _needs_grad(value: Value) -> bool:

@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 _OWN = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_call_impl", "__getattr__")}
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-BACKWARD_HOOKS = ("_backward_pre_hooks", "_backward_hooks")
 GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
-GLOBAL_BACKWARD_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks")
 
 
 # Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
@@ -206,12 +204,31 @@ def _packed(
 
 
 def _calls_hooks(tx: Interpreter, module: ModuleValue) -> bool:
-    """Whether a call of the module calls forward hooks, too; backward hooks break the graph."""
-    if torch.is_grad_enabled() and (
-        has_hooks(tx, module, BACKWARD_HOOKS) or _global_hooks(tx, GLOBAL_BACKWARD_HOOKS)
-    ):
-        raise Unsupported(breaks.UncapturedCall(f"{module.describe()}, which has backward hooks"))
-    return has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS)
+    """Whether a call of the module calls hooks, too; hooks of the function that made the result
+    (register_backward_hook) break the graph.
+    """
+    backward = False
+    if torch.is_grad_enabled():
+        own = has_hooks(tx, module, ("_backward_hooks",))
+        everywhere = _global_hooks(tx, ("_global_backward_hooks",))
+        if (own and not _is_full(tx, module)) or (everywhere and not _is_full_everywhere(tx)):
+            text = f"{module.describe()}, which has backward hooks that are not full"
+            raise Unsupported(breaks.UncapturedCall(text))
+        backward = own or everywhere or has_hooks(tx, module, ("_backward_pre_hooks",))
+        backward = backward or _global_hooks(tx, ("_global_backward_pre_hooks",))
+    forward = has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS)
+    return backward or forward
+
+
+def _is_full(tx: Interpreter, module: ModuleValue) -> bool:
+    return module.getattr(tx, "_is_full_backward_hook").as_constant() is True
+
+
+def _is_full_everywhere(tx: Interpreter) -> bool:
+    source = AttrSource(ModuleSource(module_globals.__name__), "_global_is_full_backward_hook")
+    full = module_globals._global_is_full_backward_hook
+    tx.guard(source, "id", full)
+    return full is True
 
 
 def has_hooks(tx: Interpreter, module: ModuleValue, names: Sequence[str]) -> bool:

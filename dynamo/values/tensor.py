@@ -55,6 +55,7 @@ from dynamo.values.tensor_calls import (
     target_name,
     writes,
 )
+from dynamo.values.version_counters import read_version
 from fxgraph import Node
 from fxgraph.symbols import is_symbolic
 from fxgraph.tensor_state import set_data_
@@ -209,6 +210,8 @@ class TensorValue(Value):
             return ConstantValue(None)
         if name in ("grad", "_grad"):
             return self._grad(tx)
+        if name == "_version":
+            return read_version(tx, self)
         on_class = type_holds(self.python_type(), name)
         if on_class and callable(getattr(self.python_type(), name)):
             return TensorMethodValue(self, name)

@@ -340,7 +340,23 @@ class _Joint:
             )
             key = self._level(k), alone.get(value, -1), behind
             groups.setdefault(key, []).append(k)
-        return [groups[key] for key in sorted(groups)]
+        return self._in_order(groups)
+
+    def _in_order(self, groups: dict[Any, list[int]]) -> list[list[int]]:
+        """The groups, each behind those that it reads: of several, the one that the program made
+        first, since autograd goes back in the order of their nodes.
+        """
+        segment_of = {k: key for key, group in groups.items() for k in group}
+        before: dict[Any, set[Any]] = {key: set() for key in groups}
+        for _, twin, value in self._twins:
+            if value in self.tangents:
+                for k in self.history.sources(twin):
+                    before[segment_of[k]].add(segment_of[self.tangents.index(value)])
+        order: list[Any] = []
+        while len(order) < len(groups):
+            ready = [key for key in groups if key not in order and before[key].issubset(order)]
+            order.append(min(ready, key=lambda key: (key[1], key)))
+        return [groups[key] for key in order]
 
     def _find_cuts(self, interpreter: _Cutting) -> None:
         """For each output that is used on: its number, its twin, and its value if it has one."""

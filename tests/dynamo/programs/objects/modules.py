@@ -209,8 +209,8 @@ PROGRAMS = {
         """,
     ),
     "hooks_backward": (
-        3,
-        "ATTRIBUTE_ACCESS UNCAPTURED_CALL",
+        1,
+        "",
         """
         m = nn.Linear(3, 3)
         m.register_full_backward_hook(lambda mod, gi, go: log.append('bw'))
@@ -220,8 +220,8 @@ PROGRAMS = {
         """,
     ),
     "hooks_backward_pre": (
-        3,
-        "ATTRIBUTE_ACCESS UNCAPTURED_CALL",
+        1,
+        "",
         """
         m = nn.Sequential(nn.Linear(3, 3))
         m[0].register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))

@@ -1,6 +1,22 @@
 """Hooks of tensors that one operation made together, in the order of registration; hooks of modules and gradients."""
 
 PROGRAMS = {
+    "hooks_of_branches": (
+        1,
+        """
+        def named(t, name):
+            t.register_hook(lambda g: log.append(name))
+            return t
+        def branch(x, name): return named(named(x.clone(), "in" + name).sin().clone(), "out" + name)
+        def f(x):
+            p = branch(x, "1")
+            return branch(p, "2") * branch(x, "3") + branch(branch(x, "4") * 2, "5") + p
+        ---
+        x = T(3, grad=True)
+        run(x).sum().backward()
+        x.grad, log
+    """,
+    ),
     "hooks_of_split": (
         2,
         """

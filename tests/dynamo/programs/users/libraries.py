@@ -207,7 +207,7 @@ PROGRAMS = {
     """,
     ),
     "full_backward_hook": (
-        None,
+        2,
         """
         m = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
         def hook(mod, gi, go):

@@ -1,9 +1,79 @@
 """Kinds of callables, what changes between calls, and the standard library in passing."""
 
+from tests.dynamo.differential import SOME
 from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "version_of_intermediates": (
+        2,
+        """
+        def f(x):
+            y = x * 2
+            first = y._version
+            y.mul_(2)
+            y[0] = 3
+            view = y[1:]
+            view.add_(1)
+            same = y.detach()._version == y._version == view._version
+            return y + y._version, first, view._version, same, torch.zeros(2)._version
+        ---
+        run(T(3))
+        run(T(3, grad=True))
+    """,
+    ),
+    "version_of_inputs": (
+        SOME,
+        """
+        def f(x, w):
+            before = x._version
+            x.add_(1)
+            after = x._version
+            x.mul_(2)
+            return x + w, before, after, x._version - before, w._version
+        ---
+        x, w = T(3), T(3)
+        run(x, w)
+        run(x, w), x._version
+        x.add_(1)
+        run(x, w), x._version
+    """,
+    ),
+    "version_decides": (
+        SOME,
+        """
+        cache = {}
+        def f(x):
+            if cache.get("version") != x._version:
+                cache["version"] = x._version
+                cache["value"] = x.sin()
+                log.append("computed")
+            return cache["value"] + 1
+        ---
+        x = T(3)
+        run(x)
+        run(x)
+        x.add_(1)
+        run(x)
+        run(x)
+        x.add_(1)
+        run(x)
+    """,
+    ),
+    "version_of_shared_memory": (
+        SOME,
+        """
+        def f(x, y):
+            x.add_(1)
+            return x._version, y._version, x[1:]._version, x.detach()._version
+        ---
+        x = T(3)
+        run(x, x[1:])
+        run(x, x)
+        run(x, x.data)
+        run(x, x.detach())
+    """,
+    ),
     "decorated_kinds": (
         3,
         """

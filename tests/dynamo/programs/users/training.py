@@ -1,6 +1,79 @@
 """Steps of training, modes, hooks and state dicts."""
 
+from tests.dynamo.differential import SOME
+
 PROGRAMS = {
+    "selective_checkpoint": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts as contexts, CheckpointPolicy as P
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        def policy(ctx, op, *args, **kwargs):
+            return P.MUST_SAVE if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else P.PREFER_RECOMPUTE
+        def f(x):
+            made = functools.partial(contexts, policy)
+            return checkpoint(m, x.sin(), use_reentrant=False, context_fn=made).cos()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        run(x).sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
+    "selective_checkpoint_of_operators": (
+        1,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts as contexts, CheckpointPolicy as P
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        def made(): return contexts([torch.ops.aten.addmm.default])
+        def f(x): return checkpoint(m, x.sin(), use_reentrant=False, context_fn=made).cos()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        run(x).sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
+    "selective_checkpoint_that_counts": (
+        SOME,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts as contexts, CheckpointPolicy as P
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        count = [0]
+        def policy(ctx, op, *args, **kwargs):
+            count[0] += op is torch.ops.aten.addmm.default
+            return P.MUST_SAVE if count[0] % 2 else P.PREFER_RECOMPUTE
+        def f(x):
+            y = x.sin()
+            return checkpoint(m, y, use_reentrant=False, context_fn=lambda: contexts(policy)).cos()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        run(x).sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
+    "checkpoint_with_own_contexts": (
+        SOME,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts as contexts, CheckpointPolicy as P
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        @contextlib.contextmanager
+        def noted(name):
+            log.append("in " + name)
+            yield
+            log.append("out " + name)
+        def f(x):
+            y = x.sin()
+            made = lambda: (noted("forward"), noted("again"))
+            return checkpoint(m, y, use_reentrant=False, context_fn=made).cos()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        run(x).sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
     "train_eval": (
         4,
         """

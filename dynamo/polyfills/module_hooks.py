@@ -1,0 +1,129 @@
+"""Backward hooks of modules, in Python: captured in place of torch's BackwardHook, which asks
+autograd for the function behind an input and behind a result of the module.
+
+Where one tensor of each has a gradient, a copy of it with a hook of its own stands for that
+function: `at_input` and `at_output` run in backward and hand the gradients to torch's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import torch
+from torch.nn.modules import module as _globals
+from torch.utils.hooks import BackwardHook
+
+from dynamo.polyfills import mark
+
+mark(globals(), breakable=True)
+
+
+def backward_hook(module):
+    """What nn.Module makes of the backward hooks before its forward pre-hooks run; None: it has
+    none.
+    """
+    if not torch.is_grad_enabled():
+        return None
+    before = module._backward_pre_hooks or _globals._global_backward_pre_hooks
+    after = module._backward_hooks or _globals._global_backward_hooks
+    if not (before or after):
+        return None
+    before = module._get_backward_pre_hooks() if before else []
+    after = module._get_backward_hooks()[0] if after else []
+    return BackwardHook(module, after, before)
+
+
+def watch_inputs(hook, args):
+    """hook.setup_input_hook(args)"""
+    places, watched = _tensors_of(args)
+    if len(watched) > 1 or not all(_has_copies(args[place]) for place in watched):
+        return hook.setup_input_hook(args)
+    hook.n_inputs = len(args)
+    if not watched:
+        return args
+    hook.input_tensors_index = places
+    place = watched[0]
+    like = [(args[one].shape, args[one].dtype, args[one].device) for one in places]
+    own = args[place].clone()
+    own.register_hook(functools.partial(at_input, hook, places.index(place), like))
+    return (*args[:place], own, *args[place + 1 :])
+
+
+def watch_results(hook, result):
+    """hook.setup_output_hook(result)"""
+    if not isinstance(result, (torch.Tensor, tuple)):
+        warnings.warn(
+            "For backward hooks to be called, module output should be a Tensor or a tuple of "
+            f"Tensors but received {type(result)}",
+            stacklevel=2,
+        )
+    results = result if isinstance(result, tuple) else (result,)
+    places, watched = _tensors_of(results)
+    if len(watched) > 1 or not all(_has_copies(results[place]) for place in watched):
+        return hook.setup_output_hook(result)
+    hook.n_outputs = len(results)
+    if not watched:
+        return result
+    hook.output_tensors_index = places
+    place = watched[0]
+    own = results[place].clone()
+    own.register_hook(functools.partial(at_output, hook, places.index(place), len(places)))
+    if results is not result:
+        return own
+    changed = (*result[:place], own, *result[place + 1 :])
+    return changed if type(result) is tuple else type(result)(*changed)
+
+
+def _tensors_of(values):
+    """Where the tensors are, and those that have a gradient."""
+    places = [place for place, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    return places, [place for place in places if values[place].requires_grad]
+
+
+def _has_copies(tensor):
+    """Whether copies are laid out as the tensor is."""
+    return torch.empty_like(tensor).stride() == tensor.stride()
+
+
+def at_input(hook, number, like, gradient):
+    """The hook of an input, the one of these tensors that has a gradient."""
+    function = _Function()
+    hook._set_user_hook(function)
+    given = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in like]
+    given[number] = gradient
+    return _replacement(function.hook(tuple(given), None), number, gradient)
+
+
+def at_output(hook, number, count, gradient):
+    """The hook of a result, likewise; there is nothing for the other tensors."""
+    function = _Function()
+    index = hook.output_tensors_index
+
+    def register(register_at, results):
+        register_at(function)
+        return results, index
+
+    hook._apply_on_tensors = register
+    hook.setup_output_hook((None,) * hook.n_outputs)
+    del hook._apply_on_tensors
+    given = [None] * count
+    given[number] = gradient
+    return _replacement(function.hook(None, tuple(given)), number, gradient)
+
+
+class _Function:
+    """Stands for a function of autograd: keeps the hook that it is given."""
+
+    def register_hook(self, hook):
+        self.hook = hook
+
+
+def _replacement(gradients, number, gradient):
+    """What a tensor's hook returns for what the function's hook returned; None is nothing there,
+    and a gradient of nothing here.
+    """
+    if gradients is None:
+        return None
+    changed = gradients[number]
+    return torch.zeros_like(gradient) if changed is None else changed

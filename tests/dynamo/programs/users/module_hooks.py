@@ -1,0 +1,219 @@
+"""Backward hooks of modules: the order of their calls, what they see and what they change."""
+
+_SEEN = """
+        def seen(name, scale=None):
+            def hook(mod, gi, go):
+                log.append((name, [None if g is None else g.tolist() for g in gi], [None if g is None else g.tolist() for g in go]))
+                if scale: return tuple(None if g is None else g * scale for g in gi)
+            return hook
+"""
+
+PROGRAMS = {
+    "module_hooks_residual": (
+        1,
+        _SEEN
+        + """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(3, 3); self.b = nn.Linear(3, 3); self.c = nn.Linear(3, 3)
+            def forward(self, x):
+                h = self.a(x).relu()
+                return x + self.b(h) * h + self.c(self.b(x)) * self.b(x)
+        m = M()
+        for i, name in enumerate("abc"):
+            getattr(m, name).register_full_backward_hook(seen(name, i + 2))
+        m.register_full_backward_hook(seen("m", 0.5))
+        m.register_full_backward_pre_hook(lambda mod, go: log.append("pre"))
+        def f(x): return m(x)
+        ---
+        x = T(2, 3, grad=True)
+        y = run(x)
+        y.sum().backward(retain_graph=True)
+        y.sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
+    "module_hooks_other_arguments": (
+        1,
+        _SEEN
+        + """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(T(3))
+            def forward(self, x, mask, n, scale=None):
+                return (x * self.w).masked_fill(mask, 0.0) * n * scale, mask, 5
+        m = M()
+        m.register_full_backward_hook(seen("m"))
+        m.register_full_backward_pre_hook(lambda mod, go: (go[0] * 3, *go[1:]))
+        def f(x, mask): return m(x, mask, 3, scale=T(3))[0].sin()
+        ---
+        x = T(3, grad=True)
+        run(x, T(3) > 0).sum().backward()
+        x.grad, m.w.grad
+    """,
+    ),
+    "module_hooks_without_gradient_of_inputs": (
+        1,
+        _SEEN
+        + """
+        m = nn.Sequential(nn.Linear(3, 3), nn.Flatten(), nn.Identity(), nn.ReLU())
+        for i in range(4): m[i].register_full_backward_hook(seen(i))
+        def f(x): return m(x)
+        ---
+        run(T(2, 3)).sum().backward()
+        run(T(2, 3)).sum().backward()
+        [p.grad for p in m.parameters()]
+    """,
+    ),
+    "module_hooks_of_all": (
+        3,
+        _SEEN
+        + """
+        modules = nn.modules.module
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        m[1].register_full_backward_hook(seen("own"))
+        def f(x): return m(x) * 2
+        ---
+        a = modules.register_module_full_backward_hook(seen("all", 2))
+        b = modules.register_module_full_backward_pre_hook(lambda mod, go: log.append("before"))
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        a.remove()
+        run(x).sum().backward()
+        b.remove()
+        run(x).sum().backward()
+        x.grad
+    """,
+    ),
+    "module_hooks_and_forward_hooks": (
+        1,
+        _SEEN
+        + """
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+        kept = {}
+        m[0].register_full_backward_hook(seen("b", 2))
+        m[0].register_forward_hook(lambda mod, i, o: kept.__setitem__("out", o * 2))
+        m[0].register_forward_hook(lambda mod, i, o: o * 3)
+        m[2].register_forward_pre_hook(lambda mod, i: (i[0] + 1,))
+        m[2].register_full_backward_pre_hook(lambda mod, go: (log.append("p"), (go[0] * 5,))[1])
+        def f(x): return m(x)
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        x.grad, kept["out"], m[2].weight.grad
+    """,
+    ),
+    "module_hooks_several_outputs": (
+        1,
+        _SEEN
+        + """
+        Pair = collections.namedtuple("Pair", "first second")
+        class M(nn.Module):
+            def forward(self, x): return Pair(x.t() * 2, 5)
+        class State(nn.Module):
+            def forward(self, x): return x * 3, (x + 1, x + 2)
+        state, pair = State(), M()
+        state.register_full_backward_hook(seen("state"))
+        pair.register_full_backward_hook(seen("pair", 2))
+        def f(x): return state(pair(x).first)[0] + pair(x).first
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        x.grad
+    """,
+    ),
+    "module_hooks_expanded": (
+        3,
+        _SEEN
+        + """
+        class M(nn.Module):
+            def forward(self, x): return x.expand(2, 3)
+        m = M()
+        m.register_full_backward_hook(seen("m", 2))
+        def f(x): return m(x) * m(x).sin()
+        ---
+        x = T(3, grad=True)
+        run(x).sum().backward()
+        x.grad
+    """,
+    ),
+    "module_hooks_that_fail": (
+        3,
+        """
+        def fails(mod, gi, go): raise KeyError("no")
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        hooks = [fails, lambda mod, gi, go: (gi[0], gi[0])]
+        def f(x): return m(x).sum()
+        def outcome(hook, pre=False):
+            make = m[1].register_full_backward_pre_hook if pre else m[1].register_full_backward_hook
+            handle = make(hook)
+            try:
+                run(T(2, 3, grad=True)).backward()
+            except Exception as error:
+                return type(error), str(error)
+            finally:
+                handle.remove()
+        ---
+        outcome(hooks[0])
+        outcome(hooks[1])
+        outcome(lambda mod, go: (), True)
+    """,
+    ),
+    "module_hooks_twice_differentiated": (
+        1,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        m[1].register_full_backward_hook(lambda mod, gi, go: (gi[0] * 2,))
+        def f(x): return m(x).sum()
+        ---
+        x = T(2, 3, grad=True)
+        g = torch.autograd.grad(run(x), x, create_graph=True)[0]
+        g.pow(2).sum().backward()
+        x.grad, g.detach()
+        g = None
+    """,
+    ),
+    "module_hooks_without_grad": (
+        2,
+        _SEEN
+        + """
+        m = nn.Linear(3, 3)
+        m.register_full_backward_hook(seen("m"))
+        def f(x): return m(x).sum()
+        ---
+        with torch.no_grad(): run(T(2, 3))
+        run(T(2, 3, grad=True)).backward()
+    """,
+    ),
+    "module_hooks_two_gradients": (
+        2,
+        _SEEN
+        + """
+        m = nn.Bilinear(3, 3, 2)
+        m.register_full_backward_hook(seen("m", 2))
+        def f(x, y): return m(x.sin(), y) * 2
+        ---
+        x, y = T(2, 3, grad=True), T(2, 3, grad=True)
+        run(x, y).sum().backward()
+        x.grad, y.grad
+    """,
+    ),
+    "module_hooks_registered_inside": (
+        1,
+        _SEEN
+        + """
+        m = nn.Linear(3, 3)
+        def f(x):
+            handle = m.register_full_backward_hook(seen("m", 2))
+            y = m(x).sum()
+            handle.remove()
+            return y
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        x.grad, len(m._backward_hooks)
+    """,
+    ),
+}
