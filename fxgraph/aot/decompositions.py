@@ -30,7 +30,7 @@ DECOMPOSED = (
     "softshrink", "special_entr", "special_log_ndtr", "special_xlog1py", "threshold", "xlogy",
     # losses
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward",
+    "multi_margin_loss", "nll_loss_forward", "nll_loss2d_forward",
     "smooth_l1_loss", "soft_margin_loss",
     # reductions and small linear algebra
     "addr", "baddbmm", "count_nonzero", "dot", "vdot", "mv", "linalg_cross", "logsumexp", "nansum",
