@@ -102,7 +102,10 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None = Non
     tx.output.guards.assume_class(type(cls))
     if source is None and not is_trusted_class(cls):  # what it holds can be changed
         source = tx.output.install(cls.__name__, cls)
-    return tx.output.remember(cls, source, late_bound.ClassValue(cls, source))
+    value = late_bound.ClassValue(cls, source)
+    if source is not None:
+        tx.output.side_effects.track_existing(value)
+    return tx.output.remember(cls, source, value)
 
 
 def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None:

@@ -30,7 +30,7 @@ DECOMPOSED = (
     "softshrink", "special_entr", "special_log_ndtr", "special_xlog1py", "threshold", "xlogy",
     # losses
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward",
+    "multi_margin_loss", "nll_loss_forward", "nll_loss2d_forward",
     "smooth_l1_loss", "soft_margin_loss",
     # reductions and small linear algebra
     "addr", "baddbmm", "count_nonzero", "dot", "vdot", "mv", "linalg_cross", "logsumexp", "nansum",
@@ -98,6 +98,8 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _contiguous(rule)
     if op in (aten.roll.default, aten.channel_shuffle.default):
         return _in_format(rule)
+    if op._opname in ("linspace", "logspace"):
+        return _into_floats(rule)
     return _of_floats(rule) if op._opname in FOR_FLOATS else rule
 
 
@@ -107,6 +109,18 @@ def _of_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
         types = {a.dtype for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
         whole = len(types) > 1 or not all(t.is_floating_point for t in types)
         return NotImplemented if whole else rule(*args, **kwargs)
+
+    return decomposed
+
+
+def _into_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule where its result is of floats: the kernels for integers cut off the ends first."""
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        if not (dtype or torch.get_default_dtype()).is_floating_point:
+            return NotImplemented
+        return rule(*args, dtype=dtype, **kwargs)
 
     return decomposed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.aot.resizing import fake_resize, resizes_without_rules, whole_resizes
 from fxgraph.args import leaves
 from fxgraph.fake_results import (
     FakeResults,
@@ -35,7 +37,13 @@ def symbolic_dispatch(mode: FakeTensorMode) -> AbstractContextManager[Any]:
     """Where sizes are symbols, composite operators that read them as numbers in C++ are run by
     their Python forms.
     """
-    return nullcontext() if mode.shape_env is None else enable_python_dispatcher()
+    return nullcontext() if mode.shape_env is None else _python_forms()
+
+
+@contextmanager
+def _python_forms() -> Iterator[None]:
+    with enable_python_dispatcher(), whole_resizes():
+        yield
 
 
 class FakePropagation:
@@ -64,7 +72,11 @@ class FakePropagation:
         given = [fake for fake in fakes if not fake.is_inference()]  # those have no versions
         versions = [tensor._version for tensor in given]
         try:
-            result: Any = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
+            if op in resizes_without_rules():
+                with self.mode:
+                    result: Any = fake_resize(op, *args)
+            else:
+                result = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unfunctionalizable(f"the result of {op} depends on the data") from error
         except UnsupportedOperatorException as error:

@@ -157,3 +157,31 @@ def test_training_with_wrapper_subclasses_as_parameters(kind):
             torch.testing.assert_close((a.a, a.b), (b.a, b.b))
         else:
             torch.testing.assert_close(a, b)
+
+
+# --- operators of which torch's rules tell something else than its kernels ----------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_between_ends_that_are_none(dtype):
+    def fn(x):
+        ends = torch.tensor(-4.3), torch.tensor(9.0)
+        return torch.linspace(0.5, 3.7, 50, dtype=dtype) + x, torch.linspace(*ends, 20, dtype=dtype)
+
+    x = torch.ones((), dtype=dtype)
+    for got, expected in zip(dynamo.compile(fn, fullgraph=True)(x), fn(x), strict=True):
+        assert got.dtype == dtype and torch.equal(got, expected)
+
+
+def test_kept_indices_of_another_size_than_told():
+    """_embedding_bag of half precision returns no indices; its shape function tells of some."""
+
+    def step(fn):
+        weight = torch.arange(50.0).reshape(10, 5).bfloat16().requires_grad_()
+        fn(weight, torch.arange(10)[::2], torch.tensor([0, 3])).sum().backward()
+        return weight.grad
+
+    def fn(weight, indices, offsets):
+        return torch.nn.functional.embedding_bag(indices, weight, offsets, mode="sum") * 2
+
+    assert torch.equal(step(dynamo.compile(fn, fullgraph=True)), step(fn))

@@ -374,7 +374,7 @@ def test_taking_what_does_not_fit():
     with pytest.raises(TypeError, match="a list"):
         plan.take((torch.randn(3), torch.randn(3)))
     with pytest.raises(RuntimeError, match="compiled for"):
-        plan.take([torch.randn(3), torch.randn(4)])
+        plan.take([torch.randn(4), torch.randn(3)])
 
 
 def test_plan_is_reentrant():

@@ -237,3 +237,10 @@ def test_layout_of_batch_norm(training):
             for dynamic in (None, True):
                 dynamo.reset()
                 assert dynamo.compile(f, dynamic=dynamic)(x).stride() == f(x).stride()
+
+
+def test_float16_beyond_its_range_is_infinite_in_wider_types():
+    x = torch.tensor([5000.0, -7000.0, 1.0, 70000.0, 0.3, float("nan")])
+    same(lambda x: (x.half() * x.half()).float(), x)
+    same(lambda x: (x.half() + 60000).double() - 1, x)
+    same(lambda x: (x.half() * 3).bfloat16(), x)

@@ -225,7 +225,10 @@ class Run {
   void bind(uint32_t v, const char* what) {
     const Value& value = this->value(v);
     const at::Tensor& given = tensor(v);
-    if (!depends_on_results(v) && C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
+    // A result of an operator that another operator alone reads, as the forward plan kept the result for this one, is
+    // theirs: torch's shape functions tell of some (indices of embedding_bag) another size.
+    const bool checked = value.pointer || value.layout || !owns_;
+    if (checked && !depends_on_results(v) && C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
     if (!value.pointer) return;
     // Reading must not materialise a copy-on-write tensor, writing must.
     c10::TensorImpl* impl = given.unsafeGetTensorImpl();

@@ -4,6 +4,27 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "counts_in_classes_of_instances": (
+        2,
+        "",
+        """
+        class A:
+            n = 0
+        class B(A): pass
+        class M(torch.nn.Module):
+            n = 0
+            def forward(self, x):
+                type(self).n += 1
+                return x * self.n
+        o, m = B(), M()
+        def f(x):
+            type(o).n += 1
+            o.__class__.__base__.n -= 1
+            return m(x) + o.n, A.n, B.n, B().n, M.n, 'n' in vars(o)
+        ---
+        run(T(3)); run(T(3)); run(T(3)); log.append((A.n, B.n, M.n))
+        """,
+    ),
     "generic_alias_obj": (
         1,
         "",

@@ -1,0 +1,100 @@
+"""Resizes of images stay whole where sizes are symbols.
+
+The C++ forms with `scale_factors` read sizes as numbers. torch's Python forms, which its dispatcher
+takes in their place, spell a resize by indexing: an image of bytes is rounded otherwise, the
+gradient is a scatter, and the lowering finds no resize. The forms here compute the size and call
+the operator itself, on this project's behalf alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._prims_common import suggest_memory_format
+
+aten = torch.ops.aten
+RESIZES = (
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
+    "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+)  # fmt: skip
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+_active = threading.local()
+
+
+@contextmanager
+def whole_resizes() -> Iterator[None]:
+    """In this thread, until the end, the forms below are taken."""
+    _install()
+    before = getattr(_active, "on", False)
+    _active.on = True
+    try:
+        yield
+    finally:
+        _active.on = before
+
+
+@functools.cache
+def _install() -> None:
+
+    for name in RESIZES:
+        packet = getattr(aten, name)
+        forms = [(packet.vec, key, _of_factors) for key in _KEYS]
+        for op, key, form in (*forms, (packet.default, DispatchKey.Autograd, _recorded)):
+            theirs = op.py_kernels.get(key)
+            if theirs is not None:
+                op.py_kernels[key] = _either(functools.partial(form, packet.default), theirs)
+                op._dispatch_cache.clear()
+
+
+def _either(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def form(*args: Any, **kwargs: Any) -> Any:
+        return (ours if getattr(_active, "on", False) else theirs)(*args, **kwargs)
+
+    return form
+
+
+def _recorded(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """By autograd's own kernel, the same for every device."""
+    return op._op_dk(DispatchKey.Autograd, *args, **kwargs)
+
+
+@functools.cache
+def resizes_without_rules() -> frozenset[torch._ops.OpOverload]:
+    """Those, and their gradients, for which torch has no shape rule in Python."""
+    from torch._decomp import meta_table
+
+    packets = [getattr(aten, name + end) for name in RESIZES for end in ("", "_backward")]
+    return frozenset(p.default for p in packets if p.default not in meta_table)
+
+
+def fake_resize(op: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> torch.Tensor:
+    """The result of one of them, in the fake mode that is entered."""
+    size = rest[0] if op._opname.endswith("_backward") else [*x.shape[:2], *size]
+    layout = suggest_memory_format(x)
+    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=layout)
+
+
+def _of_factors(
+    op: torch._ops.OpOverload,
+    input: torch.Tensor,
+    output_size: Any,
+    *corners: bool,
+    scale_factors: Any = None,
+    align_corners: bool | None = None,
+) -> Any:
+    from torch._decomp.decompositions import upsample_compute_output_size
+
+    rest = list(corners) if align_corners is None else [*corners, align_corners]
+    if len(rest) > len(op._schema.arguments) - 2 - (input.dim() - 2):
+        scale_factors = rest.pop()
+    size = upsample_compute_output_size(input.size(), output_size, scale_factors)
+    scales = scale_factors or [None] * len(size)
+    return op(input, size, *rest, *scales)
