@@ -361,20 +361,27 @@ class FrameRewriter:
                 codegen(change)
                 codegen.pop_top()
                 roots = [*roots, change]
-        for call in reversed(effects.calls):
+        roots = [*roots, *(value for call in effects.calls for value in call.values())]
+        later = [call for call in effects.calls if not call.before_writes]
+        first = [call for call in effects.calls if call.before_writes]
+        for call in reversed(later):
             self._push_call(codegen, call)
-            roots = [*roots, *call.values()]
         writes = []
         for key, (_, source, value) in reversed(effects.globals.items()):
             writes.append(self._push_global(codegen, key[1], source, value))
             if key in effects.moved_globals and value is not DELETED:
                 writes.append(self._push_global(codegen, key[1], source, DELETED))
         writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
+        for call in reversed(first):
+            self._push_call(codegen, call)
         for lock in effects.locks:
             lock.emit_taking(codegen)
+        for call in first:
+            codegen.call(len(call.args))
+            codegen.pop_top()
         for write in reversed(writes):
             write()
-        for call in effects.calls:
+        for call in later:
             codegen.call(len(call.args))
             codegen.pop_top()
         for lock in reversed(effects.locks):

@@ -60,7 +60,7 @@ def is_enabled(tx: Interpreter, logger: Any, level: Any) -> bool:
         or type(real).isEnabledFor is not logging.Logger.isEnabledFor
         or not isinstance(level, int)
         or source is None
-        or tx.output.side_effects.is_dirty(logger)
+        or _is_changed(tx, _ancestry(real))
     ):
         raise Unsupported(breaks.UncapturedCall("logging.Logger.isEnabledFor"))
     answer = real.isEnabledFor(level)
@@ -70,6 +70,30 @@ def is_enabled(tx: Interpreter, logger: Any, level: Any) -> bool:
 
     tx.guard(source, "predicate", answers_as_captured)
     return answer
+
+
+def _ancestry(logger: logging.Logger) -> Iterator[Any]:
+    """Whose levels decide whether a record is made."""
+    yield logger.manager
+    current: logging.Logger | None = logger
+    while current is not None:
+        yield current
+        current = current.parent
+
+
+def _writers(logger: logging.Logger) -> Iterator[Any]:
+    """What decides where a record is written, and how, besides the loggers."""
+    for one in _ancestry(logger):
+        yield getattr(one, "handlers", None)
+    for handler in _handlers(logger):
+        yield handler
+        yield getattr(handler, "formatter", None)
+
+
+def _is_changed(tx: Interpreter, objects: Iterator[Any]) -> bool:
+    """Whether the frame has changed one of them, which captured code may know by any name."""
+    known, effects = tx.output.values_by_id, tx.output.side_effects
+    return any(id(one) in known and effects.is_dirty(known[id(one)][1]) for one in objects)
 
 
 # -- records that are heard -----------------------------------------------------------------------
@@ -126,6 +150,8 @@ def _log(
     heard = name != "exception" and args and all(map(is_none, others)) and type(depth) is int
     if not heard or tx.output.bodies or not writes_text(logger.real):
         raise refused
+    if _is_changed(tx, _writers(logger.real)):
+        raise refused
     frame = _caller(tx, depth)
     if frame is None:
         raise refused
@@ -134,9 +160,8 @@ def _log(
         raise refused
     tx.guard(logger.source, "predicate", writes_text)
     code = frame.code
-    tx.output.side_effects.call_later(
-        write_record, logger, level, text, code.co_filename, frame.lineno, code.co_name
-    )
+    record = (logger, level, text, code.co_filename, frame.lineno, code.co_name)
+    tx.output.side_effects.call_later(write_record, *record, before_writes=True)
     tx.output.side_effects.shown = True
 
 
@@ -208,7 +233,7 @@ def _is_enabled_for(tx, logger, level):
 @handles(logging.Logger.getEffectiveLevel)
 def _effective_level(tx, logger):
     real = getattr(logger, "real", None)
-    if not isinstance(real, logging.Logger) or tx.output.side_effects.is_dirty(logger):
+    if not isinstance(real, logging.Logger) or _is_changed(tx, _ancestry(real)):
         raise Unsupported(breaks.UncapturedCall("logging.Logger.getEffectiveLevel"))
     level = real.getEffectiveLevel()
 

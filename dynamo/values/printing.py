@@ -46,7 +46,8 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
     if not text.truth(tx):  # is there for what it does to the stream, if for anything
         raise Unsupported(breaks.UncapturedCall("print"))
     tx.guard(source, "predicate", is_text_stream)
-    tx.output.side_effects.call_later(show, text, name, flush is not None and flush.truth(tx))
+    flushed = flush is not None and flush.truth(tx)
+    tx.output.side_effects.call_later(show, text, name, flushed, before_writes=True)
     tx.output.side_effects.shown = True
 
 

@@ -71,13 +71,16 @@ class Mutation:
 
 @dataclass(frozen=True)
 class ReplayedCall:
-    """A call for its effect alone (a warning), made by the rewritten frame after the writes.
+    """A call for its effect alone (a warning), made by the rewritten frame.
 
     A Value among `args` is pushed as such, a Source loaded, anything else is a constant.
+    before_writes: the call is made in the state in which the frame began (the stream that is
+    printed to, the filters of warnings); else in the state that the frame leaves.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    before_writes: bool = False
 
     def values(self) -> list[Value]:
         return [arg for arg in self.args if isinstance(arg, Value)]
@@ -179,12 +182,14 @@ class SideEffects:
     def is_dirty(self, value: Value) -> bool:
         return value.mutation is not None and value.mutation.dirty
 
-    def call_later(self, function: Callable[..., Any], *args: Any) -> None:
+    def call_later(
+        self, function: Callable[..., Any], *args: Any, before_writes: bool = False
+    ) -> None:
         """Have the rewritten frame call function(*args), in the order of these calls."""
         if self._fence is not None:
             self._refuse(f"calls {function.__name__}")
         self.epoch += 1
-        self.calls.append(ReplayedCall(function, args))
+        self.calls.append(ReplayedCall(function, args, before_writes))
 
     # -- attributes -----------------------------------------------------------------------------
     def store_attr(self, value: Value, name: str, new: Value) -> None:

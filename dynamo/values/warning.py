@@ -44,15 +44,17 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     _assume_shown_late(tx, kind)
     frame, above = _frame(tx, level)
     effects = tx.output.side_effects
+    made = not message.is_constant()  # an object, which the writes fill
     if frame is None:
         # The frames above are the real ones.
-        effects.call_later(warnings.warn, message, kind, above + 1)
+        effects.call_later(warnings.warn, message, kind, above + 1, before_writes=not made)
         return
     if frame.f_globals is tx.output.frame_globals:
         namespace: Any = GlobalsSource()
     else:
         namespace = tx.output.install("globals", frame.f_globals)
-    effects.call_later(give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace)
+    given = (message, kind, frame.code.co_filename, frame.lineno, namespace)
+    effects.call_later(give_warning, *given, before_writes=not made)
 
 
 _ENTER = warnings.catch_warnings.__enter__.__code__
@@ -68,6 +70,11 @@ def _filters_mutated(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.catch_warnings(record=True)"))
     if tx.code is _ADD and _local(tx, "item").unpack(tx)[0].as_constant() == "error":
         raise Unsupported(breaks.UncapturedCall("warnings.filterwarnings('error')"))
+    calls = tx.output.side_effects.calls
+    if any(
+        call.function in (warnings.warn, give_warning) and not call.before_writes for call in calls
+    ):
+        raise Unsupported(breaks.UncapturedCall("warnings.catch_warnings"))
     tx.output.side_effects.call_later(warnings._filters_mutated)  # type: ignore[attr-defined]
     return ConstantValue(None)
 

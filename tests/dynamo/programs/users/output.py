@@ -796,4 +796,110 @@ PROGRAMS = {
         __buf.getvalue()
     """,
     ),
+    "print_before_another_stdout": (
+        2,
+        """
+        import contextlib, io, sys
+        text = io.StringIO()
+        def f(x):
+            print("outside")
+            with contextlib.redirect_stdout(text):
+                y = x + 1
+                torch._dynamo.graph_break()
+            return y * 2
+        ---
+        run(T(3))
+        text.getvalue()
+    """,
+    ),
+    "warning_before_other_filters": (
+        2,
+        """
+        import warnings
+        def f(x):
+            warnings.warn("before")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                y = x + 1
+                torch._dynamo.graph_break()
+            return y * 2
+        def watched(x):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                y = run(x)
+            return y, [str(one.message) for one in found]
+        ---
+        watched(T(3))
+        watched(T(3))
+    """,
+    ),
+    "record_before_another_level": (
+        2,
+        """
+        import logging, sys
+        __logger = logging.getLogger("levels")
+        __handler = logging.StreamHandler(sys.stdout)
+        __logger.handlers, __logger.propagate = [__handler], False
+        __logger.setLevel("INFO")
+        def f(x):
+            __logger.info("before")
+            __handler.setLevel("ERROR")
+            y = x + 1
+            torch._dynamo.graph_break()
+            __handler.setLevel("INFO")
+            return y * 2
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "record_under_another_level_of_the_parent": (
+        1,
+        """
+        import logging, sys
+        __parent, __logger = logging.getLogger("above"), logging.getLogger("above.it")
+        __handler = logging.StreamHandler(sys.stdout)
+        __parent.handlers, __parent.propagate = [__handler], False
+        __parent.setLevel("INFO")
+        def f(x):
+            __parent.setLevel("ERROR")
+            __logger.info("hidden")
+            __parent.setLevel("INFO")
+            __handler.setLevel("ERROR")
+            __logger.info("hidden")
+            __handler.setLevel("INFO")
+            __logger.info("seen")
+            return x + 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "warning_object_before_other_filters": (
+        2,
+        """
+        import warnings
+        class Coded(UserWarning):
+            def __init__(self, code):
+                super().__init__(code)
+                self.code = code
+            def __str__(self):
+                return f"code {self.code}"
+        def f(x):
+            warnings.warn(Coded(3))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                y = x + 1
+                torch._dynamo.graph_break()
+            return y * 2
+        def watched(x):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                y = run(x)
+            return y, [str(one.message) for one in found]
+        ---
+        watched(T(3))
+        watched(T(3))
+    """,
+    ),
 }
