@@ -402,7 +402,8 @@ class FrameSymbols:
     def _fake(self, tensor: torch.Tensor, sizes: list[Any], strides: list[Any]) -> FakeTensor:
         offset = int(tensor.storage_offset())
         meta = tensor.dtype, tuple(sizes), tuple(strides), offset, tensor.device
-        fake = make_fake(self.output.fake_mode, *meta)
+        with torch.inference_mode(tensor.is_inference()):
+            fake = make_fake(self.output.fake_mode, *meta)
         if tensor.requires_grad:
             fake.requires_grad_()
             if not tensor.is_leaf:

@@ -520,3 +520,16 @@ def test_default_dtype_is_guarded():
 @pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inference_tensors_of_varying_sizes_stay_inference_tensors(dynamic):
+    def f(x):
+        return x * 2, x.is_inference()
+
+    compiled = compile(f, backend="eager", dynamic=dynamic)
+    for size in (3, 5, 7):
+        with torch.inference_mode():
+            inside = torch.ones(size)
+        for x in (inside, torch.ones(size)):
+            assert compiled(x)[1] is x.is_inference()
