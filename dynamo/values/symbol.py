@@ -392,13 +392,16 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return rule
 
 
-def _math(name: str) -> Callable[[Any], Any]:
+def _math(name: str) -> Callable[..., Any]:
     symbolic = _OURS.get(name) or getattr(torch, f"_sym_{name}", None)
 
-    def rule(number: Any) -> Any:
+    def rule(number: Any, base: Any = None) -> Any:
         if symbolic is None or not _in_domain(name, number):
             return None
-        return symbolic(_plain(number))
+        found = symbolic(_plain(number))
+        if base is None:
+            return found
+        return found / math.log(base) if type(base) in (int, float) and base > 1 else None
 
     return rule
 

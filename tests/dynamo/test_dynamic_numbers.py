@@ -56,6 +56,7 @@ ARITHMETIC = {
     "exp": lambda n: math.exp(n / 8),
     "log": lambda n: math.log(n),
     "log10": lambda n: math.log10(n + 0.5),
+    "log_of_base": lambda n: math.log(n, 2),
     "tan": lambda n: math.tan(n),
     "entropy": lambda n: -math.log(1 / n) / math.exp(-n),
     "scale": lambda n: 1 / math.sqrt(n),
