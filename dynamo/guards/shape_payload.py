@@ -107,7 +107,7 @@ class ShapePayload:
             why = " (0 and 1 are compiled for themselves)" if low == 2 else ""
             self._add(relation("ge", symbol, Integer(low)), why)
         if high is not None:
-            self._add(relation("le", symbol, Integer(high)), " (given to mark_dynamic)")
+            self._add(relation("le", symbol, Integer(high)), " (given with the mark)")
 
     def _add(self, condition: Boolean, why: str) -> None:
         try:

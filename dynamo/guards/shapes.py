@@ -21,7 +21,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
 import torch
@@ -61,7 +61,8 @@ _STATIC = "_dynamo_static_indices"
 _RAGGED = "_dynamo_propagated_dynamic_indices"  # of the values of a jagged tensor
 _UNBACKED = "_dynamo_unbacked_indices"
 _ADDRESS = "_dynamo_static_input_type"
-_RANGES = "_framegraph_ranges"
+_RANGES = "_dynamo_dynamic_range"
+_BOUNDS = "_dynamo_unbacked_bounds"
 
 
 # -- marks ----------------------------------------------------------------------------------------
@@ -86,8 +87,7 @@ def mark_dynamic(
         if min is not None and max is not None and min > max:
             raise ValueError(f"mark_dynamic: min {min} is more than max {max}")
         _mark(t, _MARKED, one)
-        ranges = t.__dict__.setdefault(_RANGES, {})
-        ranges[one] = (min, max)
+        t.__dict__.setdefault(_RANGES, set()).add(_Range(one, min, max))
 
 
 def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
@@ -118,14 +118,38 @@ def mark_unbacked(
     hint_override: int | None = None,
     strict: bool = False,
     specialize_on: Sequence[Callable[..., Any]] | None = None,
+    shape_id: str | None = None,
+    min: int | None = None,
+    max: int | None = None,
 ) -> None:
-    """Compile once for all sizes of this dimension, 0 and 1 among them: as for sizes that depend
-    on data, captured code must not ask which one it is. Where it does, the graph breaks.
+    """Compile once for all sizes of this dimension (in [min, max]), 0 and 1 among them: as for
+    sizes that depend on data, captured code must not ask which one it is. Where it does, the graph
+    breaks.
 
     hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
+    shape_id, a promise that sizes of this name are equal, is not made use of.
     """
     for one in _dims(t, dim):
         _mark(t, _UNBACKED, one)
+        t.__dict__.setdefault(_BOUNDS, {})[one] = (min, max)
+
+
+class _Range(NamedTuple):
+    """As torch.compile writes it."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def _range(tensor: torch.Tensor, dim: int) -> tuple[int | None, int | None]:
+    """The bounds of a size that was marked, if the size lies in them."""
+    bounds = [(one.min, one.max) for one in getattr(tensor, _RANGES, ()) if one.dim == dim]
+    bounds.append(getattr(tensor, _BOUNDS, {}).get(dim, (None, None)))
+    low = max((low for low, _ in bounds if low is not None), default=None)
+    high = min((high for _, high in bounds if high is not None), default=None)
+    fits = (low or 0) <= tensor.shape[dim] and (high is None or tensor.shape[dim] <= high)
+    return (low, high) if fits else (None, None)
 
 
 def mark_static_address(t: torch.Tensor, guard: bool = True) -> None:
@@ -362,10 +386,13 @@ class FrameSymbols:
         size = tensor.shape[dim]
         where = TensorSizeSource(source, dim)
         name = readable_name(where)
-        low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
+        low, high = _range(tensor, dim)
         self.reasons.append(f"{name} is a symbol: {why}")
         if dim in getattr(tensor, _UNBACKED, ()) or _is_named(source, config.unbacked_sources):
-            return self.env.new_unbacked(name, 0, None, where)
+            made = self.env.new_unbacked(name, max(low or 0, 0), high, where)
+            if low is not None or high is not None:
+                self.read.append((made, where))
+            return made
         if not shares or low is not None or high is not None or size not in self._by_hint:
             symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
             if shares and low is None and high is None:

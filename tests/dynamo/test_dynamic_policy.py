@@ -249,7 +249,7 @@ class TestMarks:
         compiled(x)
         guards = compiled.context.records[0].guards
         assert [g for g in guards if "asked at" in g] == []
-        assert "x.size(0) <= 20 (given to mark_dynamic)" in guards
+        assert "x.size(0) <= 20 (given with the mark)" in guards
         compiled(ones(20))
         assert len(counting.graphs) == 1
         compiled(ones(21))

@@ -190,6 +190,24 @@ def test_one_graph_for_every_size(counter):
     assert counter.graphs == 1
 
 
+@pytest.mark.parametrize("system", [dynamo, torch._dynamo.decorators])
+@pytest.mark.parametrize("mark", ["mark_unbacked", "mark_dynamic"])
+def test_bounds_answer_what_is_asked_of_a_marked_size(counter, system, mark):
+    def f(x):
+        return x * 2 + x.shape[0] if x.shape[0] > 3 else x * 3
+
+    compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+    for size, graphs in ((5, 1), (8, 1), (4, 1), (3, 2)):
+        x = torch.ones(size, 2)
+        if size > 3:
+            getattr(system, mark)(x, 0, min=4, max=8)
+        assert torch.equal(compiled(x), f(x))
+        assert counter.graphs == graphs
+    x = torch.ones(9, 2)  # outside of the bounds it has got: they are no promise
+    getattr(system, mark)(x, 0, min=4, max=8)
+    assert torch.equal(dynamo.compile(f, backend="eager")(x), f(x))
+
+
 def test_a_question_about_an_unbacked_size_breaks():
     def f(x):
         return x + 1 if x.shape[0] > 2 else x - 1
