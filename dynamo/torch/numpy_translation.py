@@ -80,6 +80,8 @@ def translate(path: str, *args: Any, **kwargs: Any) -> Any:
     from torch import _numpy
 
     function = operator.attrgetter(path)(_numpy)
+    if path in _OF_SAMPLES:
+        function = _of_all(function, path)
     given = _mapped(args, torch.Tensor, _numpy.ndarray)
     named = _mapped(kwargs, torch.Tensor, _numpy.ndarray)
     try:
@@ -90,6 +92,25 @@ def translate(path: str, *args: Any, **kwargs: Any) -> Any:
 
 
 effects.PURE_FUNCTIONS.add(translate)
+
+# Without an axis, torch._numpy's results have a dimension too many. Several quantiles are computed
+# in their own type, float64.
+_OF_SAMPLES = {"median": 1, "quantile": 2, "percentile": 2}  # -> operands before the axis
+
+
+def _of_all(function: Callable[..., Any], path: str) -> Callable[..., Any]:
+    """`function`, which gives a quantile of all elements along the one axis of them in a row."""
+
+    def call(a: Any, *args: Any, axis: Any = None, **kwargs: Any) -> Any:
+        if path != "median" and np.ndim(args[0] if args else kwargs.get("q")):
+            a = a.astype("float64")
+        if len(args) >= _OF_SAMPLES[path]:
+            return function(a, *args, **kwargs)
+        if axis is None and not kwargs.get("keepdims"):
+            a, axis = a.ravel(), 0
+        return function(a, *args, axis=axis, **kwargs)
+
+    return call
 
 
 def _mapped(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:

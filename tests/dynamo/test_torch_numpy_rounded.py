@@ -126,6 +126,12 @@ PROGRAMS = [
         lambda a: (np.median(a, axis=1), np.percentile(a, 30, axis=1), np.quantile(a, 0.3, axis=0)),
         [a],
     ),
+    (lambda a: (np.median(a), np.percentile(a, 50), np.quantile(a, 0.3)), [a, single, turned]),
+    (lambda a: (np.median(a), np.quantile(a, 0.5)), [integers]),
+    (
+        lambda a: (np.percentile(a, [25, 75]), np.quantile(a, np.array([0.1, 0.9]), axis=1)),
+        [a, single],
+    ),
     (lambda a: (a.T + 1, a.T * a.T, np.sin(a.T), a.T + a[:3, :3].mean(), -a.T), [a, every_second]),
     (lambda a: (np.where(a.T > 0, a.T, 0), np.isnan(a.T), a.T > 0), [a]),
     (lambda a: (np.nan_to_num(a / 0.0), np.isclose(a, a + 1e-12)), [a]),
