@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 
 import torch
@@ -59,6 +60,17 @@ def run_region(function, *args, **kwargs):
 def run_operands(function, operands):
     """torch._higher_order_ops' strict_mode."""
     return function(*operands)
+
+
+def foreach_map(op, *operands, **kwargs):
+    """torch._higher_order_ops' foreach_map."""
+    if not any(isinstance(operand, list | tuple) for operand in operands):
+        return op(*operands)
+    lists = [
+        operand if isinstance(operand, list | tuple) else itertools.repeat(operand)
+        for operand in operands
+    ]
+    return [op(*items) for items in zip(*lists)]
 
 
 def run_with_hints(function, args, kwargs, hints):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._higher_order_ops.foreach_map import foreach_map
 from torch.utils import _pytree as pytree
 
 from dynamo import breaks
@@ -47,6 +48,7 @@ FRONTS = (
     (importlib.import_module("torch.nn.attention.flex_attention"), "flex_attention"),
 )
 _OPERATORS = torch.ops.higher_order
+_widened = importlib.import_module("torch._higher_order_ops.out_dtype")
 
 
 class _Refused(Unsupported):
@@ -294,6 +296,20 @@ _HANDLERS |= {
         "wrap_with_autocast": torch_polyfills.run_with_autocast,
     }.items()
 }
+
+TABLE[foreach_map] = _inlined(torch_polyfills.foreach_map)
+
+
+def _out_dtype(tx: Interpreter, op: Value, dtype: Value, *args: Value) -> Value:
+    """Computed in the wider type, as torch does where there is no one kernel for it."""
+    graded = any(isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args)
+    known, real = op.identity()
+    if graded or not known or real not in _widened.ALLOWABLE_OPS:
+        raise _Refused("out_dtype", "these operands")
+    return tx.inline(UserFunctionValue(_widened.out_dtype_dense), [op, dtype, *args], {})
+
+
+_HANDLERS["out_dtype"] = _out_dtype
 
 for _module, _name in FRONTS:
     _function = getattr(_module, _name)

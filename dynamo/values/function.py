@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from dynamo import breaks
 from dynamo._hook import call_stealing_args
@@ -87,6 +90,19 @@ OPAQUE_EXACTLY = frozenset(
 )
 
 
+# Plain Python in opaque modules, of which programs call what does something outside of them too:
+# notes for torch.compile, which do nothing elsewhere, and how tensors are printed.
+_TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
+_TRANSPARENT_CODE = frozenset(
+    inspect.unwrap(function).__code__
+    for function in (
+        torch.set_printoptions,
+        torch._tensor_str.get_printoptions,
+        torch._tensor_str.printoptions,
+    )
+)
+
+
 def is_opaque_module(name: str | None) -> bool:
     """Whether functions of this module are not inlined."""
     return type(name) is str and _is_opaque_name(name)
@@ -94,8 +110,8 @@ def is_opaque_module(name: str | None) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _is_opaque_name(name: str) -> bool:
-    if name in OPAQUE_EXACTLY:
-        return True
+    if name in OPAQUE_EXACTLY or name in _TRANSPARENT_MODULES:
+        return name in OPAQUE_EXACTLY
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
 
 
@@ -104,7 +120,7 @@ def is_opaque_function(function: types.FunctionType) -> bool:
     module = function.__globals__.get("__name__")
     if module and module.partition(".")[0] in NOT_INLINED:
         return True
-    return is_opaque_module(module)
+    return is_opaque_module(module) and function.__code__ not in _TRANSPARENT_CODE
 
 
 def opaque_reason(function: types.FunctionType) -> breaks.Break:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch._tensor_str import PRINT_OPTS
 
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
@@ -54,6 +55,9 @@ def _is_plain(tx: Interpreter, tensor: TensorValue) -> bool:
     output, fake = tx.output, tensor.fake
     if output.bodies or output.context.export or output.guesses or output.has_overrides:
         return False
+    options = output.values_by_id.get(id(PRINT_OPTS))
+    if options is not None and output.side_effects.is_dirty(options[1]):
+        return False  # the text is written with the options of the frame's entry
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return False
     if any(vars(torch.Tensor).get(name) is not found for name, found in _METHODS.items()):

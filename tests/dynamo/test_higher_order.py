@@ -8,8 +8,10 @@ import sys
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.foreach_map import foreach_map
 from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.out_dtype import out_dtype
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch._higher_order_ops.wrap import wrap, wrap_with_autocast, wrap_with_set_grad_enabled
@@ -444,13 +446,37 @@ def hinted(x):
     return hints_wrapper(lambda a: a.sin(), (x,), {}, hints={"sort": 1})
 
 
+def mapped(x):
+    return foreach_map(torch.add, [x, x + 1], 2.0), foreach_map(torch.mul, x, x)
+
+
+def mapped_closure(x):
+    return foreach_map(lambda a, b: (a * b).relu() + x, (x, x + 1), [x, x * 2])
+
+
+def widened(x):
+    small = x.detach().to(torch.int8)
+    product = out_dtype(torch.ops.aten.mm.default, torch.int32, small, small.t())
+    return product, out_dtype(torch.ops.aten.mul.Tensor, torch.int64, small, 100)
+
+
 @pytest.mark.parametrize(
     "function",
-    [wrapped, wrapped_without_grad, wrapped_with_autocast, hinted],
+    [
+        wrapped,
+        wrapped_without_grad,
+        wrapped_with_autocast,
+        hinted,
+        mapped,
+        mapped_closure,
+        widened,
+    ],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("grad", [False, True])
 def test_wrappers(function, grad):
+    if grad and function in (mapped, mapped_closure):
+        pytest.skip("eager's foreach_map takes no tensors with gradients")
     x = torch.randn(3, 4, requires_grad=grad)
     compiled = dynamo.compile(function, backend="eager", fullgraph=True)
     leaves = torch.utils._pytree.tree_leaves
@@ -461,6 +487,20 @@ def test_wrappers(function, grad):
             assert left.requires_grad == right.requires_grad
         else:
             assert left == right
+
+
+def test_out_dtype_of_an_operator_that_it_refuses():
+    def f(x):
+        small = x.to(torch.int8)
+        try:
+            return out_dtype(torch.ops.aten.add.Tensor, torch.int32, small, small)
+        except ValueError as error:
+            return x * 2, str(error)[:40]
+
+    x = torch.randn(3, 4)
+    expected, text = f(x)
+    found, message = dynamo.compile(f, backend="eager")(x)
+    assert torch.equal(found, expected) and message == text
 
 
 # -- while_loop, turn by turn ---------------------------------------------------------------------

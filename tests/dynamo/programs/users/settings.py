@@ -1,5 +1,7 @@
 """Settings of torch and numpy, read and written."""
 
+from tests.dynamo.differential import SOME
+
 PROGRAMS = {
     "backends_read": (
         2,
@@ -176,8 +178,60 @@ PROGRAMS = {
         run(T(1, 2, 3, 4))
     """,
     ),
+    "printoptions_in_a_with": (
+        1,
+        """
+        def f(x):
+            before = torch._tensor_str.get_printoptions()
+            with torch._tensor_str.printoptions(precision=1, sci_mode=False):
+                inside = torch._tensor_str.get_printoptions()
+                y = x * 2
+            return y + 1, before, inside
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "printoptions_of_texts": (
+        SOME,
+        """
+        def f(x):
+            y = x * 1.23456
+            before = str(y)
+            print(y)
+            torch.set_printoptions(precision=2)
+            inside = f"{y}"
+            print(y)
+            y = y + 1
+            torch._dynamo.graph_break()
+            later = repr(y)
+            torch.set_printoptions(profile="default")
+            print(y)
+            return y * 2, before, inside, later
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "comptime": (
+        1,
+        """
+        from torch._dynamo.comptime import comptime as __comptime
+        def f(x):
+            y = x + 1
+            __comptime.print("printed")
+            __comptime.print_graph()
+            __comptime.print_locals()
+            __comptime(lambda context: 1 / 0, lambda: log.append("called"))
+            return __comptime.print_value_stack_and_return(y * 2)
+        ---
+        run(T(3))
+        run(T(3))
+        log
+    """,
+    ),
     "printoptions": (
-        2,
+        1,
         """
         def f(x):
             torch.set_printoptions(precision=3)
