@@ -102,7 +102,8 @@ def _of_all(function: Callable[..., Any], path: str) -> Callable[..., Any]:
     """`function`, which gives a quantile of all elements along the one axis of them in a row."""
 
     def call(a: Any, *args: Any, axis: Any = None, **kwargs: Any) -> Any:
-        if path != "median" and np.ndim(args[0] if args else kwargs.get("q")):
+        several: Any = args[0] if args else kwargs.get("q", 0.5)
+        if path != "median" and np.ndim(several):
             a = a.astype("float64")
         if len(args) >= _OF_SAMPLES[path]:
             return function(a, *args, **kwargs)

@@ -143,6 +143,15 @@ class SubclassTensorValue(TensorValue):
                 return dispatched
         return super().call_method(tx, name, args, kwargs)
 
+    def call_inherited(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if not overrides_by_default(self.cls):
+            dispatched = dispatch(tx, "call_method", name, [self, *args], kwargs)
+            if dispatched is not None:
+                return dispatched
+        return super().call_method(tx, name, args, kwargs)
+
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         own, result = self._answer(tx, binary_dunder(op, reflected), other)
         return result if own else super().binary(tx, op, other, reflected)

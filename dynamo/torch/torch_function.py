@@ -437,6 +437,8 @@ class TensorDescriptorValue(TorchFunctionValue):
         name = self.function.__name__
         if replacement(tx, name) is not MISSING:
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, in whose place is another"))
+        if isinstance(receiver, TensorValue):
+            return receiver.call_inherited(tx, name, rest, kwargs)
         return receiver.call_method(tx, name, rest, kwargs)
 
 

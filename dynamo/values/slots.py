@@ -120,8 +120,8 @@ def _dispatch(
     known = of_object or name not in _COMPARISONS
     if handler is not None and known and name not in ("__setattr__", "__delattr__"):
         return call_handler(tx, name, handler, [receiver, *args], kwargs)
-    if found is not None and hasattr(receiver, "fake"):
-        return receiver.call_method(tx, name, args, kwargs)
+    if found is not None and hasattr(receiver, "call_inherited"):  # a tensor
+        return receiver.call_inherited(tx, name, args, kwargs)
     if isinstance(found, types.MethodDescriptorType) and found in TABLE:
         return call_handler(tx, name, TABLE[found], [receiver, *args], kwargs)
     raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))

@@ -332,6 +332,12 @@ class TensorValue(Value):
             return self.getattr(tx, name).call(tx, args, kwargs)
         return call_in_graph(tx, "call_method", name, [self, *args], kwargs)
 
+    def call_inherited(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        """torch.Tensor's method of this name, whatever a subclass has in its place."""
+        return self.call_method(tx, name, args, kwargs)
+
     # -- operators ------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         made = call_replacement(tx, self, binary_dunder(op, reflected), [other])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+import dynamo
 from tests.dynamo.capturing import compiled
 
 Tensor = torch.Tensor
@@ -154,6 +155,55 @@ def in_region(x, t):
     with torch._C.DisableTorchFunction():
         inside = says(), y.ndim, has_torch_function((x,))
     return inside, says(), y.ndim, has_torch_function((x,)), y
+
+
+# -- methods that call the tensor's own -----------------------------------------------------------
+class Extends(Tensor):
+    def add(self, other):
+        return Tensor.add(self, other) + 100
+
+    def __add__(self, other):
+        return super().__add__(other) * 2
+
+    def relu(self):
+        return super().relu() - 1
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) + 1
+
+    def view(self, *sizes):
+        return super(Extends, self).view(*sizes) * 3
+
+    def mul(self, other):
+        return "mul"
+
+
+class ExtendsAndCounts(Extends):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, Tensor):
+            result.depth = 1 + max(getattr(arg, "depth", 0) for arg in args)
+        return result
+
+    def add(self, other):
+        return super().add(other) - 1
+
+
+@pytest.mark.parametrize("cls", [Extends, ExtendsAndCounts])
+def test_methods_that_call_the_inherited_ones(cls):
+    def f(x):
+        y = x.add(1), x + 1, x.relu(), x[0], x.view(-1), x.mul(2), x * 2, torch.add(x, 1)
+        return y, [getattr(one, "depth", None) for one in y]
+
+    for size in (3, 5):
+        x = torch.linspace(-1, 1, size).as_subclass(cls)
+        found, expected = dynamo.compile(f, backend="eager", fullgraph=True)(x), f(x)
+        assert found[1] == expected[1]
+        for one, other in zip(found[0], expected[0], strict=True):
+            assert type(one) is type(other)
+            plain = not isinstance(one, Tensor)
+            assert one == other if plain else one.tolist() == other.tolist()
 
 
 @pytest.mark.parametrize("cls", [Compares, None])
