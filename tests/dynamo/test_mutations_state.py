@@ -26,6 +26,14 @@ PROGRAMS = {
         globals()['a'] = 6
         see = lambda v: 0
     """,
+    "builtins that are absent": """
+        import builtins
+        def g(): return a_name_of_its_own
+        def f(x): return x * 2, outcome(g)
+        ---
+        builtins.a_name_of_its_own = 1  # undo: del builtins.a_name_of_its_own
+        a_name_of_its_own = 2  # undo: del a_name_of_its_own
+    """,
     "functions": """
         def make(c):
             def g(p=1, *, k=2): return p, k, c

@@ -203,6 +203,7 @@ def load_global(tx: Interpreter, name: str) -> Value:
         raise Unsupported(breaks.AttributeAccess("a namespace of builtins of its own", name))
     if name in _BUILTINS:
         return tx.wrap(_BUILTINS[name], _builtin_source(name))
+    tx.output.lookups.add(_BUILTINS, name)
     raise_python(tx, NameError, f"name {name!r} is not defined", name=name)
 
 
