@@ -72,6 +72,22 @@ PROGRAMS = {
         range = lambda n: [1]  # undo: del range
         map = lambda g, v: v  # undo: del map
     """,
+    "instances that share a dict": """
+        class A:
+            def __init__(self, state): self.__dict__ = state
+        state = {'a': 1}
+        o, p = A(state), A(state)
+        def f(x):
+            y = x * 2
+            o.a += 1
+            o.new = 5
+            return y, o.a, p.a, getattr(p, 'new', 0), hasattr(p, 'b')
+        ---
+        p.a = 5
+        p.b = 1
+        p = A({'a': 1})
+        o.__dict__ = {'a': 7}
+    """,
     "partial objects": """
         def g(*a, **k): return a, sorted(k.items())
         p = functools.partial(g, 1, b=2)
@@ -521,6 +537,7 @@ PROGRAMS = {
 # What breaks the graph in the first call.
 BREAKS = {
     "exceptions held outside": "ATTRIBUTE_MUTATION",
+    "instances that share a dict": "ATTRIBUTE_ACCESS",
 }
 
 
