@@ -358,6 +358,18 @@ PROGRAMS = {
         vars(m)['a'] = 8
         m.__class__ = type('M', (types.ModuleType,), {'z': 9})
     """,
+    "what is imported from": """
+        m = sys.modules['mutated_m'] = types.ModuleType('mutated_m')
+        m.a = 1
+        def g():
+            from mutated_m import a
+            return a
+        def f(x): return x * 2, outcome(g)
+        ---
+        sys.modules['mutated_m'] = types.SimpleNamespace(a=2)  # undo: sys.modules['mutated_m'] = m
+        sys.modules['mutated_m'] = types.SimpleNamespace(b=2)  # undo: sys.modules['mutated_m'] = m
+        sys.modules['mutated_m'] = None  # undo: sys.modules['mutated_m'] = m
+    """,
     "environment": """
         os.environ['MUTATED'] = '1'
         os.environ.pop('MUTATED_B', None)

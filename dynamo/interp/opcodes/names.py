@@ -330,10 +330,11 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
 def IMPORT_FROM(tx: Interpreter, instr: Instruction) -> None:
     module = tx.peek()
     known, real = module.identity()
-    submodule = f"{real.__name__}.{instr.argval}" if known else ""
+    package = getattr(real, "__name__", None) if known else None
+    submodule = f"{package}.{instr.argval}" if isinstance(package, str) else ""
     if known and not hasattr(real, instr.argval) and submodule in sys.modules:
         tx.push(tx.wrap(sys.modules[submodule], ModuleSource(submodule)))
         return
     if known and not hasattr(real, instr.argval):
-        raise Unsupported(breaks.ModuleImport(submodule))
+        raise Unsupported(breaks.ModuleImport(submodule or instr.argval))
     tx.push(module.getattr(tx, instr.argval))
