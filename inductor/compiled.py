@@ -14,22 +14,29 @@ from inductor.floats import WithFloats
 from inductor.runtime.driver import Loaded
 
 if TYPE_CHECKING:
+    from fxgraph.aot.functional import FunctionalGraph
     from inductor.pipeline import Compilation
 
 
 def needs_frame(c: Compilation) -> bool:
     """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, and changes of their sizes.
+    memory, changes of their sizes, and what detach() gives of an input that requires grad.
     """
     assert c.functional is not None
     written = c.functional.input_mutations
-    if any(m.metadata for m in written):
+    if any(m.metadata for m in written) or _detached(c.functional):
         return True
     return bool(c.functional.same_inputs) or any(
         j != m.index and not (c.static[j] and c.static[m.index])
         for m in written
         for j in range(len(c.inputs))
     )
+
+
+def _detached(functional: FunctionalGraph) -> list[int]:
+    """The places of results that are inputs' memory, and do not require grad as those do."""
+    specs = enumerate(functional.outputs)
+    return [i for i, spec in specs if spec.kind == "alias_of_input" and spec.detached]
 
 
 def can_run_again(c: Compilation) -> bool:
@@ -51,7 +58,7 @@ def plan_of(c: Compilation) -> Any:
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     if isinstance(compiled, Framed):
         resizes = any(m.metadata for m in compiled.functional.input_mutations)
-        return None if resizes else compiled.plan
+        return None if resizes or compiled.detached else compiled.plan
     return None if isinstance(compiled, (OnAten, Launched)) else compiled
 
 
@@ -107,11 +114,12 @@ class Launched(_WithStatics):
 
 
 class Framed(_WithStatics):
-    """The plan, and around it what concerns the memory of written inputs."""
+    """The plan, and around it what concerns the memory of inputs."""
 
     def __init__(self, c: Compilation) -> None:
         super().__init__(c)
         self.plan = c.compiled
+        self.detached = _detached(self.functional)
 
     def __call__(self, *varying: Any) -> Any:
         inputs = self.all_inputs(varying)
@@ -122,4 +130,6 @@ class Framed(_WithStatics):
             if m.metadata:
                 target = inputs[m.index]
                 target.as_strided_(m.size, m.stride, m.storage_offset + target.storage_offset())
-        return results
+        if not self.detached:
+            return results
+        return tuple(x.detach() if i in self.detached else x for i, x in enumerate(results))

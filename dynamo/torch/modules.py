@@ -117,7 +117,7 @@ class ModuleValue(ObjectValue):
             return self.table(tx, name)
         stored = tx.output.side_effects.load_attr(self, name)
         if stored is None and self._in_a_table(name):
-            # Registered names are not in the instance dict: nn.Module.__setattr__ sees to that.
+            tx.guard(self.source, "no_instance_attr", name)
             return None
         return super().own_attr(tx, name)
 
@@ -135,6 +135,8 @@ class ModuleValue(ObjectValue):
         if self._in_a_table(name) and guarded_lookup(tx, self, name) is MISSING:
             found = self.registered(tx, name)
             if found is not None:
+                if tx.output.side_effects.load_attr(self, name) is None:
+                    tx.guard(self.source, "no_instance_attr", name)
                 return found
         return super().getattr_or_fallback(tx, name)
 
@@ -146,12 +148,19 @@ class ModuleValue(ObjectValue):
             if own is not None and tx.output.side_effects.load_attr(self, table_name) is None:
                 real = own.get(table_name, {})
                 if name not in real and not self._table_changed(tx, table_name):
+                    self.guard_unregistered(tx, table_name, name)
                     continue
             table = self.table(tx, table_name)
             found = None if table is None else table.lookup(tx, key)
             if found is not None:
                 return found
         return None
+
+    def guard_unregistered(self, tx: Interpreter, table_name: str, name: str) -> None:
+        """Assume that a table of a module from outside does not hold the name."""
+        own = self.instance_dict()
+        if own is not None and isinstance(own.get(table_name), dict):
+            tx.guard(super().own_source(table_name), "contains", (name, False))
 
     def _table_changed(self, tx: Interpreter, name: str) -> bool:
         table = self.table(tx, name)
@@ -311,9 +320,13 @@ def _holds(tx: Interpreter, module: ModuleValue, table_name: str, name: str) -> 
     table = module.table(tx, table_name)
     if table is None:
         return False
-    if table.real is not None:
-        return name in table.real or name in table.entries
-    return name in table.entries
+    if name in table.entries:
+        return True
+    if table.real is not None and name in table.real:
+        return True
+    if table.real is not None and not tx.output.side_effects.is_dirty(table):
+        module.guard_unregistered(tx, table_name, name)
+    return False
 
 
 def _register(

@@ -242,7 +242,10 @@ class ObjectValue(Value):
         if own is not None:
             if id(own) in tx.output.values_by_id:
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
-            tx.output.side_effects.changed_dicts.add(id(own))
+            changed = tx.output.side_effects.changed_dicts
+            lasting = not issubclass(self.cls, BaseException)  # see instance_dict
+            if lasting and changed.setdefault(id(own), self) is not self:
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def own_source(self, name: str) -> Source | None:
         return None if self.source is None else DictItemSource(self.dict_source(), name)
@@ -616,8 +619,12 @@ class _Hinted:
 
 
 def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str) -> None:
-    """The instance dict of `value` came to the frame as a dict, too, and was changed as such."""
+    """The instance dict of `value` came to the frame as a dict, too, and was changed as such, or it
+    is another object's, too, by which it was changed.
+    """
     known = tx.output.values_by_id.get(id(own))
+    if tx.output.side_effects.changed_dicts.get(id(own), value) is not value:
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     if known is not None and tx.output.side_effects.is_dirty(known[1]):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 

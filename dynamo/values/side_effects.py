@@ -105,7 +105,8 @@ class SideEffects:
         self.tracked: list[Value] = []
         # By id: a metaclass may make its classes unhashable.
         self.class_stores: dict[tuple[int, str], Value] = {}  # what was stored in classes
-        self.changed_dicts: set[int] = set()  # ids of instance dicts whose objects were changed
+        # The id of an instance dict -> the object by which the captured code changed it.
+        self.changed_dicts: dict[int, Value] = {}
         self.made_classes: dict[int, Value] = {}  # classes that the frame makes
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
         # Value | DELETED)

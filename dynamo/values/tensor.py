@@ -133,6 +133,7 @@ ESCAPING_METHODS = frozenset(
         "mutable_data_ptr",
         "storage",
         "untyped_storage",
+        "_is_view",  # of an input, which a fake tensor is not always
         "share_memory_",
         "is_shared",
         "pin_memory",

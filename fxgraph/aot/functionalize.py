@@ -104,11 +104,21 @@ def _traced(
     tracer.attribute_names = attribute_names(gm)
     with tracing(grad=False), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
+        asking = [i for i, real in enumerate(inputs.real) if _requires_grad(real)]
+        for i in asking:
+            inputs.fakes[i].requires_grad_()
         with tracer.mode, symbolic_dispatch(fake_mode):
             result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
+        for spec, leaf in zip(finished.specs, finished.tensors):
+            if spec.kind == "alias_of_input" and spec.index in asking:
+                spec.detached = not leaf.requires_grad  # by detach(), as views are not
     return functional_graph(tracer, gm, inputs, finished)
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def functional_graph(

@@ -178,7 +178,7 @@ class _Run:
                 self._settle(part, node)
             return part
         if target is aten.copy_.default:
-            return self._copy_(*args[:2])
+            return self._copy_(node, *args[:2])
         if not isinstance(target, torch._ops.OpOverload):
             return target(*args, **kwargs)  # arithmetic on sizes
         if target._schema.is_mutable:
@@ -255,11 +255,11 @@ class _Run:
         if len(node.users) > 1 and (result.split is not None or not trivial):
             self.ctx.realize(result)
 
-    def _copy_(self, target: Tensor, source: Tensor) -> Tensor:
+    def _copy_(self, node: Any, target: Tensor, source: Tensor) -> Tensor:
         """Write an input in place. Whatever still waits to read the old value is computed first."""
         if not self.mutating:
             self.mutating = True
-            self._settle_waiting(source)
+            self._settle_waiting(node)
         window = target.window
         assert window is not None
         if source.window is not None and source.window.buffer is window.buffer:
@@ -283,13 +283,13 @@ class _Run:
                 break
         return target
 
-    def _settle_waiting(self, source: Tensor) -> None:
-        """Realise the lazy values that a later node (a copy_ or the output) takes."""
+    def _settle_waiting(self, copy: Any) -> None:
+        """Realise the lazy values that a node after `copy` (another copy_ or the output) takes."""
         for node, value in list(self.env.items()):
-            if all(user in self.env for user in node.users):
+            if all(user in self.env or user is copy for user in node.users):
                 continue
             for t in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(t, Tensor) and t.window is None and t is not source:
+                if isinstance(t, Tensor) and t.window is None:
                     self.ctx.realize(t)
 
 

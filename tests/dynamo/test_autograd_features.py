@@ -396,3 +396,19 @@ def test_profiler_names_compiled_regions(backend):
         compiled(x, w).sum().backward()
     names = {event.key for event in profile.key_averages()}
     assert {"framegraph::normalised", "framegraph::normalisedBackward"} <= names, sorted(names)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_and_detached_results_of_a_leaf_without_grad_mode(backend):
+    def fn(x):
+        return x.view(-1), x.detach(), x.t(), x[1:].detach()
+
+    compiled = dynamo.compile(fn, backend=backend)
+    for asks in (False, True, False):
+        x = torch.ones(4, 2, requires_grad=asks)
+        with torch.no_grad():
+            expected, found = fn(x), compiled(x)
+        for one, other in zip(expected, found):
+            assert torch.equal(one, other)
+            assert one.requires_grad == other.requires_grad
+            assert one.data_ptr() == other.data_ptr()

@@ -26,6 +26,14 @@ PROGRAMS = {
         globals()['a'] = 6
         see = lambda v: 0
     """,
+    "builtins that are absent": """
+        import builtins
+        def g(): return a_name_of_its_own
+        def f(x): return x * 2, outcome(g)
+        ---
+        builtins.a_name_of_its_own = 1  # undo: del builtins.a_name_of_its_own
+        a_name_of_its_own = 2  # undo: del a_name_of_its_own
+    """,
     "functions": """
         def make(c):
             def g(p=1, *, k=2): return p, k, c
@@ -63,6 +71,22 @@ PROGRAMS = {
         gen = lambda n=2: [7] * n
         range = lambda n: [1]  # undo: del range
         map = lambda g, v: v  # undo: del map
+    """,
+    "instances that share a dict": """
+        class A:
+            def __init__(self, state): self.__dict__ = state
+        state = {'a': 1}
+        o, p = A(state), A(state)
+        def f(x):
+            y = x * 2
+            o.a += 1
+            o.new = 5
+            return y, o.a, p.a, getattr(p, 'new', 0), hasattr(p, 'b')
+        ---
+        p.a = 5
+        p.b = 1
+        p = A({'a': 1})
+        o.__dict__ = {'a': 7}
     """,
     "partial objects": """
         def g(*a, **k): return a, sorted(k.items())
@@ -334,6 +358,18 @@ PROGRAMS = {
         vars(m)['a'] = 8
         m.__class__ = type('M', (types.ModuleType,), {'z': 9})
     """,
+    "what is imported from": """
+        m = sys.modules['mutated_m'] = types.ModuleType('mutated_m')
+        m.a = 1
+        def g():
+            from mutated_m import a
+            return a
+        def f(x): return x * 2, outcome(g)
+        ---
+        sys.modules['mutated_m'] = types.SimpleNamespace(a=2)  # undo: sys.modules['mutated_m'] = m
+        sys.modules['mutated_m'] = types.SimpleNamespace(b=2)  # undo: sys.modules['mutated_m'] = m
+        sys.modules['mutated_m'] = None  # undo: sys.modules['mutated_m'] = m
+    """,
     "environment": """
         os.environ['MUTATED'] = '1'
         os.environ.pop('MUTATED_B', None)
@@ -513,6 +549,7 @@ PROGRAMS = {
 # What breaks the graph in the first call.
 BREAKS = {
     "exceptions held outside": "ATTRIBUTE_MUTATION",
+    "instances that share a dict": "ATTRIBUTE_ACCESS",
 }
 
 

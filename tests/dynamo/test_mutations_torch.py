@@ -107,6 +107,49 @@ PROGRAMS = {
         more = n.register_forward_hook(lambda m, a, o: o + 1)
         more = n.register_forward_hook(lambda m, a, o: o + 1, prepend=True)
     """,
+    "names that a module does not have": """
+        class N(nn.Module):
+            def forward(self, x):
+                x = x * 2
+                if hasattr(self, 'extra'): x = x * self.extra.sum()
+                return x, getattr(self, 'extra', None) is None
+        n = N()
+        n.register_module('child', nn.Identity())
+        def f(x): return n(x)
+        ---
+        n.extra = nn.Parameter(torch.ones(3))  # undo: del n.extra
+        n.register_buffer('extra', torch.ones(3))  # undo: del n.extra
+        n.extra = nn.Identity(); n.extra.sum = lambda: 4  # undo: del n.extra
+        n._parameters['extra'] = nn.Parameter(torch.ones(3))  # undo: del n._parameters['extra']
+        n.extra = torch.ones(3)  # undo: del n.extra
+        N.extra = torch.ones(3)  # undo: del N.extra
+        n.register_parameter('extra', None)  # undo: del n.extra
+    """,
+    "names that hide a module's": """
+        n = nn.Module()
+        n.child = nn.Identity()
+        n.register_buffer('b', torch.ones(3))
+        n.p = nn.Parameter(torch.ones(3))
+        def f(x): return n.child(x) + n.b * n.p
+        ---
+        n.__dict__['child'] = torch.sin  # undo: del n.__dict__['child']
+        n.__dict__['b'] = 3  # undo: del n.__dict__['b']
+        object.__setattr__(n, 'p', 4)  # undo: del n.__dict__['p']
+        n._parameters['b'] = nn.Parameter(torch.zeros(3))  # undo: del n._parameters['b']
+        n._buffers['child'] = torch.cos  # undo: del n._buffers['child']
+        nn.Module.p = 5  # undo: del nn.Module.p
+    """,
+    "attributes that a module sets, registered later": """
+        class N(nn.Module):
+            def forward(self, x):
+                self.last = x + 1
+                return x * self.last, 'last' in self._buffers, 'last' in vars(self)
+        n = N()
+        def f(x): return n(x)
+        ---
+        del n.last; n.register_buffer('last', None)  # undo: del n.last
+        n._buffers['last'] = None  # undo: del n._buffers['last']
+    """,
     "the list of parameters": """
         n = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
         def f(x):
@@ -147,6 +190,13 @@ PROGRAMS = {
         t = p
         t.set_(T(3) * 7)
         t = nn.Parameter(t)
+    """,
+    "views": """
+        t = T(3)
+        def f(x): return x * t, t._is_view()
+        ---
+        t = T(6)[:3]
+        t = T(3)  # same
     """,
     "attributes of tensors": """
         t = T(3)
@@ -291,6 +341,10 @@ SETTINGS = {
 }
 
 
-@pairs_of(PROGRAMS | SETTINGS)
+# What breaks the graph in the first call.
+BREAKS = {"views": "UNCAPTURED_CALL"}
+
+
+@pairs_of(PROGRAMS | SETTINGS, BREAKS)
 def test_torch(pair):
     check_pair(pair)

@@ -759,6 +759,18 @@ def test_swapped_inputs() -> None:
     check(fn, make(torch.float32, 40), make(torch.float32, 40, seed=1))
 
 
+def test_what_is_written_is_read_later() -> None:
+    def fn(x, y, z):
+        new, other = x + 1, y + 2
+        x.copy_(new)
+        y.copy_(new)
+        z[::2].copy_(other)
+        return new, other, new * other
+
+    check(fn, make(torch.float32, 40), make(torch.float32, 40, seed=1), make(torch.float32, 80))
+    check(fn, *(make(torch.float32, 2 * n, seed=n)[::2] for n in (40, 40, 80)))
+
+
 def test_part_of_an_input_written() -> None:
     def fn(x):
         x[1:3].zero_()

@@ -203,6 +203,7 @@ def load_global(tx: Interpreter, name: str) -> Value:
         raise Unsupported(breaks.AttributeAccess("a namespace of builtins of its own", name))
     if name in _BUILTINS:
         return tx.wrap(_BUILTINS[name], _builtin_source(name))
+    tx.output.lookups.add(_BUILTINS, name)
     raise_python(tx, NameError, f"name {name!r} is not defined", name=name)
 
 
@@ -329,10 +330,11 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
 def IMPORT_FROM(tx: Interpreter, instr: Instruction) -> None:
     module = tx.peek()
     known, real = module.identity()
-    submodule = f"{real.__name__}.{instr.argval}" if known else ""
+    package = getattr(real, "__name__", None) if known else None
+    submodule = f"{package}.{instr.argval}" if isinstance(package, str) else ""
     if known and not hasattr(real, instr.argval) and submodule in sys.modules:
         tx.push(tx.wrap(sys.modules[submodule], ModuleSource(submodule)))
         return
     if known and not hasattr(real, instr.argval):
-        raise Unsupported(breaks.ModuleImport(submodule))
+        raise Unsupported(breaks.ModuleImport(submodule or instr.argval))
     tx.push(module.getattr(tx, instr.argval))
