@@ -16,8 +16,8 @@ so that `except` and `finally` around it, and what was printed before it, are as
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
 that it writes to are copied before it runs, if they are small, and written back where the frame
-runs again. Any other graph breaks at the last check, as every other branch on a tensor does, or at the
-operation that may fail, if anybody would notice.
+runs again. Any other graph breaks at the last check, as every other branch on a tensor does, or at
+the operation that may fail, if anybody would notice.
 """
 
 from __future__ import annotations
