@@ -289,7 +289,9 @@ def print_table(options: argparse.Namespace) -> None:
             except ImportError as error:
                 rows.append([argument, mode, f"absent ({error})"[:60]])
                 break
-            ours = {name: found for name, found in ours.items() if not found.eager_error}
+            for name in [name for name, found in ours.items() if found.eager_error]:
+                why = f"does not run here: {ours.pop(name).eager_error}"
+                single.append([f"{argument.partition('/')[0]}/{name}", mode, *[""] * 4, why])
             peer = run(PEER, mode, argument, options) if options.peer else {}
             rows.append([argument, mode, *_totals(ours, peer)])
             for name, found in ours.items():

@@ -316,9 +316,9 @@ def _denoising(name: str) -> Callable[..., Any]:
 def x_transformers() -> Subjects:
     library = importlib.import_module("x_transformers")
     features = """
-        rotary_pos_emb alibi_pos_bias rel_pos_bias use_rmsnorm ff_glu ff_swish qk_norm talking_heads
+        rotary_pos_emb alibi_pos_bias rel_pos_bias use_rmsnorm ff_glu ff_swish attn_qk_norm
         sandwich_norm macaron shift_tokens gate_residual attn_flash use_scalenorm ff_relu_squared
-        attn_gate_values resi_dual residual_attn
+        attn_gate_values residual_attn
     """
     values: dict[str, Any] = {"attn_num_mem_kv": 2, "attn_kv_heads": 1, "attn_sparse_topk": 3}
     values |= {"num_memory_tokens": 2, "attn_dropout": 0.1}
