@@ -54,7 +54,7 @@ def made(package: str, rows: dict[str, tuple[dict[str, Any], Arguments]]) -> Sub
 # -- images ---------------------------------------------------------------------------------------
 _TIMM = """
     test_byobnet test_convnext test_convnext2 test_efficientnet test_efficientnet_evos
-    test_mambaout test_coatnet test_maxvit test_nfnet test_resnet test_vit test_vit2
+    test_mambaout test_coatnet:160 test_maxvit:160 test_nfnet test_resnet test_vit test_vit2
     test_vit_relpos:160 bat_resnext26ts botnet26t_256:256 coat_lite_tiny:224 cs3darknet_focus_s
     davit_tiny:224 dla46_c dpn48b edgenext_xx_small efficientformer_l1:224
     efficientformerv2_s0:224 efficientvim_m1 efficientvit_b0 efficientvit_m0:224
