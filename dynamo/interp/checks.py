@@ -99,6 +99,8 @@ class Checks:
         # What breaks the graph where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
+        self._writes = False  # some node writes to a tensor
+        self._statistics: set[Node] = set()  # that normalisations write to
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -183,12 +185,16 @@ class Checks:
 
     def node_added(self, node: Node) -> None:
         """Break at a check instead where the frame could not run again after this node."""
+        does = effects.of(node)
+        if does.writes:
+            self._writes = True
+            if _name(node) in _NORMALISATIONS:
+                self._statistics.update(_statistics(node))
         if self.promised and (leaves_trace(node) or self.written()):
             self.promised = False  # the graph's own error has to do
         broken = self.made[-1].broken if self.made else self.noticed
         if broken is None:
             return
-        does = effects.of(node)
         if leaves_trace(node):
             self._break_at(broken)
         if not (does.writes or does.other):
@@ -210,19 +216,13 @@ class Checks:
         """The inputs, tensors that others may see, that the graph writes to. Writes show in the
         versions of their fake tensors, but for those of batch_norm.
         """
-        statistics = {
-            arg
-            for node in self.output.graph.nodes
-            if node.op.startswith("call_") and _name(node) in _NORMALISATIONS
-            if effects.of(node).writes
-            for arg in _statistics(node)
-        }
         return [
             item
             for item in self.output.inputs
             if isinstance(item.example, torch.Tensor) and not item.source.made_by_frame
             if version_of(item.node.meta["example_value"]) != item.node.meta["version"]
-            or item.node in statistics
+            or item.node in self._statistics
+            or (self._writes and item.node.meta["example_value"].is_inference())  # has no version
         ]
 
     def _can_write_back(self) -> bool:
@@ -345,15 +345,18 @@ def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -
     )
 
 
-def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Copies of what a graph writes to."""
-    return [(tensor, tensor.detach().clone()) for tensor in tensors]
+def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
+    """Copies of what a graph writes to, and the versions."""
+    return [(tensor, tensor.detach().clone(), version_of(tensor)) for tensor in tensors]
 
 
 @torch.no_grad()
-def restore_written(saved: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    for tensor, copy in saved:
+def restore_written(saved: list[tuple[torch.Tensor, torch.Tensor, int]]) -> None:
+    for tensor, copy, _ in saved:
         tensor.copy_(copy)
+    for tensor, _, version in saved:
+        if not tensor.is_inference():
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:

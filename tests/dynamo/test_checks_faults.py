@@ -183,3 +183,28 @@ def test_a_normalisation_before_what_may_fail_is_in_its_graph():
         for rows in ([0, 2, 3], [0, 2, 7]):
             capturing(model, torch.randn(3, 3), torch.tensor(rows))
     assert (len(captured.op_counts), captured.codes) == (1, [])
+
+
+def writes_through_a_view(x, total, rows):
+    total.add_(1)
+    total[1:].mul_(2)
+    try:
+        return x[rows] + total
+    except IndexError:
+        return x * total.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_memory_and_versions_are_as_before(backend):
+    def outcome(program):
+        found, base = [], torch.arange(6.0)
+        for rows in ([0, 1, 2], [0, 1, 9], [2, 2, 2], [-7, 0, 1]):
+            result = program(torch.full((3,), 2.0), base[:3], torch.tensor(rows))
+            found += [result.tolist(), base.tolist(), base._version]
+        with torch.inference_mode():  # its tensors have no versions
+            total = torch.arange(3.0)
+            found += [program(torch.ones(3), total, torch.tensor([0, 1, 8])).tolist()]
+            return [*found, total.tolist()]
+
+    program = dynamo.compile(writes_through_a_view, backend=backend)
+    assert outcome(program) == outcome(writes_through_a_view)
