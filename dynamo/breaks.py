@@ -289,7 +289,8 @@ ShownBefore = _reason(
 CaughtFailure = _reason(
     "CaughtFailure",
     "CAUGHT_FAILURE",
-    "{0} can fail on the values of tensors inside a try block, and the graph writes to tensors",
+    "{0} can fail on the values of tensors inside a try block, and the graph writes to large "
+    "tensors, or to gradients' history",
     "move the operation, or the writes, out of the try block's function",
 )
 ClassStatement = _reason(

@@ -13,13 +13,20 @@ from dynamo import _hook
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import leave_traceback
 from dynamo.guards.sources import LocalSource
-from dynamo.interp.checks import is_ordinary, restore_random, save_random, warn_of_failure
+from dynamo.interp.checks import (
+    is_ordinary,
+    restore_random,
+    restore_written,
+    save_random,
+    save_written,
+    warn_of_failure,
+)
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Label
     from dynamo.interp.root import RootInterpreter
 
-_RANDOM = "__random"
+_RANDOM, _WRITTEN = "__random", "__written"
 
 
 class CheckCodegen:
@@ -30,6 +37,7 @@ class CheckCodegen:
         self.checks = root.output.checks
         self._failed: Label | None = None
         self._draws = self.checks.draws
+        self._written = [item.source for item in self.checks.written()]
         self._again = False
 
     def push_values(self, codegen: Codegen) -> None:
@@ -47,6 +55,12 @@ class CheckCodegen:
             self._push_call(codegen, save_random, self.checks.devices)
             codegen.call(1)
             codegen.store_fast(_RANDOM)
+        if self._written:
+            codegen.load_callable(lambda: codegen.load_object(save_written, "save_written"))
+            for source in self._written:
+                codegen.load_source(source)
+            codegen.call(len(self._written))
+            codegen.store_fast(_WRITTEN)
         self._failed = codegen.label()
         with codegen.exception_region(self._failed, depth=0):
             yield
@@ -72,6 +86,8 @@ class CheckCodegen:
         codegen.place(passed)
         if self._draws:
             codegen.delete_fast(_RANDOM)
+        if self._written:
+            codegen.delete_fast(_WRITTEN)
 
     @property
     def _is_fault(self) -> bool:
@@ -85,9 +101,11 @@ class CheckCodegen:
         """
         if self.root.output.symbols.has_data():
             return True
+        if self.checks.noticed is not None:
+            return True
         if self._catches_nothing:
             return False
-        if self.checks.noticed is not None or self.checks.promised:
+        if self.checks.promised:
             return True
         frames = self.root.output.frames
         return any(i.op == "WITH_EXCEPT_START" for tx in frames for _, i in tx.program)
@@ -114,7 +132,12 @@ class CheckCodegen:
             codegen.delete_fast("__exception")
 
     def _run_again(self, codegen: Codegen) -> None:
-        """Undo what the graph did to torch's state, and start once more."""
+        """Undo what the graph did to torch's state and to tensors, and start once more."""
+        if self._written:
+            self._push_call(codegen, restore_written)
+            codegen.load_fast(_WRITTEN)
+            codegen.call(1)
+            codegen.pop_top()
         if self._draws:
             self._push_call(codegen, restore_random, self.checks.devices)
             codegen.load_fast(_RANDOM)

@@ -14,9 +14,10 @@ with what came before it done and nothing behind it.
 An operation that fails on the values of tensors (an index out of range) is handled in the same way,
 so that `except` and `finally` around it, and what was printed before it, are as in eager.
 
-That needs a graph that leaves no trace: it writes to nothing from outside, and random numbers are
-given back. Any other breaks at the last check, as every other branch on a tensor does, or at the
-operation that may fail, if anybody would notice.
+That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
+that it writes to are copied before it runs, if they are small, and written back where the frame
+runs again. Any other graph breaks at the last check, as every other branch on a tensor does, or at
+the operation that may fail, if anybody would notice.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from dynamo.bytecode import Instruction
     from dynamo.interp.interpreter import Interpreter
-    from dynamo.interp.output import OutputGraph
+    from dynamo.interp.output import GraphInput, OutputGraph
 
 # Nodes that only change torch's state, which the rewritten frame sets again.
 STATE_FUNCTIONS = frozenset(
@@ -69,6 +70,10 @@ _FAILURES = (RuntimeError, IndexError, torch.linalg.LinAlgError)
 _NUMPY_FAILURES = (IndexError, np.linalg.LinAlgError)
 _ALL_FAILURES = (*_FAILURES, *_NUMPY_FAILURES)
 _ASSERTIONS = frozenset(["_assert", "_assert_async", "_check"])
+_NORMALISATIONS = ("batch_norm", "instance_norm")
+# How large the tensors from outside may be that are copied before each run: a step that writes to
+# parameters takes long beside their copies.
+_COPIED_BYTES, _COPIED_BYTES_OF_STEPS = 1 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ class Checks:
         # What breaks the graph where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
+        self._writes = False  # some node writes to a tensor
+        self._statistics: set[Node] = set()  # that normalisations write to
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -108,7 +115,7 @@ class Checks:
             if node.op.startswith("call_") and leaves_trace(node):
                 return False
         self._looked_at = nodes[-1] if nodes else None
-        return not self._input_written()
+        return self._can_write_back()
 
     def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
@@ -117,7 +124,7 @@ class Checks:
 
     def promise(self) -> None:
         """What the graph is about to check itself, the frame raises as the program does."""
-        if self.can_be_made():
+        if self.can_be_made() and not self.written():
             self.promised = True
             self.output.side_effects.touch()
 
@@ -136,7 +143,7 @@ class Checks:
             node.op.startswith("call_") and can_fail(node.target, node.args)
             for node in self.output.graph.nodes
         )
-        return fails and self.can_be_made()
+        return fails and self.can_be_made() and not self.written()
 
     def node_may_fail(self, target: Any, tx: Interpreter) -> None:
         """Break before an operation that may fail where the program would notice that the frame did
@@ -178,12 +185,16 @@ class Checks:
 
     def node_added(self, node: Node) -> None:
         """Break at a check instead where the frame could not run again after this node."""
-        if self.promised and (leaves_trace(node) or self._input_written()):
+        does = effects.of(node)
+        if does.writes:
+            self._writes = True
+            if _name(node) in _NORMALISATIONS:
+                self._statistics.update(_statistics(node))
+        if self.promised and (leaves_trace(node) or self.written()):
             self.promised = False  # the graph's own error has to do
         broken = self.made[-1].broken if self.made else self.noticed
         if broken is None:
             return
-        does = effects.of(node)
         if leaves_trace(node):
             self._break_at(broken)
         if not (does.writes or does.other):
@@ -191,7 +202,7 @@ class Checks:
         for check in self.made:
             if version_of(check.value.fake) != check.version:
                 self._break_at(check.broken)
-        if self._input_written():
+        if not self._can_write_back():
             self._break_at(broken)
 
     def numbers_drawn(self) -> None:
@@ -201,14 +212,32 @@ class Checks:
             self._break_at(broken)
         self.promised, self.drawn = False, True
 
-    def _input_written(self) -> bool:
-        """Whether the graph wrote to a tensor that others may see."""
-        tensors = [
-            item.node.meta
+    def written(self) -> list[GraphInput]:
+        """The inputs, tensors that others may see, that the graph writes to. Writes show in the
+        versions of their fake tensors, but for those of batch_norm.
+        """
+        return [
+            item
             for item in self.output.inputs
             if isinstance(item.example, torch.Tensor) and not item.source.made_by_frame
+            if version_of(item.node.meta["example_value"]) != item.node.meta["version"]
+            or item.node in self._statistics
+            or (self._writes and item.node.meta["example_value"].is_inference())  # has no version
         ]
-        return any(version_of(meta["example_value"]) != meta["version"] for meta in tensors)
+
+    def _can_write_back(self) -> bool:
+        """Whether what the graph wrote to can be as it was before, when it has failed."""
+        written = self.written()
+        for item in written:
+            fake = item.node.meta["example_value"]
+            plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
+            if not plain or item.example.layout != torch.strided or item.example.is_inference():
+                return False
+            if not fake.is_leaf or fake.dim() != item.example.dim():  # its history changed, too
+                return False
+        is_step = any(item.example.requires_grad for item in written)
+        size = sum(item.example.nbytes for item in written)
+        return size <= (_COPIED_BYTES_OF_STEPS if is_step else _COPIED_BYTES)
 
     @property
     def draws(self) -> bool:
@@ -232,13 +261,12 @@ class Checks:
 
 
 def leaves_trace(node: Node) -> bool:
-    """Whether a node does something that running the frame again would do twice.
-
-    Writes to inputs show in the versions of their fake tensors, but for those of batch_norm.
+    """Whether a node does something that running the frame again would do twice, other than writes
+    to inputs.
     """
     does = effects.of(node)
-    if does.writes and _name(node) in ("batch_norm", "instance_norm"):
-        return True
+    if does.writes and _name(node) in _NORMALISATIONS:
+        return any(arg.op != "placeholder" for arg in _statistics(node))
     if any(isinstance(leaf, torch.Generator) for leaf in leaves((node.args, node.kwargs))):
         return True
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
@@ -248,6 +276,12 @@ def leaves_trace(node: Node) -> bool:
         calls = [item for item in inner if item.op.startswith("call_")]
         return any(effects.of(item).writes or leaves_trace(item) for item in calls)
     return not (id(node.target) in directives.ALLOWED or effects.runs_functions(node.target))
+
+
+def _statistics(node: Node) -> list[Node]:
+    """What a normalisation writes to: its running mean and variance."""
+    named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
+    return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
 
 
 def _name(node: Node) -> str:
@@ -309,6 +343,20 @@ def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
+    """Copies of what a graph writes to, and the versions."""
+    return [(tensor, tensor.detach().clone(), version_of(tensor)) for tensor in tensors]
+
+
+@torch.no_grad()
+def restore_written(saved: list[tuple[torch.Tensor, torch.Tensor, int]]) -> None:
+    for tensor, copy, _ in saved:
+        tensor.copy_(copy)
+    for tensor, _, version in saved:
+        if not tensor.is_inference():
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:

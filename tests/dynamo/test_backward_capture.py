@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+import torch
 
+import dynamo
 from tests.dynamo.differential import check
 
 PRELUDE = """
@@ -517,3 +519,23 @@ def test_program(name):
     records = check(PRELUDE + textwrap.dedent(program))
     found = [len(record.graphs) for record in records]
     assert found == graphs, found
+
+
+def keeps_a_part(weight):
+    """As caches of prefix tuning: of two halves, one is returned, whose graph is not freed."""
+    keys, values = weight.view(2, 3, 4)
+    kept = torch.cat([keys, torch.ones(1, 4)])
+    loss = kept.sin().sum() * values.sum()
+    loss.backward()
+    return loss.detach(), kept
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_part_of_what_was_differentiated_is_returned(backend):
+    weights = [torch.linspace(0, 1, 24).requires_grad_() for _ in (0, 1)]
+    for function, weight in zip(
+        (keeps_a_part, dynamo.compile(keeps_a_part, backend=backend)), weights
+    ):
+        _, kept = function(weight)
+        kept.sum().backward()
+    torch.testing.assert_close(weights[1].grad, weights[0].grad)

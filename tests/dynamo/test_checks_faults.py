@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from tests.dynamo.capturing import compiled
 from tests.dynamo.test_checks import (
     FITS,
     GOOD,
@@ -121,3 +122,89 @@ def test_checkpoints_beside_operations_that_may_fail(function, breaks, rows):
     compiled = dynamo.compile(function, backend="eager")
     assert outcome(compiled) == outcome(function)
     assert sum(len(record.breaks) for record in compiled.context.records) == breaks
+
+
+# -- writes that are undone ----------------------------------------------------------------------
+class Normed(torch.nn.Module):
+    """As graph layers aggregate: batch norm writes its statistics, then an index may fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.rows = torch.nn.Embedding(4, 3)
+
+    def forward(self, x, rows):
+        try:
+            return self.norm(self.norm(x) + self.rows(rows))
+        except IndexError:
+            return self.rows.weight * 2
+
+
+def whole_step(model, optimizer, x, rows):
+    try:
+        loss = model(x, rows).square().sum()
+        loss = loss + model.rows.weight[rows].sum()
+    except IndexError:
+        loss = model.rows.weight.sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_a_failed_graph_wrote_is_undone(backend, trains):
+    def outcome(wrap):
+        torch.manual_seed(0)
+        model = Normed()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        program = wrap(whole_step if trains else model)
+        found = []
+        for rows in ([0, 2, 3], [0, 2, 7], [1, 1, 1], [-9, 0, 0]):
+            args = torch.randn(3, 3), torch.tensor(rows)
+            found.append(program(model, optimizer, *args) if trains else program(*args))
+            found += [value.clone() for value in model.state_dict().values()]
+            found += [state["momentum_buffer"].clone() for state in optimizer.state.values()]
+        return [value.detach() for value in found]
+
+    expected = outcome(lambda program: program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actual = outcome(lambda program: dynamo.compile(program, backend=backend))
+    torch.testing.assert_close(actual, expected)
+
+
+def test_a_normalisation_before_what_may_fail_is_in_its_graph():
+    capturing, captured = compiled(lambda model, x, rows: model(x, rows))
+    model = Normed()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what the program catches is no fault, in callees, too
+        for rows in ([0, 2, 3], [0, 2, 7]):
+            capturing(model, torch.randn(3, 3), torch.tensor(rows))
+    assert (len(captured.op_counts), captured.codes) == (1, [])
+
+
+def writes_through_a_view(x, total, rows):
+    total.add_(1)
+    total[1:].mul_(2)
+    try:
+        return x[rows] + total
+    except IndexError:
+        return x * total.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_memory_and_versions_are_as_before(backend):
+    def outcome(program):
+        found, base = [], torch.arange(6.0)
+        for rows in ([0, 1, 2], [0, 1, 9], [2, 2, 2], [-7, 0, 1]):
+            result = program(torch.full((3,), 2.0), base[:3], torch.tensor(rows))
+            found += [result.tolist(), base.tolist(), base._version]
+        with torch.inference_mode():  # its tensors have no versions
+            total = torch.arange(3.0)
+            found += [program(torch.ones(3), total, torch.tensor([0, 1, 8])).tolist()]
+            return [*found, total.tolist()]
+
+    program = dynamo.compile(writes_through_a_view, backend=backend)
+    assert outcome(program) == outcome(writes_through_a_view)
