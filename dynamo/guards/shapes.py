@@ -7,7 +7,10 @@ A dimension of an input, or an int or float from outside, becomes a symbol
     at the second size  that is seen for it, by code object and source name (a code object is
                         compiled for the sizes it meets first)
     never               with compile(dynamic=False), mark_static(t, dim), for parameters and
-                        buffers, for the sizes 0 and 1, or for a backend that takes no symbols
+                        buffers, for sizes that are 0 or 1 when the code is compiled, or for a
+                        backend that takes no symbols
+
+A symbol stands for the size 1, too, unless what is captured asks whether it is that.
 
 A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
 Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
@@ -363,7 +366,7 @@ class FrameSymbols:
         if dim in getattr(tensor, _UNBACKED, ()) or _is_named(source, config.unbacked_sources):
             return self.env.new_unbacked(name, 0, None, where)
         if not shares or low is not None or high is not None or size not in self._by_hint:
-            symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
+            symbol = self.env.new_symbol(size, name, max(low or 1, 1), high, where)
             if shares and low is None and high is None:
                 self._by_hint[size] = symbol
         else:
