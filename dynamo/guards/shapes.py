@@ -21,6 +21,7 @@ code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never ask
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -541,15 +542,28 @@ class FrameSymbols:
             reason = breaks.DataDependentValue(name)
             self.first_read = self.output.checks.breaking_at(tx, reason)
         fresh = self.env.pending_fresh_unbacked_symbols
+        self._bind(node, result, fresh)
+        fresh.clear()
+
+    def _bind(self, node: Node, result: Any, fresh: Sequence[sympy.Symbol]) -> None:
+        """The fresh symbols among the numbers and sizes in `result`, each read from the first."""
+        assert self._nodes is not None, "a symbol exists"
         if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
             self._nodes.known[result.node.expr] = node
+        elif isinstance(result, tuple | list):
+            for number, item in enumerate(result):
+                if any(n.node.expr.free_symbols & {*fresh} for n in layout_numbers(item)):
+                    part = self._create(operator.getitem, (node, number))
+                    part.meta["val"] = part.meta["example_value"] = item
+                    self._bind(part, item, fresh)
         elif isinstance(result, torch.Tensor):
             for dim, size in enumerate(result.shape):
-                if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                if not isinstance(size, torch.SymInt) or size.node.expr in self._nodes.known:
+                    continue
+                if size.node.expr in fresh:
                     made = self._create(torch.ops.aten.sym_size.int, (node, dim))
                     made.meta["val"] = made.meta["example_value"] = size
                     self._nodes.known[size.node.expr] = made
-        fresh.clear()
 
     def _computes_before(self, node: Node) -> bool:
         """Whether the graph has operations before `node`."""
