@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from fxgraph.size_forms import row_major
+
 aten = torch.ops.aten
 # dtype, size, stride, storage offset, device
 Meta = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int, torch.device]
@@ -32,7 +34,7 @@ def _contiguous(size: Sequence[int]) -> list[int]:
 
 def _row_major(tensor: torch.Tensor) -> bool:
     """Contiguous, and by torch's tie-break not to be taken for channels-last."""
-    if not tensor.is_contiguous() or tensor.numel() == 0:
+    if not row_major(tensor) and (not tensor.is_contiguous() or tensor.numel() == 0):
         return False
     # Of sizes 1 the stride says which format was meant.
     return tensor.stride(1) != 1 or tensor.shape[1] > 1

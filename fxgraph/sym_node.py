@@ -83,10 +83,10 @@ class SymNode:
         return self.shape_env.evaluate(self.expr)
 
     def guard_size_oblivious(self, file: str = "", line: int = 0) -> bool:
-        return self.shape_env.evaluate(self.expr, False)
+        return self.shape_env.evaluate_or_false(self.expr)
 
     def guard_or_false(self, file: str = "", line: int = 0) -> bool:
-        return self.shape_env.evaluate(self.expr, False)
+        return self.shape_env.evaluate_or_false(self.expr)
 
     def guard_or_true(self, file: str = "", line: int = 0) -> bool:
         return self.shape_env.evaluate(self.expr, True)
@@ -215,10 +215,11 @@ class SymNode:
             return True
         expected = Integer(1)
         for size, stride in sorted(dims, key=lambda dim: (env.hint(dim[1]), env.hint(dim[0]))):
-            if env.evaluate(relation("eq", size, Integer(1))):
-                continue
-            if not env.evaluate(relation("eq", stride, expected)):
-                return False
+            if env.statically(relation("eq", stride, expected)) is not True:
+                if env.evaluate(relation("eq", size, Integer(1))):
+                    continue
+                if not env.evaluate(relation("eq", stride, expected)):
+                    return False
             expected = expected * size
         return True
 
@@ -232,10 +233,12 @@ class SymNode:
         expected = Integer(1)
         for dim in order:
             size, stride = sizes[dim].expr, strides[dim].expr
-            if env.evaluate(relation("eq", size, Integer(1)), False):
-                continue
-            if not env.evaluate(relation("eq", stride, expected), False):
-                return self.wrap_bool(False)
+            # A stride that fits needs no question whether the size is 1.
+            if env.statically(relation("eq", stride, expected)) is not True:
+                if env.evaluate(relation("eq", size, Integer(1)), False):
+                    continue
+                if not env.evaluate(relation("eq", stride, expected), False):
+                    return self.wrap_bool(False)
             expected = expected * size
         return self.wrap_bool(True)
 

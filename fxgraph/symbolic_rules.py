@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fxgraph import expressions, shape_rules
+from fxgraph.pointwise_rules import POINTWISE
 from fxgraph.shape_rules import (
     FLOATS,
     Meta,
@@ -22,45 +23,13 @@ from fxgraph.shape_rules import (
     convolution,
     convolution_backward,
 )
+from fxgraph.size_forms import at_least_one, contiguous, equal, row_major, same
 from fxgraph.symbols import expr_of
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether the sizes are equal by their form."""
-    return len(one) == len(other) and all(map(_equal, one, other))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if type(one) is int and type(other) is int:
-        return one == other
-    return bool(expr_of(one) == expr_of(other))
-
-
-def _at_least_one(size: Any) -> bool:
-    if type(size) is int:
-        return size >= 1
-    low, _ = size.node.shape_env.bounds(size)
-    return low is not None and low >= 1
-
-
-def _contiguous(size: Sequence[Any]) -> list[Any] | None:
-    """Row-major strides; None where a size may be 0."""
-    if not all(map(_at_least_one, size)):
-        return None
-    strides: list[Any] = [1] * len(size)
-    for dim in range(len(size) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * size[dim + 1]
-    return strides
-
-
-def _row_major(tensor: torch.Tensor) -> bool:
-    strides = _contiguous(tensor.shape)
-    return strides is not None and _same(tensor.stride(), strides)
 
 
 def _new(like: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
     """A new row-major tensor."""
-    strides = _contiguous(size)
+    strides = contiguous(size)
     return None if strides is None else [_meta(like, size, strides, 0)]
 
 
@@ -74,21 +43,16 @@ def _viewed(x: torch.Tensor, size: Sequence[Any], strides: Sequence[Any]) -> lis
 
 
 def _unary(x: torch.Tensor) -> list[Meta] | None:
-    return _new(x, x.shape) if x.dtype in FLOATS and _row_major(x) else None
+    return _new(x, x.shape) if x.dtype in FLOATS and row_major(x) else None
 
 
-def _binary(x: Any, y: Any) -> list[Meta] | None:
-    if not isinstance(x, torch.Tensor):
-        return None
-    if isinstance(y, torch.Tensor):
-        alike = x.dtype == y.dtype and x.device == y.device
-        return _unary(x) if alike and _same(x.shape, y.shape) and _row_major(y) else None
-    return _unary(x) if type(y) in (int, float) else None
+def _clone(x: torch.Tensor) -> list[Meta] | None:
+    return _new(x, x.shape) if row_major(x) else None
 
 
 def _drawn(x: torch.Tensor, *others: torch.Tensor) -> list[Meta] | None:
     """Random numbers of a distribution whose parameters are tensors of one shape."""
-    alike = all(_same(x.shape, other.shape) for other in others)
+    alike = all(same(x.shape, other.shape) for other in others)
     return _new(x, x.shape) if alike and x.dtype in FLOATS else None
 
 
@@ -96,12 +60,12 @@ def _layer_norm(
     x: torch.Tensor, normalized: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> list[Meta] | None:
     alike = all(t is None or t.dtype == x.dtype for t in (weight, bias))
-    fits = all(t is None or _same(t.shape, normalized) for t in (weight, bias))
+    fits = all(t is None or same(t.shape, normalized) for t in (weight, bias))
     count = len(normalized)
     kept = x.shape[: x.dim() - count]
     if not alike or not fits or x.dtype not in (torch.float32, torch.float64) or not count:
         return None
-    if x.device.type != "cpu" or not _row_major(x) or not _same(x.shape[len(kept) :], normalized):
+    if x.device.type != "cpu" or not row_major(x) or not same(x.shape[len(kept) :], normalized):
         return None
     made, sums = _new(x, x.shape), _new(x, [*kept, *[1] * count])
     return None if made is None or sums is None else [*made, *sums, *sums]
@@ -110,39 +74,39 @@ def _layer_norm(
 def _mm(x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
     if not x.dim() == y.dim() == 2 or x.dtype != y.dtype or x.device != y.device:
         return None
-    return _new(x, [x.shape[0], y.shape[1]]) if _equal(x.shape[1], y.shape[0]) else None
+    return _new(x, [x.shape[0], y.shape[1]]) if equal(x.shape[1], y.shape[0]) else None
 
 
 def _addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
     if bias.dim() != 1 or bias.dtype != x.dtype or bias.device != x.device:
         return None
-    return _mm(x, y) if y.dim() == 2 and _equal(bias.shape[0], y.shape[1]) else None
+    return _mm(x, y) if y.dim() == 2 and equal(bias.shape[0], y.shape[1]) else None
 
 
 def _bmm(x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
     if not x.dim() == y.dim() == 3 or x.dtype != y.dtype or x.device != y.device:
         return None
-    fits = _equal(x.shape[0], y.shape[0]) and _equal(x.shape[2], y.shape[1])
+    fits = equal(x.shape[0], y.shape[0]) and equal(x.shape[2], y.shape[1])
     return _new(x, [x.shape[0], x.shape[1], y.shape[2]]) if fits else None
 
 
 def _view(x: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
     """Of a row-major tensor whose number of elements is that of `size` by its form."""
-    if not _row_major(x):
+    if not row_major(x):
         return None
     size = list(size)
     total = functools.reduce(operator.mul, x.shape, 1)
     open_dims = [dim for dim, n in enumerate(size) if type(n) is int and n == -1]
     known = functools.reduce(operator.mul, (n for n in size if type(n) is not int or n != -1), 1)
-    if len(open_dims) > 1 or not _at_least_one(known):
+    if len(open_dims) > 1 or not at_least_one(known):
         return None
     if open_dims:
         if expressions.Mod(expr_of(total), expr_of(known)) != 0:
             return None
         size[open_dims[0]] = total // known
-    elif not _equal(total, known):
+    elif not equal(total, known):
         return None
-    strides = _contiguous(size)
+    strides = contiguous(size)
     return None if strides is None else _viewed(x, size, strides)
 
 
@@ -182,11 +146,33 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> list[Meta] | None:
     return _viewed(x, [*size[:dim], 1, *size[dim:]], [*strides[:dim], inner, *strides[dim:]])
 
 
+def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> list[Meta] | None:
+    """Dimensions that are given, kept or a plain 1 before."""
+    added = len(size) - x.dim()
+    if added < 0 or any(type(n) is not int or n == 1 for n in size[:added]):
+        return None
+    sizes, strides = list(size), [0] * added + list(x.stride())
+    for dim in range(added, len(size)):
+        before = x.shape[dim - added]
+        if (type(sizes[dim]) is int and sizes[dim] == -1) or equal(sizes[dim], before):
+            sizes[dim] = before
+        elif type(before) is int and before == 1 and type(sizes[dim]) is int:
+            strides[dim] = 0  # not of a symbol, which may be 1 too
+        else:
+            return None
+    return _viewed(x, sizes, strides) if all(map(at_least_one, sizes)) else None
+
+
+def _softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> list[Meta] | None:
+    fits = x.dim() > 0 and -x.dim() <= dim < x.dim() and not half_to_float
+    return _unary(x) if fits else None
+
+
 def _laid_out(rule: Rule) -> Rule:
     """The rule, for an input whose layout is not row-major: of that, torch's says the same."""
 
     def symbolic(x: torch.Tensor, *args: Any) -> Sequence[Meta | None] | None:
-        plain = _row_major(x) or not all(map(_at_least_one, x.shape))
+        plain = row_major(x) or not all(map(at_least_one, x.shape))
         return None if plain else rule(x, *args)
 
     return symbolic
@@ -199,12 +185,16 @@ RULES: dict[Any, Rule] = {
         for name in ("relu", "sigmoid", "tanh", "silu", "exp", "log", "sqrt", "rsqrt", "neg")
         + ("abs", "sin", "cos", "erf", "gelu")
     },
-    **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
+    **POINTWISE,
     # torch has no rules for these.
     aten._sample_dirichlet.default: _drawn,
     aten._dirichlet_grad.default: _drawn,
     aten.binomial.default: _drawn,
     aten.native_layer_norm.default: _layer_norm,
+    aten.clone.default: _clone,
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _softmax,
+    aten.expand.default: _expand,
     aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,

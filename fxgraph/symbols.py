@@ -24,8 +24,9 @@ What may be asked about expressions, from the cheapest to the one that costs the
     env.specialise(expr)  -> int, guarded `expr == int` (same as `int(symint)`)
 
 A backend may ask all of them while it compiles: guards are read after it has returned. Symbols are
-positive where sizes are (0 and 1 are never sizes of a symbol), compare by name, and belong to one
-compilation. Symbols of sizes are named s0, s1, ...; data-dependent ones u0, u1, ... (no hint).
+positive where sizes are (0 is never the size of an input's symbol; 1 may be, unless it is asked),
+compare by name, and belong to one compilation. Symbols of sizes are named s0, s1, ...;
+data-dependent ones u0, u1, ... (no hint).
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class ShapeEnv:
         self._simplified: dict[Expr, Expr] = {}
         self._static: dict[Any, bool | None] = {}
         self._suppressed = 0
+        self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------
         self.allow_scalar_outputs = False
@@ -359,6 +361,36 @@ class ShapeEnv:
             self.assume(condition if value else negated(condition))
         return value
 
+    def evaluate_or_false(self, condition: Any) -> bool:
+        """The truth of `condition`, for code that is right in both cases if it gets False. That a
+        size is not 1 is not guarded then: what it is compared with next is.
+        """
+        condition = self.simplify(condition)
+        if not self.asks_ones and self._wants_one(condition):
+            return False
+        return self.evaluate(condition, False)
+
+    def _wants_one(self, condition: Any) -> bool:
+        """Whether `condition`, which fails now, needs a size of 1."""
+        if isinstance(condition, sympy.And):
+            return any(map(self._wants_one, condition.args))
+        if isinstance(condition, sympy.Or):
+            return all(map(self._wants_one, condition.args))
+        if not isinstance(condition, sympy.Eq | sympy.Le):
+            return False
+        size, one = condition.args
+        return size.is_Symbol and one == 1 and (self.hint(size) or 0) > 1
+
+    @contextmanager
+    def asking_ones(self, asks: bool) -> Iterator[None]:
+        """Inside, the answer that a size is not 1 is guarded (`asks`, or if it is outside)."""
+        before = self.asks_ones
+        self.asks_ones = before or asks
+        try:
+            yield
+        finally:
+            self.asks_ones = before
+
     def specialise(self, expr: Any) -> Any:
         """The value that `expr` has while compiling, guarded to be it."""
         expr = self.simplify(expr_of(expr))
@@ -564,6 +596,8 @@ class ShapeEnv:
     def evaluate_sym_node(
         self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
+        if node.pytype is bool and fallback_value is False:
+            return self.evaluate_or_false(node.expr)
         if node.pytype is bool:
             return self.evaluate(node.expr, fallback_value)
         return self.specialise(node.expr)

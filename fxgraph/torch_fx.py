@@ -18,12 +18,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
+from fxgraph.args import leaves
 from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.higher_order import branch
 from fxgraph.node import Node, map_arg
 from fxgraph.shape_rules import Meta
+from fxgraph.size_forms import rows_outside
 from fxgraph.symbolic_rules import rules_for
 
 
@@ -140,9 +142,17 @@ class _FakeMode(FakeTensorMode):
             return self._remembered(func, types, args, kwargs)
         metas = self._ruled(func, args, kwargs) if self.shape_env is None else None
         if metas is None:
-            return super().dispatch(func, types, args, kwargs)
+            return self._run(func, types, args, kwargs)
         made = tuple([meta and make_fake(self, *meta) for meta in metas])
         return made if len(made) > 1 else made[0]
+
+    def _run(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What torch's rule gives."""
+        env: Any = self.shape_env
+        if env is None:
+            return super().dispatch(func, types, args, kwargs)
+        with env.asking_ones(_depends_on_ones(func, args)):
+            return super().dispatch(func, types, args, kwargs)
 
     def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
         """What our own rule says of the results."""
@@ -166,7 +176,7 @@ class _FakeMode(FakeTensorMode):
             return self.results.make(self, key, base)
         cached, self.cache_enabled = self.cache_enabled, False  # by torch, for which this is kept
         try:
-            result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+            result = corrected(func, args, self._run(func, types, args, kwargs), self)
         finally:
             self.cache_enabled = cached
         env: Any = self.shape_env
@@ -209,6 +219,14 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+def _depends_on_ones(func: Any, args: Any) -> bool:
+    """Whether the result for a size of 1 has other dimensions, or, where an input's dimensions
+    are permuted, other strides.
+    """
+    tensors = [arg for arg in leaves(args) if isinstance(arg, torch.Tensor)]
+    return "squeeze" in func.name() or not all(map(rows_outside, tensors))
 
 
 @functools.cache

@@ -97,8 +97,8 @@ report = dynamo.explain(compiled)(torch.randn(50, 3))
 print("\n".join(guard for guard in report.out_guards if "size" in guard))
 
 # %% [markdown]
-# The sizes 0 and 1 are compiled for themselves: a tensor without elements, and one that is
-# broadcast, are other programs.
+# The size 0 is compiled for itself: a tensor without elements is another program. So is the size 1
+# where the code asks for it, as broadcasting and `squeeze` may.
 #
 # ## Numbers that vary
 #

@@ -77,9 +77,11 @@ class ShapePayload:
         self.reads: list[tuple[Source, int, int, str]] = []
         self.conditions: list[tuple[Code, str]] = []
         self._read_of: dict[sympy.Symbol, int] = {}
+        self._above: list[Boolean] = []  # guards that a tighter range says
         self._add_reads(symbols.read)
         for guard in needed(self.env):
-            self._add(guard.condition, _asked(guard))
+            if guard.condition not in self._above:
+                self._add(guard.condition, _asked(guard))
 
     def __bool__(self) -> bool:
         return bool(self.conditions)
@@ -104,8 +106,13 @@ class ShapePayload:
         info = self.env.symbols[symbol]
         low, high = info.declared
         if low is not None:
-            why = " (0 and 1 are compiled for themselves)" if low == 2 else ""
-            self._add(relation("ge", symbol, Integer(low)), why)
+            # That a size is not 1 is asked most often, and costs nothing.
+            above = relation("ne", symbol, Integer(low))
+            asked = next((g for g in self.env.guards if g.condition == above), None)
+            if asked is not None:
+                self._above.append(above)
+            why = _asked(asked) if asked else " (0 is compiled for itself)" if low == 1 else ""
+            self._add(relation("ge", symbol, Integer(low + bool(asked))), why)
         if high is not None:
             self._add(relation("le", symbol, Integer(high)), " (given with the mark)")
 

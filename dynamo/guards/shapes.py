@@ -7,7 +7,10 @@ A dimension of an input, or an int or float from outside, becomes a symbol
     at the second size  that is seen for it, by code object and source name (a code object is
                         compiled for the sizes it meets first)
     never               with compile(dynamic=False), mark_static(t, dim), for parameters and
-                        buffers, for the sizes 0 and 1, or for a backend that takes no symbols
+                        buffers, for sizes that are 0 or 1 when the code is compiled, or for a
+                        backend that takes no symbols
+
+A symbol stands for the size 1, too, unless what is captured asks whether it is that.
 
 A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
 Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
@@ -18,6 +21,7 @@ code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never ask
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -394,7 +398,7 @@ class FrameSymbols:
                 self.read.append((made, where))
             return made
         if not shares or low is not None or high is not None or size not in self._by_hint:
-            symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
+            symbol = self.env.new_symbol(size, name, max(low or 1, 1), high, where)
             if shares and low is None and high is None:
                 self._by_hint[size] = symbol
         else:
@@ -570,15 +574,28 @@ class FrameSymbols:
             reason = breaks.DataDependentValue(name)
             self.first_read = self.output.checks.breaking_at(tx, reason)
         fresh = self.env.pending_fresh_unbacked_symbols
+        self._bind(node, result, fresh)
+        fresh.clear()
+
+    def _bind(self, node: Node, result: Any, fresh: Sequence[sympy.Symbol]) -> None:
+        """The fresh symbols among the numbers and sizes in `result`, each read from the first."""
+        assert self._nodes is not None, "a symbol exists"
         if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
             self._nodes.known[result.node.expr] = node
+        elif isinstance(result, tuple | list):
+            for number, item in enumerate(result):
+                if any(n.node.expr.free_symbols & {*fresh} for n in layout_numbers(item)):
+                    part = self._create(operator.getitem, (node, number))
+                    part.meta["val"] = part.meta["example_value"] = item
+                    self._bind(part, item, fresh)
         elif isinstance(result, torch.Tensor):
             for dim, size in enumerate(result.shape):
-                if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                if not isinstance(size, torch.SymInt) or size.node.expr in self._nodes.known:
+                    continue
+                if size.node.expr in fresh:
                     made = self._create(torch.ops.aten.sym_size.int, (node, dim))
                     made.meta["val"] = made.meta["example_value"] = size
                     self._nodes.known[size.node.expr] = made
-        fresh.clear()
 
     def _computes_before(self, node: Node) -> bool:
         """Whether the graph has operations before `node`."""

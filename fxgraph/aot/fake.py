@@ -27,6 +27,7 @@ from fxgraph.fake_results import (
     metadata,
     plain_tensor,
 )
+from fxgraph.size_forms import equal
 from fxgraph.symbolic_rules import rules_for
 from fxgraph.symbols import hint_of
 
@@ -129,13 +130,18 @@ def dense(tensor: torch.Tensor) -> bool:
     for stride, size in sorted(dims, key=lambda dim: (hint_of(dim[0]) or 0, hint_of(dim[1]) or 0)):
         if _holds(size == 0):
             return True
-        if not _holds(size == 1):
+        # A stride that fits needs no question whether the size is 1.
+        if not equal(stride, expected):
+            if _holds(size == 1):
+                continue
             if not _holds(stride == expected):
                 return False
-            expected *= size
+        expected *= size
     return True
 
 
 def _holds(condition: bool | torch.SymBool) -> bool:
     """Whether it does; of data, whether it does in any case."""
-    return condition if isinstance(condition, bool) else condition.node.guard_or_false("", 0)
+    if isinstance(condition, bool):
+        return condition
+    return condition.node.shape_env.evaluate(condition, False)

@@ -477,9 +477,10 @@ class Finish:
     def _internal_spec(self, index: int, view: View) -> OutputSpec:
         members = self.groups[view.alias]
         objects = {id(self.tensors[m]) for m in members}
-        alone = len(objects) == 1 and dense(view.fake) and not self.bases_only
+        alone = len(objects) == 1 and not self.bases_only
         alone = alone and view.fake.storage_offset() == 0  # which can be seen
-        if (view.parent is None and view is view.alias.base) or alone:
+        whole = view.parent is None and view is view.alias.base
+        if whole or (alone and dense(view.fake)):
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
         numbers = (*view.fake.shape, *view.fake.stride(), view.fake.storage_offset())

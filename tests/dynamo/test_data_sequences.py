@@ -94,7 +94,17 @@ def loss(x, n):
     return F.cross_entropy(x[chosen], torch.arange(6)[chosen] % 4, reduction="sum")
 
 
+def sums_of_equals(x, n):
+    """Several results of one operator share a size that the graph uses."""
+    keys = (n.new_tensor([0, 4, 2, 2, 1, 0]) * (torch.arange(6) < n.sum())).float()
+    values, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+    sums = torch.zeros(values.shape[0], 4).index_add(0, inverse, x)
+    runs, lengths = torch.unique_consecutive(keys, return_counts=True)
+    return values, counts, sums, torch.ones(runs.shape[0]) * lengths
+
+
 PROGRAMS = [
+    sums_of_equals,
     checked, narrowed, sliced, added, scattered, written, mixture, mixture_of_masks, padded,
     unpadded, repeated, statistics, loss,
 ]  # fmt: skip

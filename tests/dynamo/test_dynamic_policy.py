@@ -73,9 +73,16 @@ class TestWhen:
             shapes = compiled_for(double, *([ones(n)] for n in sizes))
         assert shapes == [f"({n},)" for n in sizes[:-1]]
 
-    def test_zero_and_one_are_compiled_for_themselves(self):
+    def test_zero_is_compiled_for_itself_and_one_is_not(self):
         calls = [ones(3)], [ones(5)], [ones(1)], [ones(0)], [ones(9)], [ones(1)]
-        assert compiled_for(double, *calls) == ["(3,)", "(s0,)", "(1,)", "(0,)"]
+        assert compiled_for(double, *calls) == ["(3,)", "(s0,)", "(0,)"]
+
+    def test_one_is_compiled_for_itself_where_it_is_asked(self):
+        def fn(x):
+            return x.squeeze(0) * 2
+
+        calls = [ones(3, 4)], [ones(5, 4)], [ones(1, 4)], [ones(7, 4)]
+        assert compiled_for(fn, *calls) == ["(3, 4)", "(s0, 4)", "(1, 4)"]
 
     def test_one_first(self):
         assert compiled_for(double, [ones(1)], [ones(4)], [ones(6)]) == ["(1,)", "(s0,)"]
@@ -162,7 +169,7 @@ class TestMarks:
             calls = [ones(3, 4)], [marked(mark, 3, 4)], [ones(7, 4)], [marked(mark, 8, 4)]
             more = [marked(mark, 1, 4)], [marked(mark, 1, 4)], [ones(3, 4)]
             dynamo.reset()
-            assert compiled_for(double, *calls, *more) == ["(3, 4)", "(s0, 4)", "(1, 4)"]
+            assert compiled_for(double, *calls, *more) == ["(3, 4)", "(s0, 4)"]
 
     def test_static_marks_after_a_dynamic_compile(self):
         x = ones(5, 4)

@@ -15,7 +15,7 @@ from fxgraph.symbols import ShapeEnv, expr_of
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
-SIZES = [(4, 6), (2, 3), (7, 2), (5, 5)]
+SIZES = [(4, 6), (2, 3), (7, 2), (5, 5), (1, 3), (3, 1), (1, 1)]
 
 
 class Symbols:
@@ -23,8 +23,8 @@ class Symbols:
 
     def __init__(self):
         self.env = ShapeEnv()
-        self.a = self.env.new_symbol(4, "a")
-        self.b = self.env.new_symbol(6, "b")
+        self.a = self.env.new_symbol(4, "a", 1)
+        self.b = self.env.new_symbol(6, "b", 1)
         self.mode = fake_tensor_mode()
         self.mode.shape_env, self.mode.cache_enabled = self.env, False
 
@@ -74,6 +74,9 @@ FLAT = tensor(lambda a, b: (a * b, 8))
 WEIGHT, BIAS = tensor(lambda a, b: (8, 3)), tensor(lambda a, b: (3,))
 PER_CHANNEL = tensor(lambda a, b: (8,))
 ONES = tensor(lambda a, b: (a, 1, b))
+ROWS, COLUMNS = tensor(lambda a, b: (a, 1, 8)), tensor(lambda a, b: (b, 8))
+NUMBERS = tensor(lambda a, b: (a, b), torch.int64)
+TRUTHS = tensor(lambda a, b: (a, b), torch.bool)
 # operator, arguments, whether our rule knows
 CASES = [
     *[(op, (X,), True) for op in RULES if op._schema.name in ("aten::relu", "aten::gelu")],
@@ -84,8 +87,35 @@ CASES = [
     (aten.add.Tensor, (X, X), True),
     (aten.add.Tensor, (X, 2), True),
     (aten.add.Tensor, (X, 2.5), True),
-    (aten.mul.Tensor, (X, tensor(lambda a, b: (a, b, 8), torch.float64)), False),
-    (aten.mul.Tensor, (X, PER_CHANNEL), False),
+    (aten.mul.Tensor, (X, tensor(lambda a, b: (a, b, 8), torch.float64)), True),
+    (aten.mul.Tensor, (X, PER_CHANNEL), True),
+    (aten.mul.Tensor, (PER_CHANNEL, X), True),
+    (aten.add.Tensor, (X, ONES), False),
+    (aten.add.Tensor, (ROWS, COLUMNS), True),
+    (aten.sub.Tensor, (tensor(lambda a, b: (a, 1)), tensor(lambda a, b: (1, b))), True),
+    (aten.div.Tensor, (NUMBERS, 2), True),
+    (aten.div.Tensor, (NUMBERS, NUMBERS), True),
+    (aten.mul.Tensor, (NUMBERS, 2.5), True),
+    (aten.lt.Tensor, (NUMBERS, tensor(lambda a, b: (b,))), True),
+    (aten.ge.Scalar, (X, 0), True),
+    (aten.bitwise_and.Tensor, (TRUTHS, TRUTHS), True),
+    (aten.bitwise_not.default, (TRUTHS,), True),
+    (aten.logical_and.default, (TRUTHS, NUMBERS), True),
+    (aten.maximum.default, (X, PER_CHANNEL), True),
+    (aten.where.self, (TRUTHS, NUMBERS, tensor(lambda a, b: (b,))), True),
+    (aten.where.self, (TRUTHS, NUMBERS, tensor(lambda a, b: ())), True),
+    (aten.masked_fill.Scalar, (NUMBERS, TRUTHS, 3), True),
+    (aten.masked_fill.Scalar, (tensor(lambda a, b: (b,)), TRUTHS, 3.0), True),
+    (aten.clone.default, (NUMBERS,), True),
+    (aten.clone.default, (TURNED,), False),
+    (aten._softmax.default, (X, -1, False), True),
+    (aten._log_softmax.default, (X, 3, False), False),
+    (aten.expand.default, (ROWS, lambda a, b: [a, 5, 8]), True),
+    (aten.expand.default, (PER_CHANNEL, lambda a, b: [a, b, -1]), False),
+    (aten.expand.default, (PER_CHANNEL, [4, 5, -1]), True),
+    (aten.expand.default, (ROWS, lambda a, b: [a, b, 8]), False),
+    (aten.expand.default, (X, lambda a, b: [a, b, 8]), True),
+    (aten.expand.default, (X, lambda a, b: [a, a, 8]), False),
     (aten.sub.Tensor, (X, TURNED), False),
     (aten.div.Tensor, (FLAT, FLAT), True),
     (aten._sample_dirichlet.default, (X,), True),
