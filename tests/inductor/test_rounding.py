@@ -244,3 +244,11 @@ def test_float16_beyond_its_range_is_infinite_in_wider_types():
     same(lambda x: (x.half() * x.half()).float(), x)
     same(lambda x: (x.half() + 60000).double() - 1, x)
     same(lambda x: (x.half() * 3).bfloat16(), x)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_quotients_of_half_types_are_rounded_before_they_are_cut_off(dtype):
+    a = torch.tensor([1, 0.5, 6, 1, -1, 0, torch.inf, torch.nan, 5, -7, 1e-3], dtype=dtype)
+    b = torch.tensor([0.1, 0.1, 0.2, 1 / 3, 0.1, -0.0, 2, 1, torch.inf, 7, -3], dtype=dtype)
+    same(lambda a, b: torch.div(a, b, rounding_mode="trunc"), a, b)
+    same(lambda a, b: torch.div(a, b, rounding_mode="floor"), a, b)

@@ -4,6 +4,31 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "slots_under_other_names": (
+        1,
+        "",
+        """
+        class D(dict):
+            __getattr__ = dict.get
+            __setattr__ = dict.__setitem__
+            __delattr__ = dict.__delitem__
+        class L(list):
+            __call__ = list.append
+            push, size = list.append, list.__len__
+        class S(str): __call__ = str.replace
+        d, l = D(a=1, b=2), L([1])
+        def f(x):
+            d.z = d.a + 1
+            if 'b' in d: del d.b
+            l.push(3); l(4)
+            e = D(q=x); e.w = 2; e.q = e.q + 1
+            try: del d.nope
+            except KeyError as k: log.append(str(k))
+            return x * d.z, d.nope, l.size(), e, e.w, S('ab')('a', 'c'), l.push.__name__
+        ---
+        run(T(3)); log.append((dict(d), list(l)))
+        """,
+    ),
     "counts_in_classes_of_instances": (
         2,
         "",
