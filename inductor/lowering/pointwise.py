@@ -273,7 +273,9 @@ def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> T
     if rounding_mode is not None:
         a, b = stored(ctx, a), stored(ctx, b)
         if rounding_mode == "trunc" and COMPUTE_TYPES[_out(ctx)] != _out(ctx):
-            return _unary("trunc")(ctx, div(ctx, a, b))  # eager rounds the quotient to the half type
+            return _unary("trunc")(
+                ctx, div(ctx, a, b)
+            )  # eager rounds the quotient to the half type
     fn = getattr(ops, _ROUNDING[rounding_mode])
     return ctx.pointwise(fn, [a, b], _out(ctx), work=MEDIUM, wide_scalars=True)
 
