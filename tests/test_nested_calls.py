@@ -42,9 +42,11 @@ REASONS = {
         "torch/autograd_function.py:ForwardValue.run",
         "torch/autograd_function.py:RoundTripValue.call",
         "torch/bodies.py:trace_body",
+        "torch/checkpoint.py:_check_selective",
         "torch/checkpoint.py:_checkpoint",
         "torch/higher_order.py:_cond",
         "torch/higher_order.py:_inlined.handler",
+        "torch/higher_order.py:_out_dtype",
     ],
     "functions of torch's or ours, which call none of the program's": [
         "static_graph/hooks.py:BuildHooks.before_backward",

@@ -75,12 +75,13 @@ class ReplayedCall:
 
     A Value among `args` is pushed as such, a Source loaded, anything else is a constant.
     before_writes: the call is made in the state in which the frame began (the stream that is
-    printed to, the filters of warnings); else in the state that the frame leaves.
+    printed to, the filters of warnings); else in the state that the frame leaves. None: of calls
+    that show nothing, which are made in the latter state.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    before_writes: bool = False
+    before_writes: bool | None = None
 
     def values(self) -> list[Value]:
         return [arg for arg in self.args if isinstance(arg, Value)]
@@ -184,12 +185,14 @@ class SideEffects:
         return value.mutation is not None and value.mutation.dirty
 
     def call_later(
-        self, function: Callable[..., Any], *args: Any, before_writes: bool = False
+        self, function: Callable[..., Any], *args: Any, before_writes: bool | None = None
     ) -> None:
         """Have the rewritten frame call function(*args), in the order of these calls."""
         if self._fence is not None:
             self._refuse(f"calls {function.__name__}")
         self.epoch += 1
+        if before_writes and any(call.before_writes is False for call in self.calls):
+            before_writes = False  # what is shown keeps its order
         self.calls.append(ReplayedCall(function, args, before_writes))
 
     # -- attributes -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.size_forms import same
 from fxgraph.symbols import is_symbol, is_symbolic
 
 aten = torch.ops.aten
@@ -174,6 +175,8 @@ def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
 
 
 def alike(one: Node, other: Node) -> bool:
-    """Whether two values are tensors of the same type, sizes and strides."""
+    """Whether two values are tensors of the same type, sizes and strides by their form: what is
+    asked during a backward is guarded no more.
+    """
     a, b = one.meta["val"], other.meta["val"]
-    return a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+    return a.dtype == b.dtype and same(a.shape, b.shape) and same(a.stride(), b.stride())

@@ -167,7 +167,7 @@ PROGRAMS = {
     ),
     "abc_in_python": (
         1,
-        "ATTRIBUTE_MUTATION OBJECT_DIES UNCAPTURED_CALL",
+        "OBJECT_DIES UNCAPTURED_CALL",
         """
         import _py_abc
         _py_abc.ABCMeta._abc_invalidation_counter = 0

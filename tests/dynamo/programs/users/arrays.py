@@ -140,7 +140,7 @@ PROGRAMS = {
         """
         def f(a):
             b = a @ a.T
-            return np.dot(a, a.T), np.matmul(a, a.T), np.einsum("ij,kj->ik", a, a), np.einsum("ij->j", a), np.outer(a[0], a[1]), np.inner(a[0], a[1]), np.linalg.norm(a), np.linalg.norm(a, axis=1), np.trace(b), np.tensordot(a, a, axes=([1], [1])), np.kron(a[0], a[1]), np.cross([1., 2, 3], [3., 2, 1]), np.round(np.linalg.det(b + np.eye(2)), 6), np.linalg.inv(b + np.eye(2)), np.linalg.solve(b + np.eye(2), a), np.vdot(a, a), np.tril(b), np.triu(b, 1), np.diag(b)
+            return np.dot(a, a.T), np.matmul(a, a.T), np.einsum("ij,kj->ik", a, a), np.einsum("ij->j", a), np.outer(a[0], a[1]), np.inner(a[0], a[1]), np.linalg.norm(a), np.linalg.norm(a, axis=1), np.trace(b), np.tensordot(a, a, axes=([1], [1])), np.kron(a[0], a[1]), np.cross([1., 2, 3], [3., 2, 1]), np.round(np.linalg.det(b + np.eye(2)), 6), np.round(np.linalg.inv(b + np.eye(2)), 6), np.round(np.linalg.solve(b + np.eye(2), a), 6), np.vdot(a, a), np.tril(b), np.triu(b, 1), np.diag(b)
         ---
         run(np.arange(8.0).reshape(2, 4))
     """,
