@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,8 +40,11 @@ from dynamo.errors import ConstraintViolation, Unsupported
 from dynamo.guards.shape_payload import ShapePayload
 from dynamo.guards.sources import (
     AttrSource,
+    DictItemSource,
     InstanceDictSource,
     LocalSource,
+    ModuleItemSource,
+    SequenceItemSource,
     Source,
     TensorSizeSource,
     TensorStrideSource,
@@ -226,6 +230,8 @@ class SeenFrame:
     tensors: dict[str, SeenTensor] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
     why: dict[str, str] = field(default_factory=dict)
+    # Of parameters that are arguments: a weak reference to the one, or VARIES.
+    parameters: dict[str, Any] = field(default_factory=dict)
     general: bool = False  # the most general form was compiled
 
 
@@ -249,7 +255,11 @@ class History:
     def frame(self, code: CodeType, fresh: bool) -> SeenFrame:
         """The history of a code object; `fresh`: nothing compiled for it is left."""
         seen = self._frames.get(code)
-        return self._frames.set(code, SeenFrame()) if seen is None or fresh else seen
+        if seen is not None and not fresh:
+            return seen
+        # What is compiled for a parameter goes with the parameter; that another came is remembered.
+        parameters = {} if seen is None else seen.parameters
+        return self._frames.set(code, SeenFrame(parameters=parameters))
 
 
 # -- one frame ------------------------------------------------------------------------------------
@@ -297,6 +307,22 @@ class FrameSymbols:
             mode.shape_env, mode.cache_enabled = env, False
             self._nodes = ExpressionNodes(env, self._placeholder, self._create)
         return self._env
+
+    def is_another(self, parameter: torch.Tensor, source: Source) -> bool:
+        """Whether the frame takes as an argument a parameter that was another one in an earlier
+        compilation: from then on any may come. Those of modules are known by their module.
+        """
+        step: Source = source
+        while isinstance(step, SequenceItemSource | DictItemSource) and step.base is not None:
+            if isinstance(step, ModuleItemSource):
+                return False
+            step = step.base
+        if not isinstance(step, LocalSource):
+            return False
+        before = self.seen.parameters.setdefault(source.name, weakref.ref(parameter))
+        if before is not VARIES and before() is not parameter:
+            self.seen.parameters[source.name] = VARIES
+        return self.seen.parameters[source.name] is VARIES
 
     def _locate(self) -> tuple[str | None, str]:
         tx = self.output.running or self.root

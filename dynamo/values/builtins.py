@@ -25,7 +25,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
-from dynamo.values.descriptors import SLOT_TYPES, is_trusted_class
+from dynamo.values.descriptors import is_trusted_class
 from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import (
     RaisedException,
@@ -243,7 +243,8 @@ class BuiltinMethod(Value):
         super().__init__()
         self.receiver = receiver
         # A class may hold the slot under another name: `__setattr__ = dict.__setitem__`.
-        self.name = found.__name__ if isinstance(found, SLOT_TYPES) else name
+        slots = types.WrapperDescriptorType | types.MethodDescriptorType
+        self.name = found.__name__ if isinstance(found, slots) else name
         self.found = found
         self.unbound: Any = (
             None  # the method of C, where LOAD_METHOD leaves the binding to the call

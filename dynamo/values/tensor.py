@@ -734,6 +734,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
+    static = static and not tx.output.symbols.is_another(obj, source)
     try:
         node = tx.output.add_input(obj, source, static)
     except UnsupportedFakeTensorException as error:  # a view of a sparse tensor

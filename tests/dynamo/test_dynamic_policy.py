@@ -500,3 +500,27 @@ def test_the_number_of_symbols_is_limited():
     assert [text.split(" is ")[1][:8] for text in symbols] == ["a symbol"] * 3 + ["constant"] * 2
     assert "ks[3] is constant: the frame has config.symbol_limit symbols" in symbols
     assert len(counting.graphs) == 3
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_parameters_that_are_arguments_vary_from_the_second_on(alive):
+    graphs, kept = [], []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm
+
+    @dynamo.compile(backend=backend)
+    def update(p, state, rate):
+        with torch.no_grad():
+            state["mean"].lerp_(p.grad, 0.5)
+            p.sub_(state["mean"] * state["scales"][0], alpha=rate)
+
+    for n in range(6):
+        p = torch.nn.Parameter(torch.full((3,), float(n)))
+        p.grad = torch.ones(3)
+        state = {"mean": torch.zeros(3), "scales": [torch.nn.Parameter(torch.tensor(2.0))]}
+        update(p, state, 0.5)
+        assert torch.equal(p.detach(), torch.full((3,), n - 0.5))
+        kept += [p, state] if alive else []
+    assert len(graphs) == 2

@@ -160,8 +160,8 @@ PROGRAMS = {
         """,
     ),
     "setattr_dict": (
-        0,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         class A(dict):
             __setattr__ = dict.__setitem__
