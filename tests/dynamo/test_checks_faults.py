@@ -208,3 +208,55 @@ def test_memory_and_versions_are_as_before(backend):
 
     program = dynamo.compile(writes_through_a_view, backend=backend)
     assert outcome(program) == outcome(writes_through_a_view)
+
+
+def writes_through_data(x, rows):
+    x.data.add_(1)
+    try:
+        return x[rows] + 1
+    except IndexError:
+        return x * 10
+
+
+def checks_before_data_is_written(x, rows):
+    if not rows.all():
+        raise ValueError("zero")
+    x.data.add_(rows)
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [writes_through_data, checks_before_data_is_written])
+def test_writes_through_data_are_undone(function, backend):
+    for program in (function, dynamo.compile(function, backend=backend)):
+        found = []
+        for rows in ([1, 2, 1], [1, 9, 0], [2, 2, 2], [-7, 0, 1]):
+            x = torch.arange(3.0)
+            try:
+                found.append(program(x, torch.tensor(rows)).tolist())
+            except ValueError as error:
+                found.append(str(error))
+            found.append(x.tolist())
+        if program is function:
+            expected = found
+    assert found == expected
+
+
+def checks_what_another_input_is_written_with(flag, flags):
+    if not flag:
+        raise ValueError("off")
+    flags.fill_(True)
+    return flags.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_check_of_memory_that_is_written_behind_it(backend):
+    program = dynamo.compile(checks_what_another_input_is_written_with, backend=backend)
+    for on in (True, False, True, False):
+        flags = torch.tensor([on, False, False])
+        if on:
+            assert program(flags[0], flags) == 3
+        else:
+            with pytest.raises(ValueError, match="off"):
+                program(flags[0], flags)
+            assert not flags.any()
