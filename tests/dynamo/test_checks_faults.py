@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from dynamo.framestate import check_codegen
 from tests.dynamo.capturing import compiled
 from tests.dynamo.test_checks import (
     FITS,
@@ -260,3 +261,23 @@ def test_a_check_of_memory_that_is_written_behind_it(backend):
             with pytest.raises(ValueError, match="off"):
                 program(flags[0], flags)
             assert not flags.any()
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_step_of_a_module_with_hooks_copies_nothing_that_nobody_restores(always, monkeypatch):
+    copied = []
+    monkeypatch.setattr(check_codegen, "save_written", lambda *tensors: copied.extend(tensors))
+    model = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Linear(2, 2))
+    model.register_forward_hook(lambda *args: None, always_call=always)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(rows):
+        optimizer.zero_grad()
+        model(rows).sum().backward()
+        optimizer.step()
+
+    program, captured = compiled(step)
+    for _ in range(2):
+        program(torch.tensor([0, 2]))
+    assert bool(copied) is always
+    assert captured.codes == []
