@@ -26,6 +26,7 @@ import builtins
 import collections
 import traceback
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,8 +44,10 @@ from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
 from dynamo.values.memory_overlap import version_of
 from fxgraph import Node, effects
+from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
 from fxgraph.higher_order import transform
+from fxgraph.passes.memory import written_inputs
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -101,6 +104,7 @@ class Checks:
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._writes = False  # some node writes to a tensor
         self._statistics: set[Node] = set()  # that normalisations write to
+        self._memories: set[int] = set()  # that nodes write to: x.data has a version of its own
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -190,6 +194,7 @@ class Checks:
             self._writes = True
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
+            self._memories.update(_written_memories(node))
         if self.promised and (leaves_trace(node) or self.written()):
             self.promised = False  # the graph's own error has to do
         broken = self.made[-1].broken if self.made else self.noticed
@@ -200,10 +205,21 @@ class Checks:
         if not (does.writes or does.other):
             return
         for check in self.made:
-            if version_of(check.value.fake) != check.version:
+            if version_of(check.value.fake) != check.version or self._may_change(check.value.fake):
                 self._break_at(check.broken)
         if not self._can_write_back():
             self._break_at(broken)
+
+    def _may_change(self, fake: torch.Tensor) -> bool:
+        """Whether the graph may write to what a check looks at behind it: through `.data`, or
+        through another input that looks at the memory of this one.
+        """
+        memory = memory_of(fake)
+        if memory in self._memories:
+            return True
+        examples = [item.node.meta["example_value"] for item in self.output.inputs]
+        tensors = [example for example in examples if isinstance(example, torch.Tensor)]
+        return any(memory_of(one) == memory for one in tensors) and bool(self.written())
 
     def numbers_drawn(self) -> None:
         """The frame draws numbers that nobody gives back: break at a check instead before it."""
@@ -214,7 +230,7 @@ class Checks:
 
     def written(self) -> list[GraphInput]:
         """The inputs, tensors that others may see, that the graph writes to. Writes show in the
-        versions of their fake tensors, but for those of batch_norm.
+        versions of their fake tensors, but for those of batch_norm and through `.data`.
         """
         return [
             item
@@ -222,6 +238,7 @@ class Checks:
             if isinstance(item.example, torch.Tensor) and not item.source.made_by_frame
             if version_of(item.node.meta["example_value"]) != item.node.meta["version"]
             or item.node in self._statistics
+            or (self._memories and memory_of(item.node.meta["example_value"]) in self._memories)
             or (self._writes and item.node.meta["example_value"].is_inference())  # has no version
         ]
 
@@ -282,6 +299,19 @@ def _statistics(node: Node) -> list[Node]:
     """What a normalisation writes to: its running mean and variance."""
     named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
+
+
+def _written_memories(node: Node) -> Iterator[int]:
+    """The memory that a node writes to, as in-place functions of torch do: the first argument, and
+    `out`; what an operator's schema names.
+    """
+    written: Any = node.args[:1], node.kwargs.get("out")
+    if getattr(node.target, "_schema", None) is not None:
+        written = written_inputs(node)
+    for leaf in leaves(written):
+        example = leaf.meta.get("example_value") if isinstance(leaf, Node) else None
+        if isinstance(example, torch.Tensor) and torch._C._has_storage(example):
+            yield memory_of(example)
 
 
 def _name(node: Node) -> str:

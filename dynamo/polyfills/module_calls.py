@@ -19,57 +19,72 @@ mark(globals(), breakable=True)
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first. Backward
     hooks see what the pre-hooks made of the inputs, and the forward hooks of the result.
+
+    Without a hook that is always called, nothing here catches what forward raises.
     """
-    forward = module.forward  # a hook may set another
-    result = None
-    done = []
+    state = [args, kwargs, None, []]
+    if not (module._forward_hooks_always_called or _globals._global_forward_hooks_always_called):
+        return call(module, state)
     try:
-        backward = backward_hook(module)
-        hooks = [
-            *_globals._global_forward_pre_hooks.items(),
-            *module._forward_pre_hooks.items(),
-        ]
-        called = 0
-        while called < len(hooks):
-            key, hook = hooks[called]
-            called += 1
-            if key in module._forward_pre_hooks_with_kwargs:
-                changed = hook(module, args, kwargs)
-                if changed is not None:
-                    if not (isinstance(changed, tuple) and len(changed) == 2):
-                        raise RuntimeError(
-                            "forward pre-hook must return None or a tuple "
-                            f"of (new_args, new_kwargs), but got {changed}."
-                        )
-                    args, kwargs = changed
-            else:
-                changed = hook(module, args)
-                if changed is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-        if backward is not None:
-            args = watch_inputs(backward, args)
-        result = forward(*args, **kwargs)
-        hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
-        called = 0
-        while called < len(hooks):
-            key, hook = hooks[called]
-            called += 1
-            always = key in module._forward_hooks_always_called
-            if always or key in _globals._global_forward_hooks_always_called:
-                done.append(key)
-            if key in module._forward_hooks_with_kwargs or (
-                key in _globals._global_forward_hooks_with_kwargs
-            ):
-                changed = hook(module, args, kwargs, result)
-            else:
-                changed = hook(module, args, result)
-            if changed is not None:
-                result = changed
-        if backward is not None:
-            result = watch_results(backward, result)
+        return call(module, state)
     except Exception:
-        call_remaining(module, args, kwargs, result, done)
+        call_remaining(module, *state)
         raise
+
+
+def call(module, state):
+    """state: the arguments, keyword arguments and result so far, and the hooks always called that
+    have been.
+    """
+    args, kwargs, result, done = state
+    forward = module.forward  # a hook may set another
+    backward = backward_hook(module)
+    hooks = [
+        *_globals._global_forward_pre_hooks.items(),
+        *module._forward_pre_hooks.items(),
+    ]
+    called = 0
+    while called < len(hooks):
+        key, hook = hooks[called]
+        called += 1
+        if key in module._forward_pre_hooks_with_kwargs:
+            changed = hook(module, args, kwargs)
+            if changed is not None:
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        "forward pre-hook must return None or a tuple "
+                        f"of (new_args, new_kwargs), but got {changed}."
+                    )
+                args, kwargs = changed
+        else:
+            changed = hook(module, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        state[0], state[1] = args, kwargs
+    if backward is not None:
+        args = watch_inputs(backward, args)
+        state[0] = args
+    result = forward(*args, **kwargs)
+    state[2] = result
+    hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
+    called = 0
+    while called < len(hooks):
+        key, hook = hooks[called]
+        called += 1
+        always = key in module._forward_hooks_always_called
+        if always or key in _globals._global_forward_hooks_always_called:
+            done.append(key)
+        if key in module._forward_hooks_with_kwargs or (
+            key in _globals._global_forward_hooks_with_kwargs
+        ):
+            changed = hook(module, args, kwargs, result)
+        else:
+            changed = hook(module, args, result)
+        if changed is not None:
+            result = changed
+            state[2] = result
+    if backward is not None:
+        result = watch_results(backward, result)
     return result
 
 

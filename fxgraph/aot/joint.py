@@ -13,8 +13,10 @@ before                           after
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 import torch
@@ -331,14 +333,14 @@ class _Joint:
         specs = [(self.finished.specs[number], hooked[ids[number]]) for number in numbers]
         values = ("fresh", "alias_of_intermediate")
         alone = {spec.index: place for spec, place in specs if spec.kind in values}
+        behind: list[list[int]] = [[] for _ in self.tangents]
+        for number, twin, _ in self._twins:
+            if number in numbers:
+                for k in self.history.sources(twin):
+                    behind[k].append(number)
         groups: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
-        for k, value in enumerate(self.tangents):
-            behind = tuple(
-                number
-                for number, twin, _ in self._twins
-                if number in numbers and k in self.history.sources(twin)
-            )
-            key = self._level(k), alone.get(value, -1), behind
+        for k, (value, level) in enumerate(zip(self.tangents, self._levels())):
+            key = level, alone.get(value, -1), tuple(behind[k])
             groups.setdefault(key, []).append(k)
         return self._in_order(groups)
 
@@ -348,15 +350,19 @@ class _Joint:
         """
         segment_of = {k: key for key, group in groups.items() for k in group}
         before: dict[Any, set[Any]] = {key: set() for key in groups}
-        for _, twin, value in self._twins:
-            if value in self.tangents:
-                for k in self.history.sources(twin):
-                    before[segment_of[k]].add(segment_of[self.tangents.index(value)])
-        order: list[Any] = []
-        while len(order) < len(groups):
-            ready = [key for key in groups if key not in order and before[key].issubset(order)]
-            order.append(min(ready, key=lambda key: (key[1], key)))
-        return [groups[key] for key in order]
+        for k, others in enumerate(self._before):
+            before[segment_of[k]].update(segment_of[other] for other in others)
+        sorter = TopologicalSorter(before)
+        sorter.prepare()
+        ready: list[tuple[int, Any]] = []
+        order = []
+        while sorter.is_active():
+            for key in sorter.get_ready():
+                heapq.heappush(ready, (key[1], key))
+            _, key = heapq.heappop(ready)
+            order.append(groups[key])
+            sorter.done(key)
+        return order
 
     def _find_cuts(self, interpreter: _Cutting) -> None:
         """For each output that is used on: its number, its twin, and its value if it has one."""
@@ -373,16 +379,20 @@ class _Joint:
             if self.history.sources(twin):
                 self.cuts[number] = node
                 self._twins.append((number, twin, spec.index if of_value else None))
+        # For each tangent: those whose segments hand it a gradient.
+        self._before: list[set[int]] = [set() for _ in self.tangents]
+        places = {value: k for k, value in enumerate(self.tangents)}
+        for _, twin, value in self._twins:
+            if value in places:
+                for k in self.history.sources(twin):
+                    self._before[k].add(places[value])
 
-    def _level(self, k: int) -> int:
-        """How many segments the one of tangent k stands behind."""
-        behind = [
-            -1 if value is None or value not in self.tangents else
-            self._level(self.tangents.index(value))
-            for _, twin, value in self._twins
-            if k in self.history.sources(twin)
-        ]  # fmt: skip
-        return 1 + max(behind, default=-1)
+    def _levels(self) -> list[int]:
+        """For each tangent: how many segments its own stands behind."""
+        levels = [0] * len(self.tangents)
+        for k in TopologicalSorter(dict(enumerate(self._before))).static_order():
+            levels[k] = 1 + max((levels[other] for other in self._before[k]), default=-1)
+        return levels
 
     def _segment(self, tracer: Tracer, tangents: list[int], given: Sequence[torch.Tensor]) -> None:
         targets = [(("input", i), self.inputs.fakes[i]) for i in self.wanted]

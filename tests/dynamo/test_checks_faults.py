@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from dynamo.framestate import check_codegen
 from tests.dynamo.capturing import compiled
 from tests.dynamo.test_checks import (
     FITS,
@@ -208,3 +209,75 @@ def test_memory_and_versions_are_as_before(backend):
 
     program = dynamo.compile(writes_through_a_view, backend=backend)
     assert outcome(program) == outcome(writes_through_a_view)
+
+
+def writes_through_data(x, rows):
+    x.data.add_(1)
+    try:
+        return x[rows] + 1
+    except IndexError:
+        return x * 10
+
+
+def checks_before_data_is_written(x, rows):
+    if not rows.all():
+        raise ValueError("zero")
+    x.data.add_(rows)
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [writes_through_data, checks_before_data_is_written])
+def test_writes_through_data_are_undone(function, backend):
+    for program in (function, dynamo.compile(function, backend=backend)):
+        found = []
+        for rows in ([1, 2, 1], [1, 9, 0], [2, 2, 2], [-7, 0, 1]):
+            x = torch.arange(3.0)
+            try:
+                found.append(program(x, torch.tensor(rows)).tolist())
+            except ValueError as error:
+                found.append(str(error))
+            found.append(x.tolist())
+        if program is function:
+            expected = found
+    assert found == expected
+
+
+def checks_what_another_input_is_written_with(flag, flags):
+    if not flag:
+        raise ValueError("off")
+    flags.fill_(True)
+    return flags.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_check_of_memory_that_is_written_behind_it(backend):
+    program = dynamo.compile(checks_what_another_input_is_written_with, backend=backend)
+    for on in (True, False, True, False):
+        flags = torch.tensor([on, False, False])
+        if on:
+            assert program(flags[0], flags) == 3
+        else:
+            with pytest.raises(ValueError, match="off"):
+                program(flags[0], flags)
+            assert not flags.any()
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_step_of_a_module_with_hooks_copies_nothing_that_nobody_restores(always, monkeypatch):
+    copied = []
+    monkeypatch.setattr(check_codegen, "save_written", lambda *tensors: copied.extend(tensors))
+    model = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Linear(2, 2))
+    model.register_forward_hook(lambda *args: None, always_call=always)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(rows):
+        optimizer.zero_grad()
+        model(rows).sum().backward()
+        optimizer.step()
+
+    program, captured = compiled(step)
+    for _ in range(2):
+        program(torch.tensor([0, 2]))
+    assert bool(copied) is always
+    assert captured.codes == []

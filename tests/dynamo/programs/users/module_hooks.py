@@ -9,6 +9,27 @@ _SEEN = """
 """
 
 PROGRAMS = {
+    "module_hooks_of_many_layers": (
+        1,
+        """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(20))
+            def forward(self, x):
+                for layer in self.layers:
+                    x = x + layer(x)
+                return x
+        m = M()
+        for i, layer in enumerate(m.layers):
+            layer.register_full_backward_hook(lambda mod, gi, go, i=i: log.append(i))
+        def f(x): return m(x)
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        x.grad, log
+    """,
+    ),
     "module_hooks_residual": (
         1,
         _SEEN

@@ -53,6 +53,24 @@ PROGRAMS = {
         x.grad, [p.grad for p in m.parameters()]
     """,
     ),
+    "selective_checkpoint_that_notes_an_operator": (
+        SOME,
+        """
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts as contexts, CheckpointPolicy as P
+        m = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.Linear(3, 3))
+        def policy(ctx, op, *args, **kwargs):
+            if op is torch.ops.aten.sigmoid.default: log.append("sigmoid")
+            return P.MUST_SAVE
+        def f(x):
+            y = x.sin()
+            return checkpoint(m, y, use_reentrant=False, context_fn=lambda: contexts(policy)).cos()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).sum().backward()
+        run(x).sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
     "checkpoint_with_own_contexts": (
         SOME,
         """
