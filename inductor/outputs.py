@@ -10,7 +10,7 @@ import torch
 
 from fxgraph.sizes import Extent, product
 from inductor.index import contiguous_strides
-from inductor.ir import Buffer, Program, Tensor, Window
+from inductor.ir import Buffer, Called, Program, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.layouts import is_dense, is_distinct
 from inductor.runtime.plan import OutputSpec
@@ -158,7 +158,7 @@ class _Outputs:
         if (
             buffer.kind in ("input", "constant")
             or buffer.name in self.taken
-            or not _holds(window, size, stride)
+            or not self._holds(window, size, stride)
         ):
             buffer = self._copied(value, stride)
         if buffer.kind == "temp":
@@ -166,6 +166,26 @@ class _Outputs:
         self.taken.add(buffer.name)
         self.owned[number] = buffer
         return buffer
+
+    def _holds(self, window: Window, size: tuple[Extent, ...], stride: tuple[Extent, ...]) -> bool:
+        """Whether the buffer is exactly this tensor. A buffer of the same elements in the same
+        order but another shape is simply given the shape, unless what fills it goes by the shape.
+        """
+        buffer = window.buffer
+        if window.offset != 0 or not _same_strides(size, window.stride, stride):
+            return False
+        if buffer.size == size and _same_strides(size, buffer.stride, stride):
+            buffer.stride = stride
+            return True
+        if buffer.kind != "temp" or product(buffer.size) != product(size):
+            return False
+        steps = self.ctx.program.steps
+        if any(isinstance(step, Called) and step.target is buffer for step in steps):
+            return False
+        if is_dense(buffer.size, buffer.stride):
+            buffer.size, buffer.stride = size, stride
+            return True
+        return False
 
     def _copied(self, value: Tensor, stride: tuple[Extent, ...]) -> Buffer:
         fresh = self.ctx.copy(value, stride)
@@ -175,22 +195,6 @@ class _Outputs:
 
 def _without(size: tuple[Extent, ...], dims: list[int]) -> tuple[Extent, ...]:
     return tuple(1 if d in dims else n for d, n in enumerate(size))
-
-
-def _holds(window: Window, size: tuple[Extent, ...], stride: tuple[Extent, ...]) -> bool:
-    """Whether the buffer is exactly this tensor. A kernel-made buffer of the same elements in the
-    same order but another shape is simply given the shape."""
-    buffer = window.buffer
-    if window.offset != 0 or not _same_strides(size, window.stride, stride):
-        return False
-    if buffer.size == size and _same_strides(size, buffer.stride, stride):
-        buffer.stride = stride
-        return True
-    alike = product(buffer.size) == product(size)
-    if buffer.kind == "temp" and alike and is_dense(buffer.size, buffer.stride):
-        buffer.size, buffer.stride = size, stride
-        return True
-    return False
 
 
 def _same_strides(size: tuple[Extent, ...], a: tuple[Extent, ...], b: tuple[Extent, ...]) -> bool:

@@ -275,3 +275,20 @@ def test_the_operator_itself():
     torch.testing.assert_close(attention(*given), expected)
     torch.library.opcheck(attention, given, test_utils="test_schema")
     torch.library.opcheck(attention, given, test_utils="test_faketensor")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("size", [(2, 3, 5, 4), (2, 8, 33, 16)], ids=str)
+def test_results_of_another_shape(size, dynamic):
+    def fn(x):
+        def attended():
+            return F.scaled_dot_product_attention(x, x, x)
+
+        heads = x.transpose(1, 2)
+        swapped = F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2)
+        return attended().transpose(1, 2), attended().flatten(1), attended().mT, swapped
+
+    x = torch.randn(size)
+    for got, expected in zip(dynamo.compile(fn, dynamic=dynamic)(x), fn(x), strict=True):
+        torch.testing.assert_close(got, expected)
+        assert got.stride() == expected.stride()
