@@ -42,11 +42,16 @@ def whole_resizes() -> Iterator[None]:
 
 @functools.cache
 def _install() -> None:
+    # The import registers torch's forms, which those below stand before.
+    from torch._decomp.decompositions import upsample_compute_output_size
 
+    of_factors: Callable[..., Any] = functools.partial(_of_factors, upsample_compute_output_size)
     for name in RESIZES:
         packet = getattr(aten, name)
-        forms = [(packet.vec, key, _of_factors) for key in _KEYS]
-        for op, key, form in (*forms, (packet.default, DispatchKey.Autograd, _recorded)):
+        forms: list[tuple[Any, Any, Callable[..., Any]]]
+        forms = [(packet.vec, key, of_factors) for key in _KEYS]
+        forms.append((packet.default, DispatchKey.Autograd, _recorded))
+        for op, key, form in forms:
             theirs = op.py_kernels.get(key)
             if theirs is not None:
                 op.py_kernels[key] = _either(functools.partial(form, packet.default), theirs)
@@ -83,6 +88,7 @@ def fake_resize(op: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: An
 
 
 def _of_factors(
+    size_of: Callable[..., Any],
     op: torch._ops.OpOverload,
     input: torch.Tensor,
     output_size: Any,
@@ -90,11 +96,9 @@ def _of_factors(
     scale_factors: Any = None,
     align_corners: bool | None = None,
 ) -> Any:
-    from torch._decomp.decompositions import upsample_compute_output_size
-
     rest = list(corners) if align_corners is None else [*corners, align_corners]
     if len(rest) > len(op._schema.arguments) - 2 - (input.dim() - 2):
         scale_factors = rest.pop()
-    size = upsample_compute_output_size(input.size(), output_size, scale_factors)
+    size = size_of(input.size(), output_size, scale_factors)
     scales = scale_factors or [None] * len(size)
     return op(input, size, *rest, *scales)
