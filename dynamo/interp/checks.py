@@ -385,8 +385,7 @@ def restore_written(saved: list[tuple[torch.Tensor, torch.Tensor, int]]) -> None
     for tensor, copy, _ in saved:
         tensor.copy_(copy)
     for tensor, _, version in saved:
-        if not tensor.is_inference():
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:

@@ -166,14 +166,16 @@ def test_blocks(gated, layout):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("size", [(14, 13), (3, 17), (3, 3)], ids=str)
 def test_batches_that_vary(size, gated, layout):
-    """The second graph serves any number of images from 2 on; 1 too, where no layout asks."""
+    """The second graph serves any number of images from 2 on; 1 too, where what is left of each is
+    one pixel in row-major order, whose layout does not depend on the number."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 8, 3), Block(8, gated), nn.Conv2d(8, 5, 1, bias=False))
     module.to(memory_format=layout)
     images = [torch.randn(n, 3, *size).to(memory_format=layout) for n in (4, 3, 7, 1, 2, 4, 14)]
     found = compared(module, *images)
     kinds = [note for note in found if note.startswith("pack: generated code computes")]
-    assert len(kinds) in (2, 3) and len(set(kinds)) == 1, kinds
+    general = size == (3, 3) and layout is torch.contiguous_format
+    assert len(kinds) == (2 if general else 3) and len(set(kinds)) == 1, kinds
     assert counted(found) == (4 if gated else 3, 1, 0)
 
 
