@@ -1,17 +1,24 @@
-"""A plugin of pytest for `make coverage`: capture runs under the trace function of coverage.py.
+"""A plugin of pytest for `make coverage`: capture runs under the trace function of coverage.py,
+and each line is recorded with the tests that execute it, in their processes and below them.
 
 The frame hook hides capture from trace functions, which are the program's. Here they are ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
+
+import coverage
+import pytest
 
 from dynamo import _hook
 from dynamo.api import convert
 from dynamo.framestate.attempts import Capture
+
+CONTEXT = "FRAMEGRAPH_COVERED_BY"  # of subprocesses: pyproject.toml makes it their context
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,6 +27,20 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
         return _hook.with_tracing(function, *args)
 
     return call
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    measured = coverage.Coverage.current()
+    os.environ[CONTEXT] = item.nodeid
+    if measured is not None:
+        measured.switch_context(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        del os.environ[CONTEXT]
+        if measured is not None:
+            measured.switch_context("")
 
 
 Capture.run = traced(Capture.run)  # type: ignore[method-assign]
