@@ -1,12 +1,14 @@
 """Mutations of the product: changes of one place each, of which the tests should notice all.
 
+    make coverage                                    # records which test executes which line
     python -m tests.mutations --count 300 --seed 1   # a sample of dynamo, fxgraph, inductor
     python -m tests.mutations --folder inductor/schedule --count 20
 
-Each mutant is made in a copy of the tree and gets the tests that its folder is mapped to (TESTS),
-and those whose file has the name of the mutated one. Printed are each mutant, place and change, and
-a table killed / survived for each folder. A test run that fails, cannot start or takes too long
-kills. The same seed, count and folder give the same mutants as long as the sources are the same.
+Each mutant is made in a copy of the tree and gets at most CHOSEN of the tests that execute its
+line: the half that executes fewest lines in all, and a sample of the others. Printed are each
+mutant, place and change, and a table for each folder. A test run that fails, cannot start or takes
+too long kills. The same seed, count and folder give the same mutants as long as the sources are the
+same; sources changed since `make coverage` have their lines elsewhere.
 """
 
 from __future__ import annotations
@@ -15,55 +17,37 @@ import argparse
 import ast
 import os
 import random
+import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import coverage
 from tabulate import tabulate
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("dynamo", "fxgraph", "inductor")
 SECONDS = 300  # for the tests of one mutant
+CHOSEN = 40  # tests of one mutant
+DATA = ROOT / "build" / "coverage" / "data"
+# Not run: no test executes the line. Unclear: the tests fail without the mutation, too.
+OUTCOMES = ("killed", "survived", "not run", "unclear")
 
-# The tests of a folder: those of the longest prefix.
-TESTS: dict[str, str] = {
-    "dynamo": "test_api test_logs test_plans test_breaks test_static_graph test_capture",
-    "dynamo/api": "test_api test_hook test_capture test_logs test_growing",
-    "dynamo/bytecode": "test_bytecode test_resume test_breaks test_capture_programs",
-    "dynamo/continuations": "test_resume test_nested_breaks test_generator_breaks test_breaks "
-    "test_protocol_breaks test_polyfill_breaks test_data_dependent_loops",
-    "dynamo/framestate": "test_breaks test_nested_breaks test_generator_breaks test_values_breaks "
-    "test_tracebacks test_plans programs/test_lifetimes",
-    "dynamo/guards": "test_guards test_guards_lookups test_capture_soundness test_dynamic_policy",
-    "dynamo/interp": "test_capture test_capture_programs test_nested_breaks test_checks "
-    "test_data_dependent_loops test_values_breaks test_branches",
-    "dynamo/polyfills": "test_values_builtins test_values_library test_polyfill_breaks",
-    "dynamo/saved": "test_saved test_saved_files test_saved_inputs",
-    "dynamo/static_graph": "test_static_graph test_static_graph_debug test_static_graph_training",
-    "dynamo/torch": "test_torch_functions test_torch_overrides test_torch_tensors test_torch_modes "
-    "test_autograd_features test_transforms test_values_modules",
-    "dynamo/values": "test_values_builtins test_values_containers test_values_iterators "
-    "test_values_library test_values_modules test_values_objects test_mutations test_values_breaks",
-    "fxgraph": "test_graph test_passes test_serialize test_tracer",
-    "fxgraph/aot": "test_functionalize test_training test_training_writes test_min_cut test_split "
-    "test_training_memory test_shape_rules test_symbolic_rules",
-    "inductor": "test_programs test_pipeline test_plan test_products test_layouts test_cache",
-    "inductor/codegen": "test_cpp test_lowering test_triton test_panels",
-    "inductor/lowering": "test_lowering test_scatter test_strided test_empty test_random",
-    "inductor/runtime": "test_toolchain test_cache test_plan test_choices test_memory",
-    "inductor/schedule": "test_schedule test_memory test_programs test_layouts test_data_sizes",
-}  # fmt: skip
 _COPIED = (*FOLDERS, "backends", "tests", "tools", "tutorials", "benchmarks")
 _SWAPPED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"),
     ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
 }  # fmt: skip
+_FAILED = re.compile("FAILED |ERROR ").match
 _NOT_EXECUTED = ("decorator_list", "annotation", "returns")  # by tests of their own
 
 
@@ -73,6 +57,7 @@ class Mutation:
 
     path: str
     line: int
+    statement: range  # the lines of the innermost statement, of a compound one without its body
     kind: str
     start: int
     end: int
@@ -98,14 +83,19 @@ def mutations_of(path: str, source: bytes) -> Iterator[Mutation]:
         start = starts[node.lineno - 1] + node.col_offset
         return start, starts[node.end_lineno - 1] + node.end_col_offset
 
+    lines = range(0)
+
     def mutation(node: ast.expr | ast.stmt, kind: str, text: str) -> Mutation:
-        return Mutation(path, node.lineno, kind, *span(node), text)
+        return Mutation(path, node.lineno, lines, kind, *span(node), text)
 
     def text_of(node: ast.expr) -> str:
         start, end = span(node)
         return source[start:end].decode()
 
     def visit(node: ast.AST, inside: bool) -> Iterator[Mutation]:
+        nonlocal lines
+        if isinstance(node, ast.stmt):
+            lines = _header(node)
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and _for_types(node)):
             return  # positions in texts depend on the version; never executed
         if inside:
@@ -115,7 +105,7 @@ def mutations_of(path: str, source: bytes) -> Iterator[Mutation]:
                 text = source[slice(*between)].decode()  # parentheses, too
                 if text.count(old) == 1:
                     changed = text.replace(old, new)
-                    yield Mutation(path, node.lineno, "comparison", *between, changed)
+                    yield Mutation(path, node.lineno, lines, "comparison", *between, changed)
             if _is_droppable(node):
                 yield mutation(node, "dropped statement", "pass")  # type: ignore[arg-type]
             if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
@@ -130,6 +120,12 @@ def mutations_of(path: str, source: bytes) -> Iterator[Mutation]:
                     yield from visit(part, inside or (inner and name == "body"))
 
     yield from visit(ast.parse(source), False)
+
+
+def _header(node: ast.stmt) -> range:
+    assert node.end_lineno is not None
+    body = getattr(node, "body", None)
+    return range(node.lineno, max(body[0].lineno, node.lineno + 1) if body else node.end_lineno + 1)
 
 
 def _for_types(node: ast.If) -> bool:
@@ -159,16 +155,36 @@ def sample(seed: int, count: int, folder: str | None) -> list[Mutation]:
 
 
 def group_of(path: str) -> str:
-    """The row of TESTS for a file."""
-    return max((prefix for prefix in TESTS if path.startswith(f"{prefix}/")), key=len)
+    """The row of the table for a file: its folder, of two levels at most."""
+    return "/".join(Path(path).parts[:-1][:2])
 
 
-def tests_of(path: str) -> list[str]:
-    room = Path("tests") / path.split("/")[0]
-    files = [f"{room}/{name}.py" for name in TESTS[group_of(path)].split()]
-    stem = Path(path).stem.removesuffix("s")
-    namesake = (p.relative_to(ROOT).as_posix() for p in (ROOT / room).glob(f"test_*{stem}*.py"))
-    return list(dict.fromkeys([*sorted(namesake), *files]))
+class Covered:
+    """Which tests executed a line, by the data of `make coverage`."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = coverage.CoverageData(str(data))
+        self.data.read()
+        with closing(sqlite3.connect(data)) as tables:  # of which CoverageData gives no counts
+            self.files: dict[str, int] = dict(
+                tables.execute(
+                    "select context, count(*) from line_bits join context"
+                    " on context.id = line_bits.context_id group by context"
+                )
+            )
+
+    @cache
+    def _tests(self, path: str) -> dict[int, list[str]]:
+        return self.data.contexts_by_lineno(str(ROOT / path))
+
+    def tests_of(self, mutation: Mutation) -> list[str]:
+        """At most CHOSEN tests that execute the statement: first those that enter few files."""
+        by_line = self._tests(mutation.path)
+        tests = {test for line in mutation.statement for test in by_line.get(line, ()) if test}
+        ordered = sorted(tests, key=lambda test: (self.files[test], test))
+        narrow, others = ordered[: CHOSEN // 2], ordered[CHOSEN // 2 :]
+        some = random.Random(0).sample(others, min(CHOSEN - len(narrow), len(others)))
+        return narrow + some
 
 
 class Copy:
@@ -184,31 +200,37 @@ class Copy:
         for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile"):
             shutil.copy(ROOT / name, self.root / name)
 
-    def passes(self, tests: list[str]) -> bool:
+    def fails(self, tests: list[str]) -> list[str]:
+        """No tests if all pass; the one that failed first; or all, if pytest ended otherwise."""
         shutil.rmtree(self.cache, ignore_errors=True)
         environ = {**os.environ, "DYNAMO_CACHE_DIR": str(self.cache), "PYTHONPATH": str(self.root)}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0"]
-        command += ["-m", "not slow and not gpu"]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-rfE", "--tb=no"]
         try:
             done = subprocess.run(
                 [*command, *tests],
                 cwd=self.root,
                 env={**environ, "PYTHONDONTWRITEBYTECODE": "1"},
                 capture_output=True,
+                text=True,
                 timeout=SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+            return tests
+        said = [line.partition(" ")[2] for line in done.stdout.splitlines() if _FAILED(line)]
+        failed = [test for test in tests if any(f"{line} ".startswith(f"{test} ") for line in said)]
+        return failed or tests if done.returncode else []
 
-    def survives(self, mutation: Mutation) -> bool:
+    def outcome(self, mutation: Mutation, tests: list[str]) -> str:
         path = self.root / mutation.path
         source = path.read_bytes()
         try:
             path.write_bytes(mutation.apply(source))
-            return self.passes(tests_of(mutation.path))
+            failed = self.fails(tests) if tests else []
         finally:
             path.write_bytes(source)
+        if failed:
+            return "unclear" if self.fails(failed) else "killed"
+        return "survived" if tests else "not run"
 
 
 def main() -> int:
@@ -222,25 +244,22 @@ def main() -> int:
     if options.list:
         print(*chosen, sep="\n")
         return 0
+    if not DATA.is_file():
+        print(f"no {DATA.relative_to(ROOT)}: run `make coverage` first", file=sys.stderr)
+        return 1
+    covered = Covered(DATA)
     results: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for mutation in chosen:
-            group = group_of(mutation.path)
-            survived = copy.survives(mutation)
-            if (
-                not survived
-                and not results[group, "killed"]
-                and not copy.passes(tests_of(mutation.path))
-            ):
-                print(f"tests of {mutation.path} fail without a mutation", file=sys.stderr)
-                return 1
-            results[group, "survived" if survived else "killed"] += 1
-            print("survived" if survived else "killed  ", mutation, flush=True)
+            tests = covered.tests_of(mutation)
+            outcome = copy.outcome(mutation, tests)
+            results[group_of(mutation.path), outcome] += 1
+            print(f"{outcome:8} {len(tests):2}", mutation, flush=True)
     groups = sorted({group for group, _ in results})
-    rows = [[group, results[group, "killed"], results[group, "survived"]] for group in groups]
-    rows.append(["in all", *(sum(row[i] for row in rows) for i in (1, 2))])
-    print(tabulate(rows, headers=["folder", "killed", "survived"]))
+    rows = [[group, *(results[group, outcome] for outcome in OUTCOMES)] for group in groups]
+    rows.append(["in all", *(sum(row[i] for row in rows) for i in range(1, len(OUTCOMES) + 1))])
+    print(tabulate(rows, headers=["folder", *OUTCOMES]))
     return 0
 
 

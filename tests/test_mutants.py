@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import coverage
-import pytest
 
 from tests import mutations
 from tools import covered_lines
@@ -41,11 +40,38 @@ def test_the_same_seed_samples_the_same_and_each_compiles():
         compile(mutation.apply(source), mutation.path, "exec")
 
 
-@pytest.mark.parametrize("group", mutations.TESTS)
-def test_mapped_tests_exist(group):
-    tests = mutations.tests_of(f"{group}/no_such.py")
-    assert len(tests) > 2
-    assert [name for name in tests if not (mutations.ROOT / name).is_file()] == []
+LINES = b"""def f(x):
+    if x > (
+        1
+    ):
+        g(x,
+          2)
+    else:
+        h(3)
+"""
+
+
+def test_a_mutant_gets_the_tests_that_execute_its_statement(tmp_path, monkeypatch):
+    path = "dynamo/no_such.py"
+    recorded = coverage.CoverageData(str(tmp_path / "data"))
+    for test, lines in {"wide": {2, 3, 5}, "narrow": {2, 5}, "other": {8}, "": {2, 8}}.items():
+        recorded.set_context(test)
+        files = [path, "dynamo/another.py"] if test == "wide" else [path]
+        recorded.add_lines({str(mutations.ROOT / name): lines for name in files})
+    recorded.close()
+    covered = mutations.Covered(tmp_path / "data")
+    found = {(m.kind, m.line): covered.tests_of(m) for m in mutations.mutations_of(path, LINES)}
+    assert found == {
+        ("condition", 2): ["narrow", "wide"],
+        ("comparison", 2): ["narrow", "wide"],
+        ("constant", 3): ["narrow", "wide"],
+        ("dropped statement", 5): ["narrow", "wide"],
+        ("constant", 6): ["narrow", "wide"],
+        ("dropped statement", 8): ["other"],
+        ("constant", 8): ["other"],
+    }
+    monkeypatch.setattr(mutations, "CHOSEN", 1)
+    assert len(covered.tests_of(next(mutations.mutations_of(path, LINES)))) == 1
 
 
 def test_covered_lines_are_counted(tmp_path):
