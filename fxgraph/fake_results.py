@@ -27,6 +27,11 @@ _PLAIN = frozenset(
 )
 _META = torch.device("meta")
 _FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_UNIQUES = (
+    torch.ops.aten._unique2.default,
+    torch.ops.aten.unique_dim.default,
+    torch.ops.aten.unique_consecutive.default,
+)
 _MOST_RESULTS = 20_000  # of a process
 
 
@@ -129,6 +134,9 @@ def plain_tensor(tensor: torch.Tensor) -> bool:
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
     """The result of an operator, where a version of torch has a wrong rule for it."""
+    if op in _UNIQUES and any(t.dtype != torch.int64 for t in result[1:]):
+        # torch 2.11 gives positions and counts the type of the values.
+        return result[0], *(torch.empty_like(t, dtype=torch.int64) for t in result[1:])
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
     # Kernels on the CPU add up in this type: that of a softmax's logarithm.

@@ -150,9 +150,9 @@ class _FakeMode(FakeTensorMode):
         """What torch's rule gives."""
         env: Any = self.shape_env
         if env is None:
-            return super().dispatch(func, types, args, kwargs)
+            return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         with env.asking_ones(_depends_on_ones(func, args)):
-            return super().dispatch(func, types, args, kwargs)
+            return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
 
     def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
         """What our own rule says of the results."""
@@ -176,7 +176,7 @@ class _FakeMode(FakeTensorMode):
             return self.results.make(self, key, base)
         cached, self.cache_enabled = self.cache_enabled, False  # by torch, for which this is kept
         try:
-            result = corrected(func, args, self._run(func, types, args, kwargs), self)
+            result = self._run(func, types, args, kwargs)
         finally:
             self.cache_enabled = cached
         env: Any = self.shape_env

@@ -10,6 +10,7 @@ import types
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,30 @@ VERSION_DEPENDENT = (
     "tests/dynamo/programs/test_lifetimes",
 )
 
+# What torch 2.11 does otherwise, in tests that say more than equal results.
+WITHOUT_TORCH_211 = {
+    "tests/dynamo/programs/test_language.py::test_program[basics-exception_values]": (
+        "indices of fake tensors fail in other words"
+    ),
+    **dict.fromkeys(
+        (
+            "tests/dynamo/programs/test_users.py::test_program[arrays-np_axis_tuples]",
+            "tests/dynamo/test_torch_numpy_rounded.py::test_program[50-a]",
+        ),
+        "torch._numpy reads the quantiles, which breaks",
+    ),
+    **dict.fromkeys(
+        (
+            "tests/dynamo/test_transforms.py::test_program[hessian_by_two_arguments",
+            "tests/dynamo/test_transforms.py::test_program[jacobians_agree",
+        ),
+        "jacobians by several arguments read a tensor of offsets, which breaks",
+    ),
+    "tests/inductor/test_triton.py::test_product_interpreted[scores_varying]": (
+        "tracing alone, without capture, fixes the sizes of a matmul of four dimensions"
+    ),
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -90,6 +115,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     first = ("/test_hook", "test_robustness")
     items.sort(key=lambda item: not any(name in item.nodeid for name in first))
+    if metadata.version("torch").startswith("2.11."):
+        for item in items:
+            for start, reason in WITHOUT_TORCH_211.items():
+                if item.nodeid.startswith(start):
+                    item.add_marker(pytest.mark.skip(reason=f"torch 2.11: {reason}"))
     spread = config.getoption("--spread")
     left_out = [item for item in items if not _in_spread(item.nodeid, spread)]
     if left_out:

@@ -33,7 +33,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import GraphOutput, Recipe, exact
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from fxgraph.symbols import is_ragged
-from fxgraph.wrapper_parts import flatten, unflatten, without_sizes
+from fxgraph.wrapper_parts import flatten, own_context, unflatten, without_sizes
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -155,18 +155,23 @@ class SameContext:
     def __init__(self, example: torch.Tensor) -> None:
         names, context = flatten(example)
         self._names = list(names)
-        try:
-            self._context = copy.deepcopy(without_sizes(context))
-        except Exception:  # an object that cannot be copied; a change inside is not seen
-            self._context = without_sizes(context)
         self._compare = getattr(type(example), "__metadata_guard__", None)
+        compared = self._compared(context)
+        try:
+            self._context = copy.deepcopy(compared)
+        except Exception:  # an object that cannot be copied; a change inside is not seen
+            self._context = compared
         self.__name__ = f"has the context {context!r}"
+
+    def _compared(self, context: Any) -> Any:
+        """A class that compares contexts gets those of its own __tensor_flatten__."""
+        return without_sizes(context) if self._compare is None else own_context(context)
 
     def __call__(self, value: Any) -> bool:
         names, context = flatten(value)
         if list(names) != self._names:
             return False
-        context = without_sizes(context)
+        context = self._compared(context)
         if self._compare is not None:
             return bool(self._compare(self._context, context))
         return bool(context == self._context)

@@ -88,7 +88,21 @@ def report_or_tell(module: Any, names: list[str]) -> int:
     return 0
 
 
+def allow_loop_bounds() -> None:
+    """Triton 3.6 makes the bound of a loop by int() of an array of one item; numpy 2.4 refuses."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_tensor(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_tensor
+
+
 def report(cases: Mapping[str, Callable[[], dict[str, Any] | None]]) -> None:
+    allow_loop_bounds()
     for name, run in cases.items():
         line: dict[str, Any] = {"case": name, "error": None}
         try:
