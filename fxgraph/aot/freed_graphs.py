@@ -164,8 +164,12 @@ class _FreedGraph(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, refusal: str, *inputs: torch.Tensor) -> Any:
         ctx.refusal = refusal
+        ctx.inputs = 2 + len(inputs)
+        ctx.set_materialize_grads(False)
         return value.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
+        if gradients == (None,):  # a node of several outputs is gone back through for another one
+            return (None,) * ctx.inputs
         raise RuntimeError(ctx.refusal)

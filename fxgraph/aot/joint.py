@@ -278,6 +278,10 @@ def _tangent_of(value: torch.Tensor) -> torch.Tensor:
     return value.detach().contiguous() if any(repeats) else value.detach()
 
 
+# Nodes of one graph: each compiles a backward of its own.
+_MOST_HISTORIES = 8
+
+
 class _Joint:
     """Records the backward into the tracer's graph."""
 
@@ -323,7 +327,7 @@ class _Joint:
     def _segments(self, gm: GraphModule) -> list[list[int]]:
         """The tangents of each segment, in order. An output that has a hook has a segment of its
         own, in the program's order, and so have those that reach it: the hook runs for no gradient
-        that does not.
+        that does not. Nor may a backward enter the history of an input that has no part in it.
         """
         places = {node: place for place, node in enumerate(gm.graph.nodes)}
         pairs = list(zip(gm.graph.output_node().all_input_nodes, self.finished.tensors))
@@ -338,11 +342,26 @@ class _Joint:
             if number in numbers:
                 for k in self.history.sources(twin):
                     behind[k].append(number)
-        groups: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+        groups: dict[tuple[int, int, tuple[int, ...], int], list[int]] = {}
+        histories = self._histories()
         for k, (value, level) in enumerate(zip(self.tangents, self._levels())):
-            key = level, alone.get(value, -1), tuple(behind[k])
+            key = level, alone.get(value, -1), tuple(behind[k]), histories[k]
             groups.setdefault(key, []).append(k)
         return self._in_order(groups)
+
+    def _histories(self) -> list[int]:
+        """For each tangent a number: tangents that differ in it reach no input in common that has
+        a history. (Nothing runs behind a leaf that gets no gradient.)
+        """
+        found = [-1] * len(self.tangents)
+        for i in self.wanted:
+            if self.inputs.real[i].grad_fn is not None:
+                reached = self.history.sources(self.inputs.fakes[i])
+                merged = {found[k] for k in reached} - {-1}
+                for k, number in enumerate(found):
+                    if k in reached or number in merged:
+                        found[k] = i
+        return found if len(set(found)) <= _MOST_HISTORIES else [-1] * len(found)
 
     def _in_order(self, groups: dict[Any, list[int]]) -> list[list[int]]:
         """The groups, each behind those that it reads: of several, the one that the program made

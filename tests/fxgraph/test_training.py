@@ -226,6 +226,25 @@ def test_only_gradients_that_arrive():
     assert torch.equal(w.grad, torch.full((3,), 3.0, dtype=torch.float64))
 
 
+def test_a_backward_enters_no_history_that_its_output_lacks():
+    """What one input was made from may be freed, and its hooks run for no gradient of another."""
+    a, b, w = r(3), r(3), r(3)
+    seen = []
+    call, training = compiled(lambda a, b, w: (a * 2, a + b, w.sin()), a.exp(), b.exp(), w)
+    assert sorted(segment.tangents for segment in training.segments) == [[0, 1], [2]]
+    call, training = compiled(lambda a, b, w: (a * 2, b * w, w.sin()), a.exp(), b.exp(), w)
+    assert sorted(segment.tangents for segment in training.segments) == [[0], [1], [2]]
+    freed, fresh = a.exp(), b.exp()
+    freed.register_hook(seen.append)
+    one, other, third = call(freed, fresh, w)
+    freed.sum().backward()
+    (other + third).sum().backward()
+    assert len(seen) == 1
+    assert torch.allclose(b.grad, b.detach().exp() * w.detach())
+    with pytest.raises(RuntimeError, match="second time"):
+        one.sum().backward()
+
+
 def test_a_graph_is_freed_by_its_backward():
     x = r(3)
     call, _ = compiled(lambda x: x.exp() * 2, x)

@@ -272,6 +272,30 @@ PROGRAMS = {
         m.weight
     """,
     ),
+    "generator_and_discriminator": (
+        SOME,
+        """
+        G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
+        loss = nn.BCELoss()
+        def f(x, z):
+            D.zero_grad()
+            label = torch.full((2,), 1.0)
+            real = loss(D(x).view(-1), label); real.backward()
+            fake = G(z)
+            label.fill_(0)
+            out = D(fake.detach()).view(-1); made = loss(out, label); made.backward()
+            seen = out.mean().item()
+            both = real + made  # of losses that were differentiated before the break
+            G.zero_grad()
+            label.fill_(1)
+            loss(D(fake).view(-1), label).backward()
+            return both.item(), seen
+        ---
+        run(T(2, 3), T(2, 2))
+        run(T(2, 3), T(2, 2))
+        [p.grad for m in (G, D) for p in m.parameters()]
+    """,
+    ),
     "ema": (
         2,
         """
