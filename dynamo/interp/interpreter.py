@@ -130,6 +130,11 @@ def _turning(handler: Handler, instr: Instruction, turn: Turn) -> Handler:
 # Not to be executed apart from what follows: a function without its closure yet, and entries of the
 # stack that are no values.
 _WITH_THE_NEXT = frozenset(["MAKE_FUNCTION", "SWAP", "COPY", "PUSH_EXC_INFO", "POP_EXCEPT"])
+# No object ends by these.
+_DROP_NOTHING = frozenset(
+    "RESUME NOP CACHE LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_DEREF "
+    "LOAD_CLOSURE PUSH_NULL COPY SWAP PRECALL KW_NAMES JUMP_FORWARD JUMP_BACKWARD EXTENDED_ARG".split()
+)
 
 
 class Interpreter:
@@ -354,8 +359,11 @@ class Interpreter:
         self.index += 1
         try:
             handler(self, instr)
-            if self.output.finalizable:
+            if self.output.finalizable and not (
+                instr.op in _DROP_NOTHING and self.output.looked_in is self
+            ):
                 finalize_unreachable(self)
+                self.output.looked_in = self
         except RaisedException as error:
             self.trace(error, instr)
             self.unwind(error, instr)

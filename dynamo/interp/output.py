@@ -138,6 +138,7 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (values/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
+        self.looked_in: Interpreter | None = None  # the frame of the last look for unreachable ones
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation

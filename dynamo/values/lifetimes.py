@@ -435,9 +435,10 @@ def finalize_unreachable(tx: Interpreter) -> None:
         return
     output = tx.output
     dead = []
+    ended = _may_end(output)
     for finalizable in list(output.finalizable.values()):
         path = finalizable.path
-        if path is not None and _holds(frames, path) and finalizable.is_at(path[-1]):
+        if path is not None and _holds(output, frames, path, ended) and finalizable.is_at(path[-1]):
             continue
         finalizable.path = path_to(_roots(output, frames), finalizable)
         if finalizable.path is None:
@@ -501,10 +502,7 @@ def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
     effects = output.side_effects
     roots: list[Any] = [value for frame in frames for value in _held(frame)]
     ended = _may_end(output)
-    changed = (
-        v for v in effects.tracked if v.mutation.dirty and not _is_uniquely_referenced(output, v)
-    )
-    roots += [v for v in changed if id(v.outside) not in ended]
+    roots += [value for value in effects.tracked if _stays_changed(output, value, ended)]
     roots += [new for _, _, new in effects.globals.values() if new is not DELETED]
     roots += [value for call in effects.calls for value in call.values()]
     return (value for value in roots if isinstance(value, Held))
@@ -516,6 +514,13 @@ def _may_end(output: OutputGraph) -> set[int]:
     """
     finalizable = (w for w in output.finalizable.values() if isinstance(w, OutsideObject))
     return {key for w in finalizable for key in w.way}
+
+
+def _stays_changed(output: OutputGraph, value: Value, ended: set[int]) -> bool:
+    """Whether the frame has changed an object that somebody else has for sure."""
+    if value.mutation is None or not value.mutation.dirty:
+        return False
+    return id(value.outside) not in ended and not _is_uniquely_referenced(output, value)
 
 
 def _is_uniquely_referenced(output: OutputGraph, value: Value) -> bool:
@@ -564,10 +569,11 @@ def reachable(roots: Iterable[Any]) -> dict[int, Held]:
     return found
 
 
-def _holds(frames: list[Interpreter], path: Path) -> bool:
+def _holds(output: OutputGraph, frames: list[Interpreter], path: Path, ended: set[int]) -> bool:
     """Whether a path that was found before is still there."""
     first = path[0]
-    if not any(value is first for frame in frames for value in _held(frame)):
+    changed = isinstance(first, Value) and _stays_changed(output, first, ended)
+    if not changed and not any(value is first for frame in frames for value in _held(frame)):
         return False
     pairs = itertools.pairwise(path)
     return all(any(item is held for item in _neighbours(holder)) for holder, held in pairs)
