@@ -9,6 +9,7 @@ So the recorded graph has values only.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -280,6 +281,8 @@ class Tracer:
                     if data:
                         self.data.note(part, item)
                     self._new_memory(item, part)
+                elif isinstance(item, (tuple, list)):
+                    raise Unfunctionalizable(f"the result of {op} is a nest of lists")
         elif is_symbolic(result) and not data:
             raise Unfunctionalizable(f"the result of {op} depends on the data")
         return result
@@ -324,13 +327,19 @@ class Tracer:
             return Tracer._inplace_view
         if op._schema.is_mutable:
             return Tracer._mutate
-        if op._schema.name.startswith("prim::"):  # metadata queries: prim.device
-            return lambda tracer, op, args, kwargs: op(*tracer._own(args), **kwargs)
+        if op._schema.name.startswith("prim::"):
+            return Tracer._metadata
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
             return Tracer._composite
         if op.is_view:
             return Tracer._view
         return Tracer.record
+
+    def _metadata(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """prim.device: asked by C++ that ends the process at an exception."""
+        with contextlib.suppress(Unfunctionalizable):
+            args = self._own(args)
+        return op(*args, **kwargs)
 
     def _decompose(self, op: Any, args: Any, kwargs: Any) -> Any:
         with self.mode:
