@@ -345,8 +345,9 @@ class Tracer:
         with self.mode:
             try:
                 result = self.decompositions[op](*args, **kwargs)
-            except (ZeroDivisionError, NotImplementedError):
-                # A mean over no elements, a base less than 0: the operator itself can.
+            except (ZeroDivisionError, NotImplementedError, ValueError):
+                # A mean over no elements, a base less than 0, a factor of another type: the
+                # operator itself can.
                 result = NotImplemented
         if result is not NotImplemented:
             return self._fresh_results(op, result)
