@@ -209,6 +209,9 @@ def test_what_the_rules_of_operators_do_not_refuse(backend):
     ones, half = torch.ones(3), torch.full((3,), 0.5)
     calls = [lambda: F.celu(ones, 0.0), lambda: F.binary_cross_entropy(ones * 1.5, half)]
     calls += [lambda: F.binary_cross_entropy(half, ones * 1.5), lambda: F.celu(-ones, 0.5)]
+    calls += [lambda: F.smooth_l1_loss(ones, half, beta=-1.0), lambda: F.smooth_l1_loss(ones, half)]
+    calls += [lambda: torch.heaviside(ones.long(), half), lambda: torch.heaviside(ones, half)]
+    calls += [lambda: F.nll_loss(ones.expand(2, 3), torch.tensor([0, 1], dtype=torch.int32))]
     calls += [lambda: torch.addcmul(ones.long(), ones.long(), ones.long(), value=0.5)]
     for call in calls:
         assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
