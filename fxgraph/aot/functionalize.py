@@ -218,6 +218,8 @@ class TracingInterpreter(Interpreter):
             if args[1] > 0 and args[0].dtype == torch.int64:
                 return _one_hot(*args)
             kwargs = {}
+        if target is torch.tensor and args and isinstance(args[0], torch.SymInt):
+            return _tensor_of(*args, **kwargs)
         result = scalars.call(target, args, kwargs)
         return super().call_function(target, args, kwargs) if result is NotImplemented else result
 
@@ -272,6 +274,12 @@ class TracingInterpreter(Interpreter):
 
 def _bound_one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> tuple[torch.Tensor, Any]:
     return tensor, num_classes
+
+
+def _tensor_of(number: Any, *, dtype: Any = None, **options: Any) -> torch.Tensor:
+    """torch.tensor, which would ask for the number and keep 32 bits of it."""
+    options.pop("requires_grad", None)  # as False, or the graph would run op by op
+    return torch.scalar_tensor(number, dtype=dtype or torch.int64, **options)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: Any) -> torch.Tensor:

@@ -403,6 +403,18 @@ def test_large_ints_are_as_in_eager():
         assert compiled(torch.ones(1), k)[1] == k * k
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_tensors_of_numbers_that_vary(backend):
+    def f(x, k, s):
+        exact = torch.tensor(s, dtype=torch.float64), torch.tensor(k, dtype=torch.float32)
+        return torch.tensor(k), torch.tensor([k, len(x)]), torch.tensor(len(x) * 2**31), exact
+
+    compiled = dynamo.compile(f, backend=backend, dynamic=True)
+    for n, k, s in ((2, 3, 0.1), (3, 2**40, 1.5), (4, -(2**31) - 1, 1e30), (5, 0, 0.3)):
+        expected, found = f(torch.ones(n), k, s), compiled(torch.ones(n), k, s)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_bools_stay_constants():
     counting = Counting(eager)
     compiled = dynamo.compile(lambda x, flag: x + 1 if flag else x - 1, backend=counting)
