@@ -11,6 +11,7 @@ before                                after
 from __future__ import annotations
 
 import contextlib
+import operator
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -218,6 +219,8 @@ class TracingInterpreter(Interpreter):
             if args[1] > 0 and args[0].dtype == torch.int64:
                 return _one_hot(*args)
             kwargs = {}
+        if target is operator.pow and isinstance(args[0], torch.SymFloat):
+            return args[0].__float_pow__(args[1])  # capture knows that torch's check need not hold
         if target is torch.tensor and args and isinstance(args[0], torch.SymInt):
             return _tensor_of(*args, **kwargs)
         result = scalars.call(target, args, kwargs)

@@ -335,6 +335,7 @@ FLOATS = {
     "alpha": lambda x, a: torch.add(x, x, alpha=a),
     "addcdiv": lambda x, a: torch.addcdiv(x, x, x.abs() + 1, value=a),
     "arithmetic": lambda x, a: x * (1 - a * 2),
+    "square": lambda x, a: (x * a**2, a**3),
     "returned": lambda x, a: (x * 2, a, a * 3),
     "compare": lambda x, a: x > a,
     "clamp": lambda x, a: x.clamp(min=a),
