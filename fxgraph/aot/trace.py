@@ -574,7 +574,10 @@ class Tracer:
                 options["device"] = want.device
             node = self.emit(aten._to_copy.default, node, **options)
         if have.shape != want.shape:
-            node = self.emit(aten.expand.default, node, list(want.shape))
+            try:
+                node = self.emit(aten.expand.default, node, list(want.shape))
+            except RuntimeError as error:
+                raise Unfunctionalizable("a write of more elements than there are") from error
         return node
 
     def _with_strides(self, node: Node, want: FakeTensor) -> Node:
