@@ -48,8 +48,8 @@ class FakeResults:
         known = self._known.get(key) if key is not None else None
         if known is None:
             return NotImplemented
-        # Whether a view is an inference tensor is as its base is, which a new tensor cannot follow.
-        if base is not None and (torch.is_inference_mode_enabled() or base.is_inference()):
+        # A view is an inference tensor where its base is, a new tensor where the mode is on.
+        if base is not None and torch.is_inference_mode_enabled() != base.is_inference():
             return NotImplemented
         kind, metas = known
         made = [None if meta is None else make_fake(mode, *meta, base=base) for meta in metas]

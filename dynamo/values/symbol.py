@@ -278,7 +278,8 @@ def _power(left: Any, right: Any) -> Any:
     """
     left, right = _plain(left), _plain(right)
     if isinstance(right, int) and right >= 0:
-        return left**right
+        # torch's ** of a float asks for a base that is not negative, whatever the power.
+        return left.__float_pow__(right) if isinstance(left, torch.SymFloat) else left**right
     if isinstance(left, float) and left > 0:
         return left ** torch.sym_float(right)
     if isinstance(right, float) and bool(left > 0):

@@ -2,8 +2,10 @@
 
 The rules are torch's (torch._decomp); this file picks which apply. Not in the list, on purpose:
 operators that a library computes whole (convolution, mm, attention), those that a fused loop
-computes in one go (softmax, layer norm, batch norm, gelu, silu, pooling), and those whose rule
-draws other random numbers than the operator does (bernoulli, native_dropout).
+computes in one go (softmax, layer norm, batch norm, gelu, silu, pooling), those whose rule
+draws other random numbers than the operator does (bernoulli, native_dropout), and those whose rule
+takes what the operator refuses (binary_cross_entropy of other than probabilities, nll_loss of
+32-bit classes, celu of 0).
 """
 
 from __future__ import annotations
@@ -22,15 +24,14 @@ aten = torch.ops.aten
 # Packet names; every functional overload that has a rule is meant.
 DECOMPOSED = (
     # pointwise
-    "addcdiv", "addcmul", "celu", "clamp_max", "clamp_min", "deg2rad", "rad2deg", "elu", "frac",
+    "addcdiv", "addcmul", "clamp_max", "clamp_min", "deg2rad", "rad2deg", "elu", "frac",
     "glu",
     "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "isneginf", "isposinf",
     "leaky_relu", "lerp", "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "masked_fill",
     "mish", "mvlgamma", "nan_to_num", "_prelu_kernel", "relu6", "rsub", "sgn", "sinc", "softplus",
     "softshrink", "special_entr", "special_log_ndtr", "special_xlog1py", "threshold", "xlogy",
     # losses
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss",
-    "multi_margin_loss", "nll_loss_forward", "nll_loss2d_forward",
+    "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "multi_margin_loss",
     "smooth_l1_loss", "soft_margin_loss",
     # reductions and small linear algebra
     "addr", "baddbmm", "count_nonzero", "dot", "vdot", "mv", "linalg_cross", "logsumexp", "nansum",
@@ -71,7 +72,7 @@ DECOMPOSED_BACKWARD = (
 # one type.
 FOR_FLOATS = frozenset(
     {
-        "addcdiv", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "elu",
+        "addcdiv", "binary_cross_entropy_with_logits", "elu",
         "frac", "glu", "hardshrink", "hardsigmoid", "hardswish", "huber_loss", "leaky_relu", "lerp",
         "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "mish", "mvlgamma", "nansum",
         "_prelu_kernel", "renorm", "smooth_l1_loss", "soft_margin_loss", "softplus", "softshrink",
@@ -100,17 +101,30 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _in_format(rule)
     if op._opname in ("linspace", "logspace"):
         return _into_floats(rule)
-    return _of_floats(rule) if op._opname in FOR_FLOATS else rule
+    if op is aten.heaviside.default:
+        return _where(lambda *args: len(_types(args)) == 1, rule)
+    if op is aten.smooth_l1_loss.default:
+        rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
+    return _where(_of_floats, rule) if op._opname in FOR_FLOATS else rule
 
 
-def _of_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule for what the operator takes; the operator itself says why it refuses the rest."""
+
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
-        types = {a.dtype for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
-        whole = len(types) > 1 or not all(t.is_floating_point for t in types)
-        return NotImplemented if whole else rule(*args, **kwargs)
+        return rule(*args, **kwargs) if takes(*args, **kwargs) else NotImplemented
 
     return decomposed
+
+
+def _types(args: Iterable[Any]) -> set[torch.dtype]:
+    return {arg.dtype for arg in args if isinstance(arg, torch.Tensor)}
+
+
+def _of_floats(*args: Any, **kwargs: Any) -> bool:
+    types = _types((*args, *kwargs.values()))
+    return len(types) == 1 and all(t.is_floating_point for t in types)
 
 
 def _into_floats(rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -68,7 +68,9 @@ class FakePropagation:
             ruled = rule(*args)
             if ruled is not None:
                 self._results.add_metas(key, ruled)
-                return self._results.make(self.mode, key, base)
+                made = self._results.make(self.mode, key, base)
+                if made is not NotImplemented:
+                    return made
         fakes = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
         given = [fake for fake in fakes if not fake.is_inference()]  # those have no versions
         versions = [tensor._version for tensor in given]

@@ -242,8 +242,10 @@ def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None
     """Why autograd must watch this graph, or None if it need not.
 
     It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires
-    grad.
+    grad. In inference mode grad mode has no effect.
     """
+    if torch.is_inference_mode_enabled():
+        return None
     enabled = torch.is_grad_enabled()
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.target in GRAD_SWITCHES:

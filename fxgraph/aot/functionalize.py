@@ -11,6 +11,7 @@ before                                after
 from __future__ import annotations
 
 import contextlib
+import operator
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -218,6 +219,10 @@ class TracingInterpreter(Interpreter):
             if args[1] > 0 and args[0].dtype == torch.int64:
                 return _one_hot(*args)
             kwargs = {}
+        if target is operator.pow and isinstance(args[0], torch.SymFloat):
+            return args[0].__float_pow__(args[1])  # capture knows that torch's check need not hold
+        if target is torch.tensor and args and isinstance(args[0], torch.SymInt):
+            return _tensor_of(*args, **kwargs)
         result = scalars.call(target, args, kwargs)
         return super().call_function(target, args, kwargs) if result is NotImplemented else result
 
@@ -272,6 +277,12 @@ class TracingInterpreter(Interpreter):
 
 def _bound_one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> tuple[torch.Tensor, Any]:
     return tensor, num_classes
+
+
+def _tensor_of(number: Any, *, dtype: Any = None, **options: Any) -> torch.Tensor:
+    """torch.tensor, which would ask for the number and keep 32 bits of it."""
+    options.pop("requires_grad", None)  # as False, or the graph would run op by op
+    return torch.scalar_tensor(number, dtype=dtype or torch.int64, **options)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: Any) -> torch.Tensor:

@@ -9,6 +9,7 @@ So the recorded graph has values only.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -280,6 +281,8 @@ class Tracer:
                     if data:
                         self.data.note(part, item)
                     self._new_memory(item, part)
+                elif isinstance(item, (tuple, list)):
+                    raise Unfunctionalizable(f"the result of {op} is a nest of lists")
         elif is_symbolic(result) and not data:
             raise Unfunctionalizable(f"the result of {op} depends on the data")
         return result
@@ -324,20 +327,27 @@ class Tracer:
             return Tracer._inplace_view
         if op._schema.is_mutable:
             return Tracer._mutate
-        if op._schema.name.startswith("prim::"):  # metadata queries: prim.device
-            return lambda tracer, op, args, kwargs: op(*tracer._own(args), **kwargs)
+        if op._schema.name.startswith("prim::"):
+            return Tracer._metadata
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
             return Tracer._composite
         if op.is_view:
             return Tracer._view
         return Tracer.record
 
+    def _metadata(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """prim.device: asked by C++ that ends the process at an exception."""
+        with contextlib.suppress(Unfunctionalizable):
+            args = self._own(args)
+        return op(*args, **kwargs)
+
     def _decompose(self, op: Any, args: Any, kwargs: Any) -> Any:
         with self.mode:
             try:
                 result = self.decompositions[op](*args, **kwargs)
-            except (ZeroDivisionError, NotImplementedError):
-                # A mean over no elements, a base less than 0: the operator itself can.
+            except (ZeroDivisionError, NotImplementedError, ValueError):
+                # A mean over no elements, a base less than 0, a factor of another type: the
+                # operator itself can.
                 result = NotImplemented
         if result is not NotImplemented:
             return self._fresh_results(op, result)
@@ -564,7 +574,10 @@ class Tracer:
                 options["device"] = want.device
             node = self.emit(aten._to_copy.default, node, **options)
         if have.shape != want.shape:
-            node = self.emit(aten.expand.default, node, list(want.shape))
+            try:
+                node = self.emit(aten.expand.default, node, list(want.shape))
+            except RuntimeError as error:
+                raise Unfunctionalizable("a write of more elements than there are") from error
         return node
 
     def _with_strides(self, node: Node, want: FakeTensor) -> Node:

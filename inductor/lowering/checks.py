@@ -29,14 +29,16 @@ def require(
     _require(ctx, x, wrong, lambda v: v, error, message, ())
 
 
-def require_all(ctx: Lowering, x: Tensor, fine: Callable[[Value], Value], message: str) -> None:
-    """Raise RuntimeError unless `fine(element)` holds everywhere."""
+def require_all(
+    ctx: Lowering, x: Tensor, fine: Callable[[Value], Value], message: str, compute: torch.dtype
+) -> None:
+    """Raise RuntimeError unless `fine(element as compute)` holds everywhere."""
 
     def rank(v: Value) -> Value:
         good, bad = (ops.constant(n, torch.int64) for n in (PASSED, PASSED + 1))
         return ops.where(fine(v), good, bad)
 
-    _require(ctx, x, rank, lambda v: v, "RuntimeError", message, ())
+    _require(ctx, x, rank, lambda v: v, "RuntimeError", message, (), compute)
 
 
 def require_inside(
@@ -88,6 +90,7 @@ def _require(
     error: str,
     message: str,
     sizes: tuple[Extent, ...],
+    compute: torch.dtype = torch.int64,
 ) -> None:
     """Raise unless `verdict` of the greatest `rank` of an element is PASSED."""
     from inductor.lowering.reduction import reduce, settled
@@ -98,7 +101,7 @@ def _require(
     if x.window is not None:  # what is expanded is looked at once
         once = tuple(1 if s == 0 else n for n, s in zip(x.size, x.window.stride, strict=True))
         x = Tensor(once, x.dtype, x.device, replace(x.window, size=once))
-    found = ctx.pointwise(rank, [x], torch.int64)
+    found = ctx.pointwise(rank, [x], torch.int64, compute)
     if x.numel != 1:
         found = reduce(ctx, "max", found, None, torch.int64)
     if not nonzero(x.numel):

@@ -83,6 +83,8 @@ def embedding(
 def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
     if not x.size or not index.size or x.numel == 0:
         raise NotLowered("index_select of a scalar")
+    if len(index.size) != 1 or index.dtype not in (torch.int32, torch.int64):
+        raise NotLowered("aten refuses such an index")
     d = views.dim_of(d, len(x.size))
     read = reader(source(ctx, x))
     elsewhere = "INDICES element is out of DATA bounds, id={} axis_dim={0}"

@@ -81,10 +81,11 @@ def binary_cross_entropy(
         return ops.constant(n, wide)
 
     def fine(v: Value) -> Value:
-        v = ops.to_compute(v, wide)
         return ops.logical_and(ops.ge(v, constant(0)), ops.le(v, constant(1)))
 
-    require_all(ctx, x, fine, "all elements of input should be between 0 and 1")
+    for given, name in ((x, "input"), (target, "target")):
+        message = f"all elements of {name} should be between 0 and 1"
+        require_all(ctx, given, fine, message, wide)
 
     def loss_of(v: Value, t: Value, *weights: Value) -> Value:
         miss = ops.maximum(ops.log1p(ops.neg(v)), constant(-100))
@@ -92,8 +93,8 @@ def binary_cross_entropy(
         loss = ops.sub(ops.mul(ops.sub(t, constant(1)), miss), ops.mul(t, hit))
         return ops.mul(loss, weights[0]) if weights else loss
 
-    given = [x, target, *([weight] if weight is not None else [])]
-    losses = ctx.pointwise(loss_of, given, x.dtype, wide, work=40)
+    tensors = [x, target, *([weight] if weight is not None else [])]
+    losses = ctx.pointwise(loss_of, tensors, x.dtype, wide, work=40)
     if reduction == NONE:
         return losses
     return LOWERINGS[(aten.mean if reduction == MEAN else aten.sum).default](ctx, losses)

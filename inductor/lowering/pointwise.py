@@ -13,7 +13,7 @@ from inductor.ir import Tensor, Value
 from inductor.lowering.context import Lowering
 from inductor.lowering.creation import constant
 from inductor.lowering.numbers import Number, half_number, rounded
-from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
 from inductor.ops import COMPUTE_TYPES, ops
 
@@ -519,9 +519,11 @@ def elu(v: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1)
     return ops.where(ops.le(v, _c(v, 0)), negative, ops.mul(v, _c(v, scale)))
 
 
-@_activation(aten.celu.default)
-def celu(v: Value, alpha: Number = 1.0) -> Value:
-    return elu(v, alpha, 1.0, 1.0 / alpha)
+@lower(aten.celu.default)
+def celu(ctx: Lowering, x: Tensor, alpha: Number = 1.0) -> Tensor:
+    if alpha == 0:
+        raise NotLowered("aten refuses it")
+    return LOWERINGS[aten.elu.default](ctx, x, alpha, 1.0, 1.0 / alpha)
 
 
 @_activation(aten.selu.default)

@@ -335,6 +335,7 @@ FLOATS = {
     "alpha": lambda x, a: torch.add(x, x, alpha=a),
     "addcdiv": lambda x, a: torch.addcdiv(x, x, x.abs() + 1, value=a),
     "arithmetic": lambda x, a: x * (1 - a * 2),
+    "square": lambda x, a: (x * a**2, a**3),
     "returned": lambda x, a: (x * 2, a, a * 3),
     "compare": lambda x, a: x > a,
     "clamp": lambda x, a: x.clamp(min=a),
@@ -401,6 +402,18 @@ def test_large_ints_are_as_in_eager():
     compiled = dynamo.compile(lambda x, k: (x + 1, k * k), backend="eager")
     for k in (3, 5, 2**40, 2**62, 2**70, -(2**63), 9):
         assert compiled(torch.ones(1), k)[1] == k * k
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_tensors_of_numbers_that_vary(backend):
+    def f(x, k, s):
+        exact = torch.tensor(s, dtype=torch.float64), torch.tensor(k, dtype=torch.float32)
+        return torch.tensor(k), torch.tensor([k, len(x)]), torch.tensor(len(x) * 2**31), exact
+
+    compiled = dynamo.compile(f, backend=backend, dynamic=True)
+    for n, k, s in ((2, 3, 0.1), (3, 2**40, 1.5), (4, -(2**31) - 1, 1e30), (5, 0, 0.3)):
+        expected, found = f(torch.ones(n), k, s), compiled(torch.ones(n), k, s)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_bools_stay_constants():

@@ -151,6 +151,9 @@ dataclasses.fields(3) | group_of(3) | group_of(ExceptionGroup) | group_of(ValueE
 takes(**3) | takes(1, **{'b': 1}, **{'b': 2}) | takes(*[1], b=2, **{'b': 3}) | x.sum(**3)
 takes(**{'a': 1}, **{'b': 2}) | takes(1, **{3: 4}) | x.sum(dim=0, **{'dim': 0}) | Refusing.nope(**3)
 F.binary_cross_entropy(x * 2, x) | F.binary_cross_entropy(x - 2, x)
+F.binary_cross_entropy(x * 1.5, x) | F.binary_cross_entropy(x / 2, x * 1.5)
+F.binary_cross_entropy(x / 2, x - 1.5)
+torch.index_select(x, 0, m.long()) | torch.index_select(x, 0, x)
 F.binary_cross_entropy(x / 0 * 0, x)
 F.binary_cross_entropy(x / 3, x) | F.binary_cross_entropy(x / 3, x / 2, x * 3, reduction='sum')
 F.binary_cross_entropy(x * 0, x, reduction='none') | F.binary_cross_entropy(x, x / 5)
@@ -198,6 +201,22 @@ def test_statements(where, backend):
         if got != wanted:
             different.append((text, wanted, got))
     assert not different
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_the_rules_of_operators_do_not_refuse(backend):
+    """They run as eager would in a graph with them, and so raise at its call."""
+    ones, half = torch.ones(3), torch.full((3,), 0.5)
+    calls = [lambda: F.celu(ones, 0.0), lambda: F.binary_cross_entropy(ones * 1.5, half)]
+    calls += [lambda: F.binary_cross_entropy(half, ones * 1.5), lambda: F.celu(-ones, 0.5)]
+    calls += [lambda: F.smooth_l1_loss(ones, half, beta=-1.0), lambda: F.smooth_l1_loss(ones, half)]
+    calls += [lambda: torch.heaviside(ones.long(), half), lambda: torch.heaviside(ones, half)]
+    calls += [lambda: F.nll_loss(ones.expand(2, 3), torch.tensor([0, 1], dtype=torch.int32))]
+    calls += [lambda: torch.addcmul(ones.long(), ones.long(), ones.long(), value=0.5)]
+    calls += [lambda: ones.clone().masked_scatter_(ones.expand(2, 3) > 0, ones)]
+    calls += [lambda: ones[:1].clone().atan2_(ones)] * 2  # the second finds what the first has kept
+    for call in calls:
+        assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
 
 
 def test_the_errors_of_our_own_are_documented():

@@ -226,6 +226,22 @@ def _(x):
     return x.new_empty((n, x.dim()), dtype=torch.long)
 
 
+@torch.library.custom_op("framegraph_tests::halves", mutates_args=())
+def halves(x: torch.Tensor, n: int) -> tuple[list[torch.Tensor], int]:
+    return [x * n, x + n], n
+
+
+@halves.register_fake
+def _(x, n):
+    return [torch.empty_like(x), torch.empty_like(x)], n
+
+
+halves.register_autograd(
+    lambda ctx, grads, _: (grads[0] * ctx.n + grads[1], None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "n", inputs[1]),
+)
+
+
 LIBRARY = torch.library.Library("framegraph_tests2", "FRAGMENT")
 LIBRARY.define("mul(Tensor x, Tensor y) -> Tensor")
 LIBRARY.impl("mul", lambda x, y: x * y, "CompositeImplicitAutograd")
@@ -361,6 +377,17 @@ def test_gradient_of_a_custom_operator():
         x
     ).sum().backward()
     assert torch.equal(x.grad, torch.full((2, 3), 4.0))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_gradient_of_a_list_beside_a_number(backend):
+    def f(x):
+        (first, second), n = halves(x * 2, 3)
+        return first * n + second
+
+    x = matrix().requires_grad_()
+    compile(f, backend=backend)(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((2, 3), 20.0))
 
 
 # -- optimizers -----------------------------------------------------------------------------------

@@ -533,3 +533,31 @@ def test_inference_tensors_of_varying_sizes_stay_inference_tensors(dynamic):
             inside = torch.ones(size)
         for x in (inside, torch.ones(size)):
             assert compiled(x)[1] is x.is_inference()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_layers_of_varying_sizes_in_inference_mode(backend):
+    layer = torch.nn.Linear(2, 2)
+    compiled = compile(layer, backend=backend, dynamic=True)
+    with torch.inference_mode():
+        for size in (1, 5):
+            x = torch.randn(size, 2)
+            result = compiled(x)
+            torch.testing.assert_close(result, layer(x))
+            assert result.is_inference()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_grad_mode_has_no_effect_in_inference_mode(backend, dynamic):
+    def f(x):
+        with torch.enable_grad():
+            inside = x + 1
+        return inside, x * 2
+
+    compiled = compile(f, backend=backend, dynamic=dynamic)
+    x = torch.ones(3, requires_grad=True)
+    with torch.inference_mode():
+        for result in compiled(x):
+            assert (result.requires_grad, result.is_inference()) == (False, True)
+    assert compiled(x)[0].requires_grad
