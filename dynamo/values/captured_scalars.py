@@ -7,6 +7,7 @@ code does with it may depend on it only as far as torch._check(...) has told.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from fxgraph import Node
 from fxgraph.symbols import hint_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,19 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _read(tx: Interpreter, tensor: TensorValue) -> Value:
-    return call_in_graph(tx, "call_method", "item", [tensor], {})
+    number = call_in_graph(tx, "call_method", "item", [tensor], {})
+    if isinstance(number, SymbolValue) and _counts(tensor.node):
+        number.env.constrain_symbol_range(number.symbolic.node.expr, 0, math.inf)
+    return number
+
+
+def _counts(node: Node) -> bool:
+    """Whether a node gives counts or places, none of which is negative."""
+    name = getattr(node.target, "__name__", node.target)
+    if name == "sum" and node.args and node.meta["example_value"].dtype is torch.int64:
+        summed = node.args[0]
+        return isinstance(summed, Node) and summed.meta["example_value"].dtype is torch.bool
+    return name in ("count_nonzero", "argmax", "argmin")
 
 
 def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:

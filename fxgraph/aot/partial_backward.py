@@ -9,7 +9,9 @@ before (tangent_1 is absent)             after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,19 +152,34 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
 
 def sizes_are_known(backward: Graph, saved: int) -> bool:
     """Whether the backward can be made for any of its tangents: the sizes that depend on data, of
-    zeros in the place of others, are told by what is saved.
+    zeros in the place of what others give, are told by what is saved.
     """
     nodes = list(backward.nodes)
     known = _known_symbols(nodes, saved)
-    values = [node.meta.get("val") for node in nodes]
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    tangents = [node for node in nodes if node.op == "placeholder"][saved:]
+    # The tangents on which each node depends, as bits.
+    sources = {node: 1 << number for number, node in enumerate(tangents)}
+    for node in nodes:
+        if node not in sources:
+            given = [sources[arg] for arg in node.all_input_nodes]
+            sources[node] = functools.reduce(operator.or_, given, 0)
     return all(
-        symbol in known
-        for tensor in tensors
-        for size in (*tensor.shape, *tensor.stride())
-        if is_symbolic(size)
-        for symbol in size.node.expr.free_symbols
+        _is_told(node.meta.get("val"), known)
+        for node in nodes
+        if sources[node] and any(_takes_more(user, sources[node], sources) for user in node.users)
     )
+
+
+def _takes_more(user: Node, source: int, sources: Mapping[Node, int]) -> bool:
+    """Whether there is something to compute where what comes from `source` is absent."""
+    return user.op != "output" and sources[user] != source
+
+
+def _is_told(value: Any, known: Collection[Any]) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    sizes = [size for size in (*value.shape, *value.stride()) if is_symbolic(size)]
+    return all(symbol in known for size in sizes for symbol in size.node.expr.free_symbols)
 
 
 def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
