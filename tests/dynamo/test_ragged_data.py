@@ -98,16 +98,33 @@ def test_ragged_kernels():
     assert not notes_of(compiled)
 
 
-def test_pieces_of_which_few_get_gradients():
-    """The backward is made for those, though no size of the others is known in it."""
-    compiled = dynamo.compile(split_by_a_tensor, backend="aot_eager", fullgraph=True)
-    for number in (0, 2, 1):
-        grads = []
-        for function in (split_by_a_tensor, compiled):
-            x = ROWS.clone().requires_grad_()
-            function(x, PLACES[0])[number].square().sum().backward()
-            grads.append(x.grad)
-        same(*grads)
+def columns(x, places):
+    return [column.sin() for column in x[x[:, 0] > places[1]].unbind(1)]
+
+
+def split_at_a_number(x, places):
+    n = (places > 2).sum().item()
+    return [part * part.sum() for part in x.split([n, 5 - n, 1])]
+
+
+def both_sides(x, places):
+    chosen = x[:, 0] > places[0]
+    return x[chosen] @ x.t(), x[~chosen].t().contiguous(), x[chosen].sum(0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [split_by_a_tensor, columns, split_at_a_number, both_sides])
+def test_results_of_which_few_get_gradients(function, backend):
+    """The backward is made for those, though what is saved besides tells no size of the others."""
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for places in PLACES[:2]:
+        for number in (0, 2, 1):
+            grads = []
+            for one in (function, compiled):
+                x = ROWS.clone().requires_grad_()
+                one(x, places)[number].square().sum().backward()
+                grads.append(x.grad)
+            same(*grads)
     assert not notes_of(compiled)
 
 
