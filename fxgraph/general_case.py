@@ -48,7 +48,7 @@ def general_case(env: Any, target: Any, args: Sequence[Any] = ()) -> Iterator[No
 def answer(env: Any, condition: Any) -> bool | None:
     """The answer for many elements; None where the question is another."""
     node = torch._C._current_autograd_node()
-    asked: tuple[type, ...] = (sympy.Eq, sympy.Ne)
+    asked: tuple[Any, ...] = (sympy.Eq, sympy.Ne)
     if node is not None and node.name() in _BACKWARDS:
         asked += (sympy.Le, sympy.Ge)
     elif not env.takes_general_case or getattr(condition, "rhs", None) != 0:

@@ -47,28 +47,30 @@ def _vary_with_data(sequences: Value) -> bool:
 
 
 def fold_tensor_split(function: Any) -> Callable[..., Value]:
-    """torch.tensor_split, whose places may be in a tensor."""
+    """torch.tensor_split, whose places, or number of pieces, may be in a tensor."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if _splits_at_data(tx, args[1:]) and not kwargs.keys() - {"dim"}:
-            return inline(tx, ragged.tensor_split, *args, **kwargs)
-        return call_in_graph(tx, "call_function", function, args, kwargs)
+        return _split(tx, "call_function", function, args, kwargs)
 
     return fold
 
 
-def _splits_at_data(tx: Interpreter, args: Sequence[Value]) -> bool:
-    places = args[0] if args else None
-    if not isinstance(places, TensorValue) or not tx.output.symbols.reads_captured():
-        return False
-    fake = places.fake
-    return fake.dim() == 1 and fake.dtype is torch.int64 and fake.device.type == "cpu"
+def _split_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    return _split(tx, "call_method", "tensor_split", args, kwargs)
 
 
-def _split_method(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
-    if _splits_at_data(tx, args) and not kwargs.keys() - {"dim"}:
-        return inline(tx, ragged.tensor_split, tensor, *args, **kwargs)
-    return call_in_graph(tx, "call_method", "tensor_split", [tensor, *args], kwargs)
+def _split(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    places = args[1] if len(args) > 1 else None
+    if isinstance(places, TensorValue) and tx.output.symbols.reads_captured():
+        fake = places.fake
+        plain = fake.dtype is torch.int64 and fake.device.type == "cpu"
+        if plain and fake.dim() == 1 and not kwargs.keys() - {"dim"}:
+            return inline(tx, ragged.tensor_split, *args, **kwargs)
+        if plain and not fake.dim():
+            args = [args[0], places.call_method(tx, "item", [], {}), *args[2:]]
+    return call_in_graph(tx, op, target, args, kwargs)
 
 
 SPECIAL_METHODS["tensor_split"] = _split_method

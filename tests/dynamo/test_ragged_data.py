@@ -128,6 +128,34 @@ def test_results_of_which_few_get_gradients(function, backend):
     assert not notes_of(compiled)
 
 
+def unrolled(x, n):
+    for i in range(int(n)):
+        x = x * 0.5 + i
+    return x.cos(), int(n)
+
+
+def cut_in_pieces(x, n):
+    return [part.sum() for part in x.chunk(n.item())], torch.tensor_split(x, n)[0]
+
+
+@pytest.mark.parametrize("function", [unrolled, cut_in_pieces])
+def test_inputs_that_decide_the_one_graph(function):
+    """The number is guarded, and another one compiled for itself, as with torch.compile."""
+    compiled = dynamo.compile(function, backend="eager", fullgraph=True)
+    for n in (3, 1, 3, 2):
+        same(function(ROWS, T(n)), compiled(ROWS, T(n)))
+    assert len(compiled.context.records) == 3
+
+
+def test_inputs_that_are_written_decide_nothing():
+    def fn(x, n):
+        n.add_(1)
+        return [x for _ in range(int(n))]
+
+    with pytest.raises(dynamo.errors.Unsupported, match="DATA_DEPENDENT_VALUE"):
+        dynamo.compile(fn, backend="eager", fullgraph=True)(ROWS, T(2))
+
+
 def checked_truth(x):
     torch._check(bool((x > 0).all()), lambda: "not all are positive")
     return x * 2
