@@ -353,12 +353,12 @@ class ShapeEnv:
         if known is not None:
             return known
         value = self.hint(condition)
+        if value is None and fallback is not None:
+            return fallback
+        general = general_case.answer(self, condition)
+        if general is not None and value in (None, general):
+            return general
         if value is None:
-            if fallback is not None:
-                return fallback
-            general = general_case.answer(self, condition)
-            if general is not None:
-                return general
             raise DataDependent(condition, self.describe(condition))
         value = bool(value)
         if not self._suppressed:
