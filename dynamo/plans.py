@@ -60,8 +60,9 @@ class Plan:
     stop: where the graph breaks; None: nowhere, as far as is known. unrolls: loops that broke in an
     earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
     that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
-    functions are asked with the numbers of this call (values/caches.py). skipped_regions: the
-    steps of jumps that break the graph (interp/empty_regions.py). cause: of this attempt.
+    functions are asked with the numbers of this call (values/caches.py). fixes_inputs: numbers in
+    inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
+    that break the graph (interp/empty_regions.py). cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -69,6 +70,7 @@ class Plan:
     unrolls: bool = True
     leaves_loops: bool = True
     fixes_numbers: bool = False
+    fixes_inputs: bool = False
     skipped_regions: frozenset[int] = frozenset()
     cause: str = "the first attempt"
 
@@ -87,13 +89,17 @@ class Plan:
         cause = "a cached function makes more than numbers of numbers that vary"
         return replace(self.anew(cause), fixes_numbers=True)
 
+    def fixing_inputs(self) -> Plan:
+        cause = "a number that a tensor of the frame's holds decides what the one graph is"
+        return replace(self.anew(cause), fixes_inputs=True)
+
     def skipping(self, jump: int) -> Plan:
         cause = f"what the jump at step {jump} skips leaves something behind"
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {jump})
 
     def anew(self, cause: str) -> Plan:
         """From the start: what earlier attempts found does not hold any more."""
-        names = ["unrolls", "leaves_loops", "fixes_numbers", "skipped_regions"]
+        names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

@@ -98,7 +98,8 @@ def convolution(
     for i in range(spatial):
         reach = dilation[i] * (weight.shape[i + 2] - 1) + 1
         size.append((x.shape[i + 2] + 2 * padding[i] - reach) // stride[i] + 1)
-    if any(n <= 0 for n in size) or x.shape[1] != weight.shape[1] * groups:
+    none = type(size[0]) is int and size[0] == 0
+    if none or any(n <= 0 for n in size[1:]) or x.shape[1] != weight.shape[1] * groups:
         return None
     return [_meta(x, size, strides(size))]
 

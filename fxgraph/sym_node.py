@@ -319,10 +319,12 @@ def _extreme(name: str, made: Any) -> Callable[..., SymNode]:
 
     def method(self: SymNode, other: SymNode) -> SymNode:
         if float not in (self.pytype, other.pytype):
-            at_most = relation("le", _as_number(self), _as_number(other))
-            known = self.shape_env.statically(at_most)
-            if known is not None:
-                return self if known == (name == "min") else other
+            a, b = _as_number(self), _as_number(other)
+            at_most = self.shape_env.statically(relation("le", a, b))
+            if at_most is None and self.shape_env.statically(relation("le", b, a)):
+                at_most = False  # or they are equal
+            if at_most is not None:
+                return self if at_most == (name == "min") else other
         return opaque(self, other)
 
     method.__name__ = name

@@ -50,6 +50,22 @@ def _clone(x: torch.Tensor) -> list[Meta] | None:
     return _new(x, x.shape) if row_major(x) else None
 
 
+def _converted(x: torch.Tensor, dtype: torch.dtype) -> list[Meta] | None:
+    metas = _clone(x)
+    return metas and [(dtype, *meta[1:]) for meta in metas]
+
+
+def _triangle(x: torch.Tensor, diagonal: int = 0) -> list[Meta] | None:
+    return _clone(x) if x.dim() >= 2 else None
+
+
+def _cumsum(x: torch.Tensor, dim: int) -> list[Meta] | None:
+    if not -x.dim() <= dim < x.dim():
+        return None
+    exact = not (x.is_floating_point() or x.is_complex())
+    return _converted(x, torch.int64 if exact else x.dtype)
+
+
 def _drawn(x: torch.Tensor, *others: torch.Tensor) -> list[Meta] | None:
     """Random numbers of a distribution whose parameters are tensors of one shape."""
     alike = all(same(x.shape, other.shape) for other in others)
@@ -192,6 +208,10 @@ RULES: dict[Any, Rule] = {
     aten.binomial.default: _drawn,
     aten.native_layer_norm.default: _layer_norm,
     aten.clone.default: _clone,
+    torch.ops.prims.convert_element_type.default: _converted,
+    aten.tril.default: _triangle,
+    aten.triu.default: _triangle,
+    aten.cumsum.default: _cumsum,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _softmax,
     aten.expand.default: _expand,

@@ -44,7 +44,7 @@ from sympy import Expr, Integer
 from sympy.logic.boolalg import Boolean
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from fxgraph import expressions
+from fxgraph import expressions, general_case
 from fxgraph.args import leaves
 from fxgraph.expressions import (
     Bounds,
@@ -142,6 +142,7 @@ class ShapeEnv:
         self._simplified: dict[Expr, Expr] = {}
         self._static: dict[Any, bool | None] = {}
         self._suppressed = 0
+        self.takes_general_case = False  # (general_case.py)
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------
@@ -352,9 +353,12 @@ class ShapeEnv:
         if known is not None:
             return known
         value = self.hint(condition)
+        if value is None and fallback is not None:
+            return fallback
+        general = general_case.answer(self, condition)
+        if general is not None and value in (None, general):
+            return general
         if value is None:
-            if fallback is not None:
-                return fallback
             raise DataDependent(condition, self.describe(condition))
         value = bool(value)
         if not self._suppressed:

@@ -82,6 +82,8 @@ class Capture:
         root, stop = self._execute(output)
         if stop.instr is not None and breaks_again(output.unrolled, stop):
             raise Retry(plan.without_unrolling())
+        if self._decides_inputs(output, stop):
+            raise Retry(plan.fixing_inputs())
         self._check_fullgraph(stop)
         if isinstance(stop.reason, breaks.DebuggerEntered):
             self._leave_to_debugger(plan, stop)
@@ -146,6 +148,16 @@ class Capture:
             return rewrite(root, stop, self.record)
         except RecursionError:  # a value is nested too deeply to be made again
             raise Unsupported(breaks.InlineDepth(config.inline_depth_limit)) from None
+
+    def _decides_inputs(self, output: OutputGraph, stop: Stop) -> bool:
+        """Whether the graph breaks, and must not, where a number from an input may be needed."""
+        needed = stop.is_break and isinstance(stop.reason, breaks.DataDependentValue)
+        return (
+            needed
+            and self.context.fullgraph
+            and output.reads_inputs
+            and not output.plan.fixes_inputs
+        )
 
     def _check_fullgraph(self, stop: Stop) -> None:
         if stop.is_break and (self.context.fullgraph or stop.forbidden):

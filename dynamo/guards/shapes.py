@@ -541,6 +541,10 @@ class FrameSymbols:
             return False
         return (config.capture_scalar_outputs or self._whole) and self.selects_captured()
 
+    def sizes_captured(self) -> bool:
+        """Whether numbers that are read, and sizes that depend on data, become symbols."""
+        return (config.capture_dynamic_output_shape_ops or self._whole) and self.reads_captured()
+
     @contextlib.contextmanager
     def selecting(self) -> Iterator[None]:
         """What is read inside is captured, whatever the options say."""
@@ -575,7 +579,9 @@ class FrameSymbols:
         scalars = scalars or self._selecting
         if self._whole:
             scalars = sizes = True
-        if not (self.allowed and (scalars or sizes) and self._has_room()):
+        usable = self.allowed and not self.output.bodies and self._has_room()
+        if not (usable and (scalars or sizes)):
+            self.close()
             return False
         self.env.allow_scalar_outputs = scalars
         self.env.allow_dynamic_output_shape_ops = sizes

@@ -108,6 +108,7 @@ class OutputGraph:
         plan: Plan | None = None,
     ) -> None:
         self.context = context
+        self.reads_inputs = False  # numbers, of tensors that are inputs
         self.plan = plan or Plan()
         self.emission = EmissionPlan()
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())

@@ -25,8 +25,8 @@ from dynamo.guards.sources import GlobalsSource, Source
 from dynamo.numpy_wrapping import numpy_wrapper
 from dynamo.plans import SkipFrame
 from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch import ragged, torch_state
 from dynamo.torch import substitutes as torch_substitutes
-from dynamo.torch import torch_state
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
 from dynamo.torch.devices import default_device
 from dynamo.torch.overrides import dispatch, has_override, read_state
@@ -270,6 +270,10 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     )
     table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
     table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
+    table |= _collect(torch, "_C._nn.pad_sequence", ragged.fold_pad_sequence)
+    table |= _collect(torch, "tensor_split", ragged.fold_tensor_split)
+    table |= _collect(torch, "_pack_padded_sequence", ragged.fold_pack)
+    table |= _collect(torch, "_pad_packed_sequence", ragged.fold_unpack)
     return table | _collect(torch, "rand randn randint", torch_substitutes.fold_drawn)
 
 

@@ -32,6 +32,8 @@ from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Named, Recipe
 from fxgraph.higher_order import CURRIED, DIRECT, transform
+from fxgraph.size_forms import at_least_one
+from fxgraph.symbols import depends_on_data
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -115,10 +117,13 @@ def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwa
             return same_fake(number, fake)
         if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim:
             raise Unsupported(breaks.OpError("vmap", f"in_dims {dim} does not fit an argument"))
-        if fake.shape[dim]:
-            return fake.select(dim, 0)
-        size, stride = list(fake.shape), list(fake.stride())
+        count, size, stride = fake.shape[dim], list(fake.shape), list(fake.stride())
         del size[dim], stride[dim]
+        if depends_on_data(count) and not at_least_one(count):
+            # Of no rows, some operations raise.
+            raise Unsupported(breaks.DataDependentValue("vmap of a size from data"))
+        if count:
+            return fake.select(dim, 0)
         return fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
 
     return trace_body(tx, function, args, kwargs, make)

@@ -7,6 +7,7 @@ code does with it may depend on it only as far as torch._check(...) has told.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,11 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.late_bound import bound_late
+from dynamo.values.memory_overlap import version_of
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from fxgraph import Node, effects
 from fxgraph.symbols import hint_of
 
 if TYPE_CHECKING:
@@ -39,7 +42,55 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _read(tx: Interpreter, tensor: TensorValue) -> Value:
-    return call_in_graph(tx, "call_method", "item", [tensor], {})
+    known = _of_this_call(tx, tensor)
+    if known is not None:
+        return known
+    number = call_in_graph(tx, "call_method", "item", [tensor], {})
+    if isinstance(number, SymbolValue) and _counts(tensor.node):
+        number.env.constrain_symbol_range(number.symbolic.node.expr, 0, math.inf)
+    return number
+
+
+def _of_this_call(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    """The number that an input without dimensions holds, guarded, if one graph cannot do without
+    it; each other number is compiled for itself then.
+    """
+    output, fake = tx.output, tensor.fake
+    if not output.context.fullgraph or fake.dim() or fake.device.type != "cpu":
+        return None
+    if fake.is_floating_point() or fake.is_complex():
+        return None
+    given = next((item for item in output.inputs if item.node is tensor.node), None)
+    if given is None or version_of(fake) != given.node.meta["version"]:
+        return None
+    if any(effects.of(node).writes for node in output.graph.nodes):  # perhaps of the same memory
+        return None
+    output.reads_inputs = True
+    if not output.plan.fixes_inputs:
+        return None
+    number = given.example.item()
+    tx.guard(given.source, "predicate", _Holds(number))
+    return ConstantValue(number)
+
+
+class _Holds:
+    """Whether a tensor holds this number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.__name__ = f"its value is {number}"
+
+    def __call__(self, tensor: torch.Tensor) -> bool:
+        return tensor.item() == self.number
+
+
+def _counts(node: Node) -> bool:
+    """Whether a node gives counts or places, none of which is negative."""
+    name = getattr(node.target, "__name__", node.target)
+    if name == "sum" and node.args and node.meta["example_value"].dtype is torch.int64:
+        summed = node.args[0]
+        return isinstance(summed, Node) and summed.meta["example_value"].dtype is torch.bool
+    return name in ("count_nonzero", "argmax", "argmin")
 
 
 def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:

@@ -20,6 +20,7 @@ from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.recurrent import run_recurrent, stays_whole
+from fxgraph.general_case import general_case
 from fxgraph.symbols import DataDependent
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext(),
             tx.output.fake_mode,
             symbolic_dispatch(tx.output.fake_mode),
+            general_case(tx.output.fake_mode.shape_env, target, fake_args),
         ):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
             refuse_misfits(name, fake_args, fake_kwargs)

@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -130,10 +131,16 @@ class FreshSymbols:
             if not is_symbolic(one) or not is_symbolic(other):
                 continue
             # As they were made: what is known of the captured one may be its very value.
-            symbol, known = one.node._expr, other.node._expr
+            symbol, known = _symbol_of(one), _symbol_of(other)
             if symbol in self.nodes and symbol != known and known.is_Symbol:
                 self.env.rename(symbol, known)
                 self.bind(known, self.nodes[symbol])
+
+
+def _symbol_of(number: Any) -> Any:
+    """The expression of a number; of a bool that was read (u == 1), its symbol."""
+    expr = number.node._expr
+    return expr.lhs if isinstance(number, torch.SymBool) and isinstance(expr, sympy.Eq) else expr
 
 
 def _count(indices: Any, size: torch.SymInt) -> None:

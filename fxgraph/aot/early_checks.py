@@ -29,16 +29,18 @@ def check_early(graph: Graph) -> None:
     if not checks:
         return
     places = {node: place for place, node in enumerate(graph.nodes)}
-    last: dict[Node, Node] = {}  # what brings a number -> what was moved to behind it
-    moved: set[Node] = set()
+    found: list[tuple[Node, set[Node]]] = []
     for check in checks:
         arithmetic = set(_arithmetic(check))
         bringing = {
             arg for node in arithmetic for arg in node.all_input_nodes if arg not in arithmetic
         }
-        if not bringing:
-            continue
-        anchor = max(bringing, key=places.__getitem__)
+        if bringing:
+            found.append((max(bringing, key=places.__getitem__), arithmetic))
+    last: dict[Node, Node] = {}  # what brings a number -> what was moved to behind it
+    moved: set[Node] = set()
+    # What several checks need goes to where the first of them does.
+    for anchor, arithmetic in sorted(found, key=lambda pair: places[pair[0]]):
         while anchor.op == anchor.next.op == "placeholder":  # those come first
             anchor = anchor.next
         for node in sorted(arithmetic - moved, key=places.__getitem__):

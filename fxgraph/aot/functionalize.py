@@ -40,6 +40,7 @@ from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.faults import blame
+from fxgraph.general_case import general_case
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.higher_order import (
@@ -203,7 +204,8 @@ class TracingInterpreter(Interpreter):
             with traced_as(self.tracer, BACKWARD):
                 result = super().run_node(n)
         else:
-            result = super().run_node(n)
+            with general_case(self.tracer.fake_mode.shape_env, n.target):
+                result = super().run_node(n)
         self.tracer.note_captured(result, n.meta.get("example_value"))
         return result
 

@@ -47,7 +47,7 @@ from fxgraph.aot.functionalize import (
     tracing,
 )
 from fxgraph.aot.history import History
-from fxgraph.aot.partial_backward import sizes_are_known
+from fxgraph.aot.partial_backward import tell_sizes
 from fxgraph.aot.partition import Parts, partition
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
@@ -143,7 +143,8 @@ def _traced(
     with faults.stage("partition"):
         parts = _parts(tracer.graph, joint, drawn, arrange)
     if tracer.data.nodes:
-        _check_data(joint, parts)
+        number = tracer.fake.make(torch.int64, (), (), 0, torch.device("cpu"))
+        _check_data(joint, parts, number)
     frame = FunctionalGraph(
         graph_module=module_of(tracer, parts.forward, gm),
         outputs=finished.specs,
@@ -182,9 +183,10 @@ def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | No
     return partition(graph, values, tangents, gradients, lent=lent, drawn=drawn)
 
 
-def _check_data(joint: _Joint, parts: Parts) -> None:
+def _check_data(joint: _Joint, parts: Parts, number: torch.Tensor) -> None:
     """Sizes that depend on data are to be told by what the backward is given."""
-    if len(joint.tangents) > 1 and not sizes_are_known(parts.backward, len(parts.saved)):
+    values = len(joint.finished.values)
+    if len(joint.tangents) > 1 and not tell_sizes(parts, values, number):
         raise Unfunctionalizable("what is saved does not tell a size that depends on data")
     for node in joint.tangent_nodes:
         value = node.meta["val"]

@@ -9,21 +9,23 @@ before (tangent_1 is absent)             after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fxgraph.aot.functional import FunctionalGraph, Segment, TrainingGraph, flat_graph
-from fxgraph.aot.partition import own_memory
+from fxgraph.aot.partition import Parts, own_memory
 from fxgraph.args import map_aggregate
 from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.size_forms import same
-from fxgraph.symbols import is_symbol, is_symbolic
+from fxgraph.symbols import is_symbol, is_symbolic, layout_numbers
 
 aten = torch.ops.aten
 
@@ -91,12 +93,14 @@ class _Contribution:
                 return self._of(live[0])
         return self.graph.node_copy(node, self._of)
 
-    def _of(self, node: Node) -> Node:
+    def _of(self, node: Node) -> Any:
         made = self.made.get(node)
         return made if made is not None and node not in self.zero else self._zeros(node)
 
-    def _zeros(self, node: Node) -> Node:
+    def _zeros(self, node: Node) -> Any:
         val = node.meta["val"]
+        if not isinstance(val, torch.Tensor):
+            return self._number(val)
         size, options = list(val.shape), {"dtype": val.dtype, "device": val.device}
         zeros = self._emit(aten.full.default, (size, 0), options, val.new_empty(val.shape))
         if zeros.meta["val"].stride() == val.stride():
@@ -122,9 +126,7 @@ class _Contribution:
         node, dim = self._known[symbol]
         if dim is None:
             return self.made[node]
-        size = self.graph.call_function(aten.sym_size.int, (self.made[node], dim))
-        size.meta["val"] = node.meta["val"].shape[dim]
-        return size
+        return _size_of(self.graph, self.made[node], dim)
 
 
 def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, int | None]]:
@@ -148,21 +150,83 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
     return found
 
 
-def sizes_are_known(backward: Graph, saved: int) -> bool:
-    """Whether the backward can be made for any of its tangents: the sizes that depend on data, of
-    zeros in the place of others, are told by what is saved.
+def tell_sizes(parts: Parts, values: int, number: torch.Tensor) -> bool:
+    """Have the forward keep the sizes that depend on data without which the backward could not be
+    made for any of its tangents: those of zeros in the place of what others give. False: it has no
+    such number.
+
+    values: how many results the forward has besides what it keeps. number: a fake one, as a tensor.
+    """
+    untold = _untold(parts.backward, len(parts.saved))
+    found = _numbers(parts.forward, untold)
+    if len(found) != len(untold):
+        return False
+    output = parts.forward.output_node()
+    placeholders = [node for node in parts.backward.nodes if node.op == "placeholder"]
+    for symbol, (node, dim) in found.items():
+        with parts.forward.inserting_before(output):
+            size = node if dim is None else _size_of(parts.forward, node, dim)
+            kept = parts.forward.call_function(
+                aten.scalar_tensor.default, (size,), {"dtype": torch.int64}
+            )
+        kept.meta["val"] = number
+        results = (*output.args[0], kept)  # type: ignore[misc]
+        output.args = (results,)
+        with parts.backward.inserting_before(placeholders[len(parts.saved)]):
+            given = parts.backward.placeholder(f"size_{symbol}")
+        given.meta["val"] = number
+        with parts.backward.inserting_after(placeholders[-1]):
+            read = parts.backward.call_function(aten._local_scalar_dense.default, (given,))
+        read.meta["val"] = size.meta["val"]
+        placeholders.insert(len(parts.saved), given)
+        parts.saved.append(("kept", len(results) - 1 - values))
+    return True
+
+
+def _numbers(forward: Graph, wanted: Collection[Any]) -> dict[Any, tuple[Node, int | None]]:
+    """Symbol -> the node that is its value, or a tensor and the dimension that tell it."""
+    found: dict[Any, tuple[Node, int | None]] = {}
+    for node in forward.nodes:
+        value: Any = node.meta.get("val")
+        sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+        for dim, size in [(None, value), *enumerate(sizes)]:
+            if is_symbol(size) and size.node.expr in wanted:
+                found.setdefault(size.node.expr, (node, dim))
+    return found
+
+
+def _size_of(graph: Graph, node: Node, dim: int) -> Node:
+    size = graph.call_function(aten.sym_size.int, (node, dim))
+    size.meta["val"] = node.meta["val"].shape[dim]
+    return size
+
+
+def _untold(backward: Graph, saved: int) -> set[Any]:
+    """The symbols that no saved value tells, in sizes of zeros that a part of the backward may
+    need.
     """
     nodes = list(backward.nodes)
     known = _known_symbols(nodes, saved)
-    values = [node.meta.get("val") for node in nodes]
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return all(
-        symbol in known
-        for tensor in tensors
-        for size in (*tensor.shape, *tensor.stride())
-        if is_symbolic(size)
+    tangents = [node for node in nodes if node.op == "placeholder"][saved:]
+    # The tangents on which each node depends, as bits.
+    sources = {node: 1 << number for number, node in enumerate(tangents)}
+    for node in nodes:
+        if node not in sources:
+            given = [sources[arg] for arg in node.all_input_nodes]
+            sources[node] = functools.reduce(operator.or_, given, 0)
+    return {
+        symbol
+        for node in nodes
+        if sources[node] and any(_takes_more(user, sources[node], sources) for user in node.users)
+        for size in layout_numbers(node.meta.get("val"))
         for symbol in size.node.expr.free_symbols
-    )
+        if symbol not in known
+    }
+
+
+def _takes_more(user: Node, source: int, sources: Mapping[Node, int]) -> bool:
+    """Whether there is something to compute where what comes from `source` is absent."""
+    return user.op != "output" and sources[user] != source
 
 
 def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:

@@ -636,6 +636,9 @@ class Tracer:
             return real.item()
         if not self.data.allowed:
             raise Unfunctionalizable(f"the result of {op} depends on the data")
+        if args[0].dtype is torch.bool:  # graphs hold numbers
+            wide = self.dispatch(aten._to_copy.default, (args[0],), {"dtype": torch.int64})
+            return self.record(op, (wide,), kwargs) == 1
         return self.record(op, args, kwargs)
 
     def check(self, condition: Any) -> None:

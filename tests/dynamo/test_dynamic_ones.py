@@ -48,6 +48,15 @@ GENERAL = {
     "stacked": (lambda x: torch.stack([x, x * 2]), lambda n: [rows(n)]),
     "viewed": (lambda x: x.view(-1, 2, 2).sum(1), lambda n: [rows(n)]),
     "in_place": (lambda x: x.clone().mul_(2).add_(1), lambda n: [rows(n)]),
+    "summed_up": (lambda x: x.cumsum(0) * 2, lambda n: [rows(n)]),
+    "causal": (
+        lambda x: (x @ x.t()).masked_fill(torch.ones(len(x), len(x)).triu(1).bool(), -9).exp(),
+        lambda n: [rows(n)],
+    ),
+    "rotated": (
+        lambda x: x * torch.arange(len(x))[:, None].cos() + x.flip(1),
+        lambda n: [rows(n)],
+    ),
     "padded": (lambda x: F.pad(x, (0, 0, 1, 2)), lambda n: [rows(n)]),
 }
 

@@ -1,0 +1,59 @@
+"""Questions about sizes from data whose answers choose among ways to one result.
+
+    x[mask].flip(0)          # torch's rule: are there any elements?
+    x[mask].cumsum(0)        # its backward: is there more than one?
+
+The way that is right for many elements is right for none and for one, too: it is taken, and nothing
+is assumed. What the user's code asks itself is not answered so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+# Functions whose rules ask whether there are any elements.
+_OPERATORS = frozenset(
+    ["flip", "fliplr", "flipud", "logsumexp", "scaled_dot_product_attention"]
+    + ["conv1d", "conv2d", "conv3d"]
+)
+# Nodes of autograd that ask for elements, or how a matrix lies in memory.
+_BACKWARDS = frozenset(
+    ["CumsumBackward0", "ConvolutionBackward0", "RepeatBackward0"]
+    + ["MmBackward0", "AddmmBackward0"]
+)
+
+
+@contextlib.contextmanager
+def general_case(env: Any, target: Any, args: Sequence[Any] = ()) -> Iterator[None]:
+    """Inside, `target` runs on fake tensors with sizes of `env`. args: those of capture; kernels of
+    devices need not take nothing.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    taken = env is not None and name in _OPERATORS
+    if not taken or any(isinstance(t, torch.Tensor) and t.device.type != "cpu" for t in args):
+        yield
+        return
+    before, env.takes_general_case = env.takes_general_case, True
+    try:
+        yield
+    finally:
+        env.takes_general_case = before
+
+
+def answer(env: Any, condition: Any) -> bool | None:
+    """The answer for many elements; None where the question is another."""
+    node = torch._C._current_autograd_node()
+    asked: tuple[Any, ...] = (sympy.Eq, sympy.Ne)
+    if node is not None and node.name() in _BACKWARDS:
+        asked += (sympy.Le, sympy.Ge)
+    elif not env.takes_general_case or getattr(condition, "rhs", None) != 0:
+        return None
+    if not isinstance(condition, asked) or not condition.rhs.is_number:
+        return None
+    low, _ = env.bounds(condition.lhs)
+    return isinstance(condition, sympy.Ne | sympy.Ge) if low is not None and low >= 0 else None

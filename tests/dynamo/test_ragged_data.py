@@ -1,0 +1,204 @@
+"""Sequences whose lengths are data: packed, padded and split in one graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+import dynamo
+from tests.dynamo.dynamic_support import same
+from tests.dynamo.test_dynamic_data import notes_of, outcome
+
+T = torch.tensor
+BATCH = torch.linspace(-1, 1, 48).view(3, 4, 4)
+ROWS = torch.arange(24.0).view(6, 4)
+LENGTHS = [T([4, 3, 1]), T([4, 4, 4]), T([2, 1, 1]), T([3, 4, 1]), T([4, 0, 0])]  # the last raise
+SIZES = [T([2, 1, 3]), T([0, 6, 0]), T([6, 0, 0]), T([1, 1, 1])]
+PLACES = [T([2, 3]), T([0, 6]), T([6, 6]), T([-4, -1]), T([4, 1]), T([3, 9])]
+
+
+def packed_rows(x, lengths):
+    packed = pack_padded_sequence(x, lengths, batch_first=True)
+    rows = packed.data
+    return rows.tanh() / rows.size(0), packed.batch_sizes // 2, packed.batch_sizes.dtype
+
+
+def packed_and_padded(x, lengths):
+    packed = pack_padded_sequence(x, lengths, batch_first=True)
+    padded, found = pad_packed_sequence(packed._replace(data=packed.data * 2), True, -1.0)
+    return padded.sin(), found
+
+
+def padded_to_a_length(x, lengths):
+    packed = pack_padded_sequence(x, lengths.flip(0), True, enforce_sorted=False)
+    padded, found = pad_packed_sequence(packed._replace(data=packed.data.exp()), True, 0.0, 4)
+    return padded + x, found * 2
+
+
+def packed_loss(x, lengths):
+    rows = pack_padded_sequence(x, lengths, batch_first=True).data
+    return F.cross_entropy(rows, pack_padded_sequence(x.argmax(2), lengths, True).data)
+
+
+def split_and_padded(x, sizes):
+    return pad_sequence(x.split(sizes.tolist()), batch_first=True, padding_value=7.0).sum(1)
+
+
+def padded_left(x, sizes):
+    return pad_sequence(torch.split(x, sizes.tolist()), padding_side="left").sum(0) * 2
+
+
+def padded_beside_others(x, sizes):
+    return pad_sequence([x[:3][sizes > 1], x]).cos()
+
+
+def split_by_a_tensor(x, places):
+    return [part * 2 for part in torch.tensor_split(x, places)]
+
+
+def split_of_columns(x, places):
+    return [part.sum(1) for part in x.tensor_split(places.clamp(max=4), dim=-1)]
+
+
+PROGRAMS = {
+    **dict.fromkeys([packed_rows, packed_and_padded, padded_to_a_length], (BATCH, LENGTHS)),
+    packed_loss: (BATCH, LENGTHS),
+    **dict.fromkeys([split_and_padded, padded_left, padded_beside_others], (ROWS, SIZES)),
+    **dict.fromkeys([split_by_a_tensor, split_of_columns], (ROWS, PLACES)),
+}
+
+
+def differentiated(function, x, lengths):
+    x = x.clone().requires_grad_()
+    found = function(x, lengths)
+    leaves = torch.utils._pytree.tree_leaves(found)
+    sum(t.square().sum() for t in leaves if getattr(t, "requires_grad", False)).backward()
+    return [t.detach() if isinstance(t, torch.Tensor) else t for t in leaves], x.grad
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_ragged(function, train):
+    x, calls = PROGRAMS[function]
+    compiled = dynamo.compile(function, backend="aot_eager", fullgraph=True)
+    call = differentiated if train else lambda function, *args: function(*args)
+    for lengths in calls:
+        same(outcome(call, function, x, lengths), outcome(call, compiled, x, lengths))
+    assert len(compiled.context.records) == 1
+    strided = train and function is split_and_padded and notes_of(compiled)
+    assert strided or not notes_of(compiled)
+
+
+def test_ragged_kernels():
+    compiled = dynamo.compile(padded_to_a_length, fullgraph=True)
+    for lengths in LENGTHS[:3]:
+        same(padded_to_a_length(BATCH, lengths), compiled(BATCH, lengths))
+    assert not notes_of(compiled)
+
+
+def columns(x, places):
+    return [column.sin() for column in x[x[:, 0] > places[1]].unbind(1)]
+
+
+def split_at_a_number(x, places):
+    n = (places > 2).sum().item()
+    return [part * part.sum() for part in x.split([n, 5 - n, 1])]
+
+
+def both_sides(x, places):
+    chosen = x[:, 0] > places[0]
+    return x[chosen] @ x.t(), x[~chosen].t().contiguous(), x[chosen].sum(0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [split_by_a_tensor, columns, split_at_a_number, both_sides])
+def test_results_of_which_few_get_gradients(function, backend):
+    """The backward is made for those, though what is saved besides tells no size of the others."""
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for places in PLACES[:2]:
+        for number in (0, 2, 1):
+            grads = []
+            for one in (function, compiled):
+                x = ROWS.clone().requires_grad_()
+                one(x, places)[number].square().sum().backward()
+                grads.append(x.grad)
+            same(*grads)
+    assert not notes_of(compiled)
+
+
+def unrolled(x, n):
+    for i in range(int(n)):
+        x = x * 0.5 + i
+    return x.cos(), int(n)
+
+
+def cut_in_pieces(x, n):
+    return [part.sum() for part in x.chunk(n.item())], torch.tensor_split(x, n)[0]
+
+
+@pytest.mark.parametrize("function", [unrolled, cut_in_pieces])
+def test_inputs_that_decide_the_one_graph(function):
+    """The number is guarded, and another one compiled for itself, as with torch.compile."""
+    compiled = dynamo.compile(function, backend="eager", fullgraph=True)
+    for n in (3, 1, 3, 2):
+        same(function(ROWS, T(n)), compiled(ROWS, T(n)))
+    assert len(compiled.context.records) == 3
+
+
+def test_inputs_that_are_written_decide_nothing():
+    def fn(x, n):
+        n.add_(1)
+        return [x for _ in range(int(n))]
+
+    with pytest.raises(dynamo.errors.Unsupported, match="DATA_DEPENDENT_VALUE"):
+        dynamo.compile(fn, backend="eager", fullgraph=True)(ROWS, T(2))
+
+
+def checked_truth(x):
+    torch._check(bool((x > 0).all()), lambda: "not all are positive")
+    return x * 2
+
+
+def test_truths_are_checked_in_compiled_graphs():
+    compiled = dynamo.compile(checked_truth, backend="aot_eager", fullgraph=True)
+    for x in (torch.ones(3), torch.tensor([1.0, -1.0, 1.0])):
+        assert str(outcome(checked_truth, x)) == str(outcome(compiled, x))
+    assert not notes_of(compiled)
+
+
+def test_counts_are_not_negative():
+    def resized(x):
+        return F.interpolate(x[None, None], size=(x > 0).sum().item() + 1)
+
+    compiled = dynamo.compile(resized, backend="eager", fullgraph=True)
+    for x in (torch.ones(3), torch.zeros(3)):
+        same(resized(x), compiled(x))
+
+
+def side_of_data(x, kept):
+    total = x[x > 0].sum()
+    if kept.any():
+        x = x * x[kept].sum()
+    return x + total
+
+
+def test_sizes_in_a_side_are_a_break():
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True, strict=True):
+        compiled = dynamo.compile(side_of_data, backend="eager")
+        for kept in (torch.tensor([True, False]), torch.zeros(2, dtype=torch.bool)):
+            x = torch.tensor([0.5, 1.0])
+            same(side_of_data(x, kept), compiled(x, kept))
+    codes = {b.code for r in compiled.context.records for b in r.breaks}
+    assert codes == {"DATA_DEPENDENT_JUMP"}
+
+
+def test_transforms_of_sizes_from_data_are_a_break():
+    def mapped(x):
+        return torch.vmap(lambda row: row * 2)(x[x > 0])
+
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True, strict=True):
+        compiled = dynamo.compile(mapped, backend="eager")
+        same(mapped(torch.ones(3)), compiled(torch.ones(3)))
+    assert [b.code for r in compiled.context.records for b in r.breaks] == ["DATA_DEPENDENT_VALUE"]
