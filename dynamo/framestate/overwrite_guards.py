@@ -124,7 +124,7 @@ def _known_sources(output: OutputGraph) -> set[Source | None]:
 
 def _dropped_places(value: SequenceValue, source: Source, real: Sequence[Any]) -> Iterator[int]:
     """The indices of items that the frame took out."""
-    if getattr(value, "behind", None) is not None:
+    if value.behind is not None:
         return
     unread = {item.source for item in value.contents if isinstance(item, Pending)}
     read = {id(item.outside) for item in value.contents if isinstance(item, Value)} - {id(None)}

@@ -1,13 +1,14 @@
 """Sequences and sets: list, tuple, named tuple, torch.Size, deque, range, slice, set, frozenset.
 
-A container from outside is guarded by type and length, and wraps an item only when that is used;
-one made by the frame holds its items and is built again from them. Methods are the functions named
-`py_<method>`.
+A container from outside is guarded by type, and by length once that is asked for; items become
+Values when they are used. One made by the frame holds its items and is built again from them.
+Methods are the functions named `py_<method>`.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 import operator
@@ -43,34 +44,66 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
+class OutsideItems:
+    """The items of a sequence from outside of which the frame has not asked for all: nothing is
+    made of the others.
+    """
+
+    def __init__(self, tx: Interpreter, real: Sequence[Any], base: Any) -> None:
+        self.tx = tx
+        self.real = real
+        self.length: int = base.__len__(real)
+        self.used: dict[int, Value] = {}
+        self.appended: list[Value | Pending] = []  # by the frame
+
+
 class SequenceValue(BuiltinObject):
     """Common to list, tuple and deque. `contents` holds Values and Pending items; read it through
-    `item` and `items`.
+    `size`, `item` and `items`.
     """
 
     cls: type = object
+    behind: OutsideItems | None = None  # until `contents` are asked for
 
     def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
         super().__init__(source)
-        self.contents: list[Value | Pending] = list(items)
+        self.contents = list(items)
 
     @classmethod
     def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
         """A sequence from outside; its type is guarded by the caller."""
-        return cls(cls.items_of(tx, real, source), source)
+        value = cls((), source)
+        del value.contents
+        value.behind = OutsideItems(tx, real, cls.cls)
+        return value
 
-    @classmethod
-    def items_of(
-        cls, tx: Interpreter, real: Sequence[Any], source: Source | None
-    ) -> Iterator[Value | Pending]:
-        """What is in a sequence from outside; its length is guarded."""
-        tx.guard(source, "length", len(real))
-        base: Any = cls.cls
-        for i, x in enumerate(base.__iter__(real)):  # past a subclass's own
-            if type(x) is torch.SymInt:
-                yield tx.wrap(x)
+    @functools.cached_property
+    def contents(self) -> list[Value | Pending]:
+        """All items, of a sequence from outside: its length is guarded."""
+        behind = self.behind
+        assert behind is not None
+        tx, items = behind.tx, behind.appended
+        tx.guard(self.source, "length", behind.length)
+        outside: list[Value | Pending] = []
+        for i, x in enumerate(self.cls.__iter__(behind.real)):  # type: ignore[attr-defined]
+            if (value := behind.used.get(i)) is not None:
+                outside.append(value)
+            elif type(x) is torch.SymInt:
+                outside.append(tx.wrap(x))
             else:
-                yield Pending(tx, x, cls.item_source(source, i))
+                outside.append(Pending(tx, x, self.item_source(self.source, i)))
+        items[:0] = outside
+        self.behind = None
+        return items
+
+    @property
+    def size(self) -> int:
+        """How many items there are; that of a sequence from outside is guarded."""
+        behind = self.behind
+        if behind is None:
+            return len(self.contents)
+        behind.tx.guard(self.source, "length", behind.length)
+        return behind.length + len(behind.appended)
 
     @staticmethod
     def item_source(source: Source | None, index: int) -> Source | None:
@@ -80,15 +113,34 @@ class SequenceValue(BuiltinObject):
         return self.cls
 
     def children(self) -> Sequence[Value]:
-        return [v for v in self.contents if isinstance(v, Value)]
+        if self.behind is None:
+            return [v for v in self.contents if isinstance(v, Value)]
+        appended = (v for v in self.behind.appended if isinstance(v, Value))
+        return [*self.behind.used.values(), *appended]
 
     def unwrapped_objects(self) -> Iterable[Any]:
-        return [v.real for v in self.contents if isinstance(v, Pending)]
+        if self.behind is None:
+            return [v.real for v in self.contents if isinstance(v, Pending)]
+        return list(self.behind.real)
 
     def item(self, tx: Interpreter, index: int) -> Value:
+        behind = self.behind
+        if behind is not None:
+            place = index if index >= 0 else index + self.size
+            if place < behind.length:
+                found = behind.used.get(place)
+                return self._use(behind, place) if found is None else found
         value = self.contents[index]
         if isinstance(value, Pending):
             value = self.contents[index] = value.wrap()
+        return value
+
+    def _use(self, behind: OutsideItems, place: int) -> Value:
+        """The item of a sequence from outside, which becomes a Value now."""
+        base: Any = self.cls
+        real = base.__getitem__(behind.real, place)
+        source = None if type(real) is torch.SymInt else self.item_source(self.source, place)
+        behind.used[place] = value = behind.tx.wrap(real, source)
         return value
 
     def wrapped(self) -> list[Value]:
@@ -115,7 +167,7 @@ class SequenceValue(BuiltinObject):
         return self.cls(items)
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.contents)
+        return self.size
 
     def iterate(self, tx: Interpreter) -> Value:
         return SequenceIterator(self)
@@ -126,7 +178,7 @@ class SequenceValue(BuiltinObject):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            chosen = call_real(tx, operator.getitem, range(len(self.contents)), key.as_slice(tx))
+            chosen = call_real(tx, operator.getitem, range(self.size), key.as_slice(tx))
             return self.rebuilt([self.contents[i] for i in chosen])
         return self.item(tx, self.position(tx, key, operator.getitem))
 
@@ -135,7 +187,7 @@ class SequenceValue(BuiltinObject):
         if not is_index(tx, key):
             fail_as(tx, function, self, key, *rest)
         index = as_index(tx, key)
-        if not -len(self.contents) <= index < len(self.contents):
+        if not -self.size <= index < self.size:
             fail_as(tx, function, self, ConstantValue(index), *rest)
         return index
 
@@ -146,7 +198,7 @@ class SequenceValue(BuiltinObject):
     def live_items(self, tx: Interpreter) -> Iterator[Value]:
         """The items one by one: what is done with one may change the sequence."""
         i = 0
-        while i < len(self.contents):
+        while i < self.size:
             yield self.item(tx, i)
             i += 1
 
@@ -156,14 +208,14 @@ class SequenceValue(BuiltinObject):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if not isinstance(other, SequenceValue) or self.plain_name != other.plain_name:
             return None
-        if op in ("==", "!=") and len(self.contents) != len(other.contents):
+        if op in ("==", "!=") and self.size != other.size:
             return ConstantValue(op == "!=")
         i = 0
-        while i < min(len(self.contents), len(other.contents)):
+        while i < min(self.size, other.size):
             if not equal(tx, self.item(tx, i), other.item(tx, i)):
                 break
             i += 1
-        sizes = len(self.contents), len(other.contents)
+        sizes = self.size, other.size
         if i >= min(sizes):
             return ConstantValue(COMPARE_FUNCTIONS[op](*sizes))
         if op in ("==", "!="):
@@ -180,15 +232,15 @@ class SequenceValue(BuiltinObject):
 
     def repeated(self, tx: Interpreter, times: int) -> list[Any]:
         """The contents times `times`, if capture can hold them."""
-        if len(self.contents) * times > config.loop_limit:
+        if self.size * times > config.loop_limit:
             raise Unsupported(breaks.LoopLimit(config.loop_limit))
         return self.contents * times
 
     def py_index(self, tx, item, start=None, stop=None):
         first = 0 if start is None else as_index(tx, start)
-        last = len(self.contents) if stop is None else as_index(tx, stop)
-        for i in range(len(self.contents))[first:last]:
-            if i < len(self.contents) and equal(tx, self.item(tx, i), item):
+        last = self.size if stop is None else as_index(tx, stop)
+        for i in range(self.size)[first:last]:
+            if i < self.size and equal(tx, self.item(tx, i), item):
                 return ConstantValue(i)
         fail_as(tx, self.cls.index, self, item)
 
@@ -200,7 +252,7 @@ class SequenceValue(BuiltinObject):
 
     def length_before_writes(self) -> int:
         """As it is when the rewritten frame has made its values, and has not written changes."""
-        return 0 if self.filled_later() else len(self.contents)
+        return 0 if self.filled_later() else self.size
 
 
 def is_index(tx: Interpreter, value: Value) -> bool:
@@ -389,52 +441,29 @@ class ListValue(MutableSequence):
 
     cls = list
     touched = False  # a change was recorded since this was reset
-    behind: tuple[Interpreter, list] | None = None  # until somebody asks what is in it
-
-    def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
-        super().__init__(items, source)
-        self.length_outside = len(self.contents)  # if it came from there
-
-    def length_before_writes(self) -> int:
-        if self.source is None:
-            return super().length_before_writes()
-        self._read()
-        return self.length_outside
+    length_outside = 0
 
     @classmethod
     def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
-        if source is None:
-            return super().from_real(tx, real, source)
-        value = cls([], source)
-        value.behind, value.length_outside = (tx, real), len(real)  # type: ignore[assignment]
+        value = super().from_real(tx, real, source)
+        value.length_outside = value.behind.length
         return value
 
-    def _read(self) -> None:
-        if self.behind is not None:
-            (tx, real), self.behind = self.behind, None
-            self.known[:0] = self.items_of(tx, real, self.source)
+    def length_before_writes(self) -> int:
+        size = super().length_before_writes()  # which guards that of a list from outside
+        return size if self.source is None else self.length_outside
 
     @property
-    def contents(self) -> list[Value | Pending]:  # type: ignore[override]
-        self._read()
-        return self.known
-
-    @contents.setter
-    def contents(self, items: list[Value | Pending]) -> None:
-        self.behind, self.known = None, items
-
-    def children(self) -> Sequence[Value]:
-        return [v for v in self.known if isinstance(v, Value)]
-
-    def unwrapped_objects(self) -> Iterable[Any]:
-        return super().unwrapped_objects() if self.behind is None else list(self.behind[1])
+    def _known(self) -> list[Value | Pending]:
+        """The items that are known without a look at those outside: the last ones."""
+        return self.contents if self.behind is None else self.behind.appended
 
     def py_append(self, tx, item):
         self.restructuring(tx)
-        self.known.append(item)
+        self._known.append(item)
 
     def py_extend(self, tx, other):
-        add_each(tx, other.each_hinted(tx), self, self.known)
+        add_each(tx, other.each_hinted(tx), self, self._known)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
@@ -497,7 +526,7 @@ class ListValue(MutableSequence):
     def _replay_extend(self, codegen: Codegen) -> Callable[[], None]:
         codegen.load_callable(lambda: codegen.load_const(list.extend))
         codegen(self)
-        codegen.make(LIST, self.known)
+        codegen.make(LIST, self._known)
 
         def write() -> None:
             codegen.call(2)

@@ -86,6 +86,9 @@ def stored(value: Any) -> Sequence[Any]:
             dict.values(real) if base is dict else base.__iter__(real)
         )  # past a subclass's own
         return [Lazy(item, None) for item in items]
+    behind = getattr(value, "behind", None)
+    if behind is not None:
+        return [*(Lazy(item, None) for item in behind.real), *behind.appended]
     contents = getattr(value, "contents", None)
     return contents if isinstance(contents, list | tuple) else value.children()
 

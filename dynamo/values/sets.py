@@ -8,6 +8,7 @@ changed), asking for the order of more than one member is a graph break.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import weakref
@@ -56,6 +57,7 @@ class FrozenSetValue(BuiltinObject):
     """
 
     cls: type = frozenset
+    behind: Interpreter | None = None  # literals from outside, until `members` are asked for
 
     def __init__(self, members: Members, source: Source | None = None, real: Any = None) -> None:
         super().__init__(source)
@@ -82,11 +84,32 @@ class FrozenSetValue(BuiltinObject):
             dict(content.members), real=None if content.real is None else cls.cls(content.real)
         )
 
+    @classmethod
+    def of_literals(cls, tx: Interpreter, real: Any, source: Source) -> Any:
+        """A set of literals from outside; its type is guarded by the caller."""
+        value = cls({}, source, real)
+        del value.members
+        value.behind = tx
+        return value
+
+    @functools.cached_property
+    def members(self) -> Members:
+        """Those of a set from outside, which is guarded as a whole now."""
+        tx = self.behind
+        assert tx is not None
+        _guard_literal_set(tx, self.real, self.source)  # type: ignore[arg-type]
+        tx.output.token_keys.came_from_outside(frozenset(self.real))
+        self.behind = None
+        return {x: tx.wrap(x) for x in self.real}
+
     def python_type(self) -> type:
         return self.cls
 
+    def load_all(self) -> Members:
+        return self.members
+
     def children(self) -> Sequence[Value]:
-        return list(self.members.values())
+        return [] if self.behind is not None else list(self.members.values())
 
     def as_constant(self) -> Any:
         """In the order of the real set, where that is known."""
@@ -97,7 +120,10 @@ class FrozenSetValue(BuiltinObject):
         return self.cls(v.as_constant() for v in self.members.values())
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.members)
+        if self.behind is None:
+            return len(self.members)
+        tx.guard(self.source, "length", len(self.real))
+        return len(self.real)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return frozenset(self.members)
@@ -139,7 +165,12 @@ class FrozenSetValue(BuiltinObject):
         return SetIterator(self, self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(_sought_key(tx, item) in self.members)
+        key = _sought_key(tx, item)
+        if self.behind is None or not is_literal(key):
+            return ConstantValue(key in self.members)
+        found = key in self.real
+        tx.guard(self.source, "contains", (key, found))
+        return ConstantValue(found)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         keys = member_keys(tx, other)
@@ -417,17 +448,17 @@ def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
 
 @bound_late
 class SetValue(FrozenSetValue):
-    """`before`: the members that a set from outside had before the frame changed it, or None."""
+    """`keeps_table`: it comes from outside, where the changes of `history` are made once more."""
 
     cls = set
-    before: Members | None = None
+    keeps_table = False
     history: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
     def record(self, method: str, *args: Value) -> None:
         """A change of a set from outside, to be made again as it was made: the order of a set
         depends on how it came to its members.
         """
-        if self.before is not None:
+        if self.keeps_table:
             self.history = (*self.history, (method, tuple(map(snapshot, args))))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
@@ -435,6 +466,7 @@ class SetValue(FrozenSetValue):
 
     def changing(self, tx: Interpreter) -> None:
         """The real set's table is not known for a set from outside."""
+        self.load_all()
         super().changing(tx)
         self.in_order = False
         if self.source is not None:
@@ -483,7 +515,7 @@ class SetValue(FrozenSetValue):
     def py_clear(self, tx):
         self.changing(tx)
         self.members = {}
-        self.before = None
+        self.keeps_table = False
         if self.source is None:
             self.real = set()
 
@@ -523,7 +555,7 @@ class SetValue(FrozenSetValue):
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """The same changes once more: the table stays the set's own."""
-        if self.before is None:
+        if not self.keeps_table:
             return refill(codegen, self, "update", self.members_part())
         changes = self._changes()
         for method, args in reversed(changes):
@@ -570,27 +602,26 @@ def snapshot(value: Value) -> Value:
 
 @builder(set, frozenset)
 def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A set from outside: literal members are guarded as a whole (and their order where it
-    matters), other members one by one, by position.
+    """A set from outside: literal members are guarded one by one as they are looked for, or as a
+    whole (and their order where it matters), other members one by one, by position.
     """
     make = SetValue if type(obj) is set else FrozenSetValue
-    if source is None or all(is_literal(x) for x in obj):
-        _guard_literal_set(tx, obj, source)
-        if source is not None:
-            tx.output.token_keys.came_from_outside(frozenset(obj))
-        value = make({x: tx.wrap(x) for x in obj}, source, obj if source else detached(obj))
+    tx.guard(source, "type", type(obj))
+    if source is None:
+        value = make({x: tx.wrap(x) for x in obj}, None, detached(obj))
+    elif all(map(is_literal, obj)):
+        value = make.of_literals(tx, obj, source)
     else:
-        tx.guard(source, "type", type(obj))
         items = tx.wrap(tuple(obj), CallSource(source, tuple, "tuple")).unpack(tx)
         value = make({key_of(tx, item): item for item in items}, source)
         value.in_order = True
     if isinstance(value, SetValue):
-        value.before = dict(value.members)
+        value.keeps_table = True
         tx.output.side_effects.track_existing(value)
     return tx.output.remember(obj, source, value)
 
 
-def _guard_literal_set(tx: Interpreter, obj: Any, source: Source | None) -> None:
+def _guard_literal_set(tx: Interpreter, obj: Any, source: Source) -> None:
     kind, expected = type(obj), frozenset(obj)
 
     # 1, 1.0 and True are equal, and one member.

@@ -87,7 +87,7 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
         if isinstance(storage, DefaultDictValue):
             storage.factory = tx.wrap(real.default_factory, _attr(source, "default_factory"))
     elif issubclass(cls, list):
-        storage = ListValue(ListValue.items_of(tx, real, source), source)
+        storage = ListValue.from_real(tx, real, source)
     elif issubclass(cls, collections.deque):
         storage = DequeValue.from_real(tx, real, source)
         storage.maxlen = tx.wrap(real.maxlen, _attr(source, "maxlen")).as_constant()
@@ -123,7 +123,8 @@ def _wrap_set(tx: Interpreter, cls: type, real: Any, source: Source | None) -> F
         storage = FrozenSetValue.of(tx, storage.unpack(tx))
     if list(copied) != list(real):
         storage.real = None
-    storage.source = storage.before = None
+    storage.load_all()
+    storage.source, storage.keeps_table = None, False
     return storage
 
 

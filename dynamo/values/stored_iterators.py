@@ -129,7 +129,7 @@ class SequenceIterator(IteratorValue):
         return type(iter(self.owner.cls())) if self.owner.cls in (list, tuple) else self.kind
 
     def step(self, tx: Interpreter) -> Value | None:
-        if self.position >= len(self.owner.contents):
+        if self.position >= self.owner.size:
             return None
         self.position += 1
         return self.owner.item(tx, self.position - 1)
@@ -240,7 +240,7 @@ class ReversedIterator(IteratorValue):
     def __init__(self, owner: SequenceValue) -> None:
         super().__init__()
         self.owner = owner
-        self.position = len(owner.contents) - 1
+        self.position = owner.size - 1
         deque: Any = owner if issubclass(owner.cls, collections.deque) else None
         self.deque = deque
         self.state = 0 if deque is None else deque.state
@@ -257,7 +257,7 @@ class ReversedIterator(IteratorValue):
         if self.deque is not None and self.deque.state != self.state:
             self.exhausted = True
             raise_python(tx, RuntimeError, "deque mutated during iteration")
-        if self.position >= len(self.owner.contents):
+        if self.position >= self.owner.size:
             return None
         self.position -= 1
         return self.owner.item(tx, self.position + 1)
@@ -271,11 +271,11 @@ class ReversedIterator(IteratorValue):
         if self.deque is not None:
             if self.deque.state != self.state:
                 raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
-            drawn = len(self.owner.contents) - 1 - self.position
+            drawn = self.owner.size - 1 - self.position
             return self.python_type(), [self.owner, ConstantValue(drawn)]
         if self.owner.cls not in (list, tuple):
             return reversed, [Made(LIST, *self.owner.contents[: self.position + 1])]
-        if self.position == len(self.owner.contents) - 1 and self.owner.holder is None:
+        if self.position == self.owner.size - 1 and self.owner.holder is None:
             return reversed, [self.owner]
         return reversed_at, [self.owner, ConstantValue(self.position)]
 

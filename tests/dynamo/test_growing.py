@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import dynamo
+from dynamo.guards.sources import SequenceItemSource
+from dynamo.values import containers
 from tests.dynamo.differential import Picture
 
 CALLS = 6
@@ -214,3 +216,53 @@ def test_one_list_under_two_names():
     run(first, first, x)
     assert [t.tolist() for t in first] == [[1, 1], [1, 1], [2, 2]]
     assert [t.tolist() for t in second] == [[2, 2]]
+
+
+def read_some(items, x):
+    """A few of many items, and the number of all."""
+    for item in items:
+        if item > 2:
+            break
+    *_, last = [items[-1]]
+    return x * items[3] + last + len(items) + item, items[5] if 2 in items else None
+
+
+class Samples(list):
+    pass
+
+
+@pytest.mark.parametrize("kind", [list, tuple, collections.deque, Samples])
+def test_few_of_many(kind, monkeypatch):
+    """Nothing is made of items from outside that are not read."""
+    made = []
+
+    class Counted(SequenceItemSource):
+        def __init__(self, *args):
+            made.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(containers, "SequenceItemSource", Counted)
+    monkeypatch.setattr(containers, "ItemSource", Counted)
+    run = dynamo.compile(read_some, backend="eager")
+    items, x = kind(range(1000)), torch.ones(2)
+    for place, value in ((500, -1), (3, 40), (999, 50)):
+        expected, found = read_some(items, x), run(items, x)
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+        assert len(made) < 100
+        items = kind([value if i == place else item for i, item in enumerate(items)])
+    for items in (kind(range(7)), kind([1.0, 2, 3.5, 9, 9, 9])):
+        assert torch.equal(run(items, x)[0], read_some(items, x)[0])
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_members_asked_for(kind):
+    """Of a set from outside: others may come and go."""
+
+    def ask(members, x):
+        return x * (3 in members) + ("a" in members), bool(members)
+
+    run, x = dynamo.compile(ask, backend="eager"), torch.ones(2)
+    for members in ([3, 4], [3, 7], [3], [3, 7, 8], [True, 4, 5], ["a"], [], [3.0, 1]):
+        expected, found = ask(kind(members), x), run(kind(members), x)
+        assert torch.equal(found[0], expected[0]) and found[1] is expected[1], members
+    assert len(run.context.records) < 8
