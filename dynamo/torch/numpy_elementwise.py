@@ -137,7 +137,8 @@ _OF_TENSORS_ONLY = frozenset(
     f"numpy.{name}"
     for name in (
         *("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "arctan2", "hypot"),
-        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign"),
+        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign", "heaviside"),
+        *("nextafter",),
     )
 )
 

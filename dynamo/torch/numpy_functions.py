@@ -283,6 +283,32 @@ def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
 
 
+@_known("fix", method=False)
+def _fix(tx, array):
+    if array.dtype.kind != "f":
+        raise refuse(f"numpy.fix of {array.dtype}")
+    return elementwise(tx, np.trunc, [array])
+
+
+@_known("fill", function=False)
+def _fill(tx, array, value):
+    array = not_scalar(array, "fill")
+    require_unturned(array, "fill")
+    number = sample_of(value, "fill")
+    if isinstance(number, np.ndarray) or np.result_type(array.dtype, number) != array.dtype:
+        raise refuse("fill with a number of another kind")
+    call_torch(tx, "fill_", array.tensor, call_real(tx, array.dtype.type, number).item())
+    return ConstantValue(None)
+
+
+@_known("sort", function=False)
+def _sort_in_place(tx, array, axis=None):
+    array = not_scalar(array, "sort")
+    options = {} if axis is None else {"axis": axis}
+    written(tx, FUNCTIONS[np.sort](tx, array, **options), array, "sort()")
+    return ConstantValue(None)
+
+
 @_known("clip")
 def _clip(tx, array, a_min=None, a_max=None, *, min=None, max=None):
     for bound, ufunc in ((a_min or min, np.maximum), (a_max or max, np.minimum)):
@@ -370,7 +396,11 @@ def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
     return _array(tx, data, dtype)
 
 
-def _copied_array(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
+def _copied_array(
+    tx: Interpreter, data: Value, dtype: Value | None = None, copy: Value | None = None
+) -> Value:
+    if _constant(copy, True) is not True:
+        raise refuse("numpy.array that does not copy")
     if isinstance(data, TensorValue):
         data = array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None and data.tensor.fake.is_contiguous():
@@ -483,6 +513,7 @@ def _expose() -> None:
     for name, made in (("asarray", _asarray), ("array", _copied_array)):
         FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", made)
     _expose_translations()
+    FUNCTIONS[np.identity] = FUNCTIONS[np.eye]
     TABLE.update(FUNCTIONS)
     for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc and f not in FUNCTIONS]:
         TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known

@@ -28,7 +28,7 @@ PROGRAMS = {
     """,
     ),
     "np_ints": (
-        10,
+        4,
         """
         def f(a):
             b = a // 3 + a % 5 - (a << 1) + (a >> 1) ^ (a & 7) | 1
@@ -248,7 +248,7 @@ PROGRAMS = {
     """,
     ),
     "np_inplace_arg": (
-        6,
+        4,
         """
         def f(a):
             a += 1
@@ -574,6 +574,46 @@ PROGRAMS = {
         def f(a, b): return np.linalg.solve(a, b), np.linalg.inv(a), np.linalg.inv(a.astype(np.int64))
         ---
         run(np.stack([np.eye(2), np.eye(2) * 2]), np.ones((2, 2, 1)))
+    """,
+    ),
+    "np_ufuncs_of_bits": (
+        2,
+        """
+        def f(a, i):
+            shifts = i << 2, i >> i, 1 << i, np.right_shift(5, i)
+            steps = np.heaviside(a, 0.5), np.heaviside(0.0, a), np.nextafter(a, 1.0), +a, np.fix(a)
+            return shifts, steps, np.array(a, copy=True)
+        ---
+        run(np.array([0.3, -1.2, np.nan, 0.0, -0.0]), np.array([3, 70, -2, 1]))
+        run(np.array([2.5, -0.5], np.float32), np.array([3, 9], np.uint8))
+    """,
+    ),
+    "np_index_makers": (
+        1,
+        """
+        def f(a):
+            rows, columns = np.diag_indices(3)
+            low = np.tril_indices(3, -1)
+            return a[low], a[rows, columns], rows is columns, low, np.identity(3) @ a, np.identity(2, dtype=np.int32)
+        ---
+        run(np.arange(9.0).reshape(3, 3))
+    """,
+    ),
+    "np_filled_in_place": (
+        1,
+        """
+        def f(a, i):
+            a.sort()
+            a[::2].sort()
+            i[:, 0].fill(7)
+            i[1:].sort(axis=0)
+            b = np.zeros(2, np.float32)
+            b.fill(1.5)
+            return a, i * 2, b
+        ---
+        a, i = np.array([0.3, -1.2, 9.0, 4.0]), np.arange(6, 0, -1).reshape(3, 2)
+        run(a, i)
+        a, i
     """,
     ),
 }
