@@ -116,10 +116,13 @@ def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwa
         if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim:
             raise Unsupported(breaks.OpError("vmap", f"in_dims {dim} does not fit an argument"))
         if fake.shape[dim]:
-            return fake.select(dim, 0)
-        size, stride = list(fake.shape), list(fake.stride())
-        del size[dim], stride[dim]
-        return fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
+            example = fake.select(dim, 0)
+        else:
+            size, stride = list(fake.shape), list(fake.stride())
+            del size[dim], stride[dim]
+            example = fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
+        example.is_example = True  # type: ignore[attr-defined]
+        return example
 
     return trace_body(tx, function, args, kwargs, make)
 

@@ -457,4 +457,67 @@ PROGRAMS = {
         x.grad
     """,
     ),
+    "functional_call_tied": (
+        2,
+        """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__(); self.a = nn.Linear(3, 3, bias=False); self.b = nn.Linear(3, 3, bias=False); self.b.weight = self.a.weight
+            def forward(self, x): return self.b(self.a(x) + 1)
+        m = M()
+        def f(x, w):
+            tied = torch.func.functional_call(m, {'a.weight': w}, (x,)), torch.func.functional_call(m, {'b.weight': w}, (x,))
+            same = torch.func.functional_call(m, {'a.weight': w, 'b.weight': w}, (x,))
+            loose = torch.func.functional_call(m, {'a.weight': w}, (x,), tie_weights=False)
+            return tied, same, loose, torch.func.grad(lambda v: torch.func.functional_call(m, {'b.weight': v}, (x,)).sum())(w)
+        ---
+        run(T(2, 3), T(3, 3))
+        m.b.weight = nn.Parameter(T(3, 3) * 2)
+        run(T(2, 3), T(3, 3))
+    """,
+    ),
+    "vmap_index_of_examples": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: -a.log_softmax(0)[j])(x, i)
+        ---
+        run(T(4, 3), torch.tensor([0, 2, 1, -1]))
+        run(T(4, 3), torch.tensor([0, 2, 1, -3]))
+    """,
+    ),
+    "vmap_index_keys": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: (a[:, j], a[1, j], a[j, :], a[j, 1:], a[j, None], a[..., j]))(x, i)
+        ---
+        run(T(4, 3, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
+    "vmap_index_keys_of_new_dims": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: (a[None, :, j], a[..., None, j], a[j, ..., 0], a[j, ::2]))(x, i)
+        ---
+        run(T(4, 3, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
+    "vmap_index_out_of_range": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: a[j])(x, i)
+        ---
+        run(T(4, 3), torch.tensor([0, 2, 1, 7]))
+    """,
+    ),
+    "vmap_index_inside_grad": (
+        0,
+        """
+        def loss(w, x, y):
+            o = (x @ w).log_softmax(-1)
+            return -o[y]
+        def f(w, x, y): return torch.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(w, x, y)
+        ---
+        run(T(3, 5), T(4, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
 }
