@@ -61,6 +61,7 @@ from dynamo.values.containers import ListValue, SequenceValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import OpaqueFunctionValue
 from dynamo.values.literals import from_constant
+from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -536,9 +537,13 @@ def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
 
 
 def _scalar_constructor(kind: type) -> Callable[..., Value]:
-    """np.float32(2.5)."""
+    """np.float32(2.5); of a number that varies, a scalar that the graph makes."""
 
     def make(tx: Interpreter, *args: Value) -> Value:
+        varies = len(args) == 1 and isinstance(args[0], SymbolValue)
+        if varies and kind in (np.float32, np.float64):
+            form = {"dtype": TO_TORCH[np.dtype(kind)], "device": "cpu"}
+            return result(tx, call_torch(tx, torch.full, (), args[0], **form))
         if not all(a.is_constant() for a in args):
             raise refuse(f"numpy.{kind.__name__}() of what is not a number")
         return tx.wrap(call_real(tx, kind, *[a.as_constant() for a in args]))

@@ -616,4 +616,65 @@ PROGRAMS = {
         a, i
     """,
     ),
+    "tensors_of_arrays": (
+        2,
+        """
+        def f(a, i):
+            made = torch.tensor(a, dtype=torch.float32), torch.as_tensor(a, dtype=torch.float64), torch.tensor(a.T), torch.tensor(data=a[:, ::2], device='cpu')
+            legacy = torch.FloatTensor(a), torch.Tensor(a), torch.DoubleTensor(a), torch.LongTensor(i), torch.IntTensor(a[0])
+            listed = torch.tensor([a[0], a[1]]), torch.FloatTensor([a[0], a[1]]), torch.tensor(list(a), dtype=torch.float32), torch.tensor([i[0], i[1]]), torch.as_tensor([a[0, 0], a[0, 1]])
+            single = torch.tensor(a[0, 0]), torch.tensor(i[0], dtype=torch.float32), torch.as_tensor(i[0]), torch.tensor(np.float32(2.5)), torch.tensor(np.int32(3), dtype=torch.int8), torch.asarray(a, dtype=torch.float32), torch.asarray(a[0, 0])
+            return made, legacy, listed, single
+        ---
+        a, i = np.arange(6.0).reshape(2, 3), np.array([3, 4])
+        kept = run(a, i)
+        a += 1
+        i *= 2
+        kept
+        run(a.astype(np.float32), i.astype(np.int32))
+    """,
+    ),
+    "tensors_of_arrays_bool": (
+        2,
+        """
+        def f(a): return torch.tensor(a, dtype=torch.bool), torch.tensor([a[0], a[1]], dtype=torch.int64), torch.BoolTensor(a), torch.tensor(a > 1), torch.tensor(a > 1, dtype=torch.int32)
+        ---
+        run(np.arange(6.0).reshape(2, 3))
+    """,
+    ),
+    "tensors_of_arrays_device": (
+        2,
+        """
+        def f(a):
+            with torch.device('meta'): t = torch.tensor(a), torch.as_tensor(a), torch.asarray(a), torch.FloatTensor(a), torch.as_tensor(a, device='cpu')
+            return [x.device.type for x in t], t[3], t[4]
+        def outer(a):
+            with torch.device('meta'): return run(a)
+        ---
+        run(np.arange(3.0))
+        outer(np.arange(3.0))
+    """,
+    ),
+    "np_float_of_symbol": (
+        3,
+        """
+        def f(n, a): return np.float32(n) * a, np.float64(n) / 3, np.power(10000, a / np.float32(n)).round(2)
+        ---
+        run(3, np.arange(3.0))
+        run(4, np.arange(3.0))
+        run(5, np.arange(3.0))
+        run(2.5, np.arange(3.0))
+        run(3.5, np.arange(3.0))
+    """,
+    ),
+    "tensors_of_lists_of_arrays": (
+        3,
+        """
+        def f(x, k): return torch.tensor([x, x + 1]), torch.FloatTensor([x] * k)
+        ---
+        run(np.arange(3.0), 2)
+        run(np.arange(4.0), 2)
+        run(np.arange(5.0), 3)
+    """,
+    ),
 }
