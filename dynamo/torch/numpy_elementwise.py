@@ -179,8 +179,7 @@ def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value
 
 def written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
     """The array with a result in its memory."""
-    assert isinstance(value, ArrayValue)
-    if not isinstance(array, ArrayValue) or array.scalar:
+    if not isinstance(value, ArrayValue) or not isinstance(array, ArrayValue) or array.scalar:
         raise refuse(f"{symbol} of what is not an array")
     require_unturned(array, symbol)
     if value.shape != array.shape or value.dtype != array.dtype:

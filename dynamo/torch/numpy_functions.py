@@ -482,6 +482,26 @@ def _expose_translations() -> None:
 _OTHER_METHODS = frozenset(["sort", "real", "imag"])
 
 
+def _takes_out(function: Any) -> bool:
+    """Whether a function, or a method of this name, writes its result into `out`."""
+    named = getattr(np, function, None) if isinstance(function, str) else function
+    if isinstance(named, np.ufunc) or not callable(named):
+        return False  # ufuncs have a way of their own
+    try:
+        return "out" in inspect.signature(named).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _with_out(call: Callable[..., Value]) -> Callable[..., Value]:
+    @functools.wraps(call)
+    def into(tx: Interpreter, *args: Value, out: Value | None = None, **kwargs: Value) -> Value:
+        value = call(tx, *args, **kwargs)
+        return value if out is None or is_none(out) else written(tx, value, out, "out=")
+
+    return into
+
+
 def _special_methods() -> None:
     """array.__add__(other) and its kin."""
     names = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"}
@@ -514,6 +534,8 @@ def _expose() -> None:
     for name, made in (("asarray", _asarray), ("array", _copied_array)):
         FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", made)
     _expose_translations()
+    for table in (FUNCTIONS, METHODS):
+        table.update({key: _with_out(call) for key, call in table.items() if _takes_out(key)})
     FUNCTIONS[np.identity] = FUNCTIONS[np.eye]
     TABLE.update(FUNCTIONS)
     for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc and f not in FUNCTIONS]:

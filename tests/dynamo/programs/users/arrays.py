@@ -677,4 +677,34 @@ PROGRAMS = {
         run(np.arange(5.0), 3)
     """,
     ),
+    "np_results_into": (
+        2,
+        """
+        def f(x, row):
+            kept = np.clip(x, 0, 4, out=x)
+            np.sqrt(x, out=x)
+            np.add(x, 1, x)
+            x.clip(0, 2.5, out=x)
+            np.round(x, 2, out=x)
+            np.sum(x, axis=0, out=row)
+            np.cumsum(x, axis=0, out=x)
+            x.max(axis=0, out=x[1])
+            np.concatenate([row, row], out=np.empty(6))
+            return kept is x, row * 2, np.clip(row, 0, 1, out=None)
+        ---
+        x, row = np.arange(6.).reshape(2, 3), np.zeros(3)
+        run(x, row)
+        x, row
+        run(np.arange(6.).reshape(3, 2).T, row)
+    """,
+    ),
+    "np_results_into_bad": (
+        None,
+        """
+        def f(x):
+            return np.sum(x, axis=0, out=np.zeros(2))
+        ---
+        run(np.arange(6.).reshape(2, 3))
+    """,
+    ),
 }
