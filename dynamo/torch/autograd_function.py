@@ -11,7 +11,8 @@ capturing. If backward, too, only computes tensors from what forward left it, th
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.torch.bodies import opened, same_fake, trace_body
+from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.classes import ClassValue
@@ -78,7 +79,11 @@ class ForwardValue(Value):
 
 
 class RoundTripValue(ForwardValue):
-    """forward, and backward on gradients for all that it returned."""
+    """forward, and backward on gradients for all that it returned. A backward may apply its own
+    class, as sums over processes do.
+    """
+
+    running: list[type] = []  # the classes whose backward is tried
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         context, result = self.run(tx, args, kwargs)
@@ -90,7 +95,11 @@ class RoundTripValue(ForwardValue):
         gradients = [tx.call_function(empty_like, [output], {}) for output in outputs]
         known = len(tx.output.guards)
         backward = self.owner.getattr(tx, "backward")
-        tx.call_function(backward, [context, *gradients], {})
+        self.running.append(self.owner.cls)
+        try:
+            tx.call_function(backward, [context, *gradients], {})
+        finally:
+            self.running.pop()
         # They hold when forward runs; what backward reads of the world may have changed by then.
         for guard in list(tx.output.guards)[known:]:
             if guard.kind not in _LASTING:
@@ -111,25 +120,73 @@ def _apply(tx, owner, *args, **kwargs):
     assert isinstance(owner, ClassValue)
     needs = [isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args]
     differentiates = torch.is_grad_enabled() and any(needs)
-    if not (differentiates or tx.output.bodies):
+    if not (differentiates or tx.output.bodies) or owner.cls in RoundTripValue.running:
         return ForwardValue(owner, [False] * len(args)).call(tx, args, kwargs)
+    objects = _objects(tx, args)
     nest = tuple(opened(tx, arg) if isinstance(arg, TensorValue) else arg for arg in args)
-    traceable = _tries(tx, RoundTripValue(owner, needs), nest, kwargs)
-    if not traceable:
+    body = _tried(tx, RoundTripValue(owner, needs), nest, kwargs)
+    # Tensors that forward finds elsewhere are no inputs of the node: only its own run sees them.
+    traceable = body is not None and not body.lifted
+    if body is None:
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
-    result = call_in_graph(tx, "call_function", owner.cls.apply, args, kwargs)
+    apply = AppliedTo(owner.cls, objects) if objects else owner.cls.apply
+    given = [arg for place, arg in enumerate(args) if place not in objects]
+    with _real_tensors_read(tx):
+        result = call_in_graph(tx, "call_function", apply, given, kwargs)
     if traceable:
         _mark(result, owner.cls, args)
     return result
 
 
-def _tries(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> bool:
-    """Whether `function` can be captured as a body."""
+@contextmanager
+def _real_tensors_read(tx: Interpreter) -> Iterator[None]:
+    """Inside, what forward finds in objects and names stands for itself on fake tensors."""
+    mode = tx.output.fake_mode
+    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
-        trace_body(tx, function, nest, kwargs, same_fake, False)
+        yield
+    finally:
+        mode.allow_non_fake_inputs = before
+
+
+class AppliedTo:
+    """`cls.apply` with the program's own objects at their places among the arguments."""
+
+    __name__ = "apply"
+
+    def __init__(self, cls: type, objects: dict[int, Any]) -> None:
+        self.__self__, self.__func__ = cls, cls.apply.__func__  # type: ignore[attr-defined]
+        self.objects = objects
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        every = list(args)
+        for place, obj in self.objects.items():
+            every.insert(place, obj)
+        return self.__self__.apply(*every, **kwargs)  # type: ignore[attr-defined]
+
+
+def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, Any]:
+    """Place -> object, for configurations, functions and other arguments that no graph holds."""
+    objects: dict[int, Any] = {}
+    for place, arg in enumerate(args):
+        try:
+            arg.as_proxy()
+        except Unsupported:
+            if arg.source is None or arg.outside is None or isinstance(arg.outside, torch.Tensor):
+                raise
+            tx.guard(arg.source, "id", arg.outside)
+            objects[place] = arg.outside
+    if objects and tx.output.side_effects.changes_objects():
+        raise _refuse("an argument may hold an object that the frame has changed")
+    return objects
+
+
+def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> Body | None:
+    """`function` as a body, if it can be captured as one."""
+    try:
+        return trace_body(tx, function, nest, kwargs, same_fake, False)
     except Unsupported:
-        return False
-    return True
+        return None
 
 
 def _mark(result: Value, cls: type, args: Sequence[Value]) -> None:

@@ -37,7 +37,8 @@ def _functional_call(
     if strict is not None and strict.as_constant():
         raise _refuse("strict is set")
     tensors = _merged(opened(tx, parameter_and_buffer_dicts))
-    _check_not_tied(module.real, tensors)
+    if tie_weights is None or tie_weights.as_constant():
+        tensors = _tied(module.real, tensors)
     positional = () if args is None or is_none(args) else opened(tx, args)
     given = args.unpack(tx) if isinstance(positional, tuple) and args is not None else [args]
     given = [] if positional == () else given
@@ -61,16 +62,21 @@ def _merged(nest: Any) -> dict[str, Value]:
     return merged
 
 
-def _check_not_tied(module: torch.nn.Module, names: Any) -> None:
-    seen: dict[int, str] = {}
-    every = [
+def _tied(module: torch.nn.Module, tensors: dict[str, Value]) -> dict[str, Value]:
+    """The tensors under all names that the module has for each of those they replace."""
+    groups: dict[int, list[str]] = {}
+    for name, tensor in (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
-    ]
-    for name, tensor in every:
-        other = seen.setdefault(id(tensor), name)
-        if other != name and (name in names or other in names):
-            raise _refuse(f"{name} and {other} are the same tensor")
+    ):
+        groups.setdefault(id(tensor), []).append(name)
+    every = dict(tensors)
+    for names in groups.values():
+        given = [tensors[name] for name in names if name in tensors]
+        if any(value is not given[0] for value in given):
+            raise _refuse(f"{' and '.join(names)} are the same tensor")
+        every.update(dict.fromkeys(names, given[0]) if given else {})
+    return every
 
 
 @contextlib.contextmanager

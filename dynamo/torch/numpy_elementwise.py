@@ -137,7 +137,8 @@ _OF_TENSORS_ONLY = frozenset(
     f"numpy.{name}"
     for name in (
         *("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "arctan2", "hypot"),
-        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign"),
+        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign", "heaviside"),
+        *("nextafter",),
     )
 )
 
@@ -178,8 +179,7 @@ def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value
 
 def written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
     """The array with a result in its memory."""
-    assert isinstance(value, ArrayValue)
-    if not isinstance(array, ArrayValue) or array.scalar:
+    if not isinstance(value, ArrayValue) or not isinstance(array, ArrayValue) or array.scalar:
         raise refuse(f"{symbol} of what is not an array")
     require_unturned(array, symbol)
     if value.shape != array.shape or value.dtype != array.dtype:

@@ -61,6 +61,7 @@ from dynamo.values.containers import ListValue, SequenceValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import OpaqueFunctionValue
 from dynamo.values.literals import from_constant
+from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -283,6 +284,32 @@ def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
 
 
+@_known("fix", method=False)
+def _fix(tx, array):
+    if array.dtype.kind != "f":
+        raise refuse(f"numpy.fix of {array.dtype}")
+    return elementwise(tx, np.trunc, [array])
+
+
+@_known("fill", function=False)
+def _fill(tx, array, value):
+    array = not_scalar(array, "fill")
+    require_unturned(array, "fill")
+    number = sample_of(value, "fill")
+    if isinstance(number, np.ndarray) or np.result_type(array.dtype, number) != array.dtype:
+        raise refuse("fill with a number of another kind")
+    call_torch(tx, "fill_", array.tensor, call_real(tx, array.dtype.type, number).item())
+    return ConstantValue(None)
+
+
+@_known("sort", function=False)
+def _sort_in_place(tx, array, axis=None):
+    array = not_scalar(array, "sort")
+    options = {} if axis is None else {"axis": axis}
+    written(tx, FUNCTIONS[np.sort](tx, array, **options), array, "sort()")
+    return ConstantValue(None)
+
+
 @_known("clip")
 def _clip(tx, array, a_min=None, a_max=None, *, min=None, max=None):
     for bound, ufunc in ((a_min or min, np.maximum), (a_max or max, np.minimum)):
@@ -370,7 +397,11 @@ def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
     return _array(tx, data, dtype)
 
 
-def _copied_array(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
+def _copied_array(
+    tx: Interpreter, data: Value, dtype: Value | None = None, copy: Value | None = None
+) -> Value:
+    if _constant(copy, True) is not True:
+        raise refuse("numpy.array that does not copy")
     if isinstance(data, TensorValue):
         data = array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None and data.tensor.fake.is_contiguous():
@@ -451,6 +482,26 @@ def _expose_translations() -> None:
 _OTHER_METHODS = frozenset(["sort", "real", "imag"])
 
 
+def _takes_out(function: Any) -> bool:
+    """Whether a function, or a method of this name, writes its result into `out`."""
+    named = getattr(np, function, None) if isinstance(function, str) else function
+    if isinstance(named, np.ufunc) or not callable(named):
+        return False  # ufuncs have a way of their own
+    try:
+        return "out" in inspect.signature(named).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _with_out(call: Callable[..., Value]) -> Callable[..., Value]:
+    @functools.wraps(call)
+    def into(tx: Interpreter, *args: Value, out: Value | None = None, **kwargs: Value) -> Value:
+        value = call(tx, *args, **kwargs)
+        return value if out is None or is_none(out) else written(tx, value, out, "out=")
+
+    return into
+
+
 def _special_methods() -> None:
     """array.__add__(other) and its kin."""
     names = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"}
@@ -483,6 +534,9 @@ def _expose() -> None:
     for name, made in (("asarray", _asarray), ("array", _copied_array)):
         FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", made)
     _expose_translations()
+    for table in (FUNCTIONS, METHODS):
+        table.update({key: _with_out(call) for key, call in table.items() if _takes_out(key)})
+    FUNCTIONS[np.identity] = FUNCTIONS[np.eye]
     TABLE.update(FUNCTIONS)
     for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc and f not in FUNCTIONS]:
         TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known
@@ -505,9 +559,13 @@ def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
 
 
 def _scalar_constructor(kind: type) -> Callable[..., Value]:
-    """np.float32(2.5)."""
+    """np.float32(2.5); of a number that varies, a scalar that the graph makes."""
 
     def make(tx: Interpreter, *args: Value) -> Value:
+        varies = len(args) == 1 and isinstance(args[0], SymbolValue)
+        if varies and kind in (np.float32, np.float64):
+            form = {"dtype": TO_TORCH[np.dtype(kind)], "device": "cpu"}
+            return result(tx, call_torch(tx, torch.full, (), args[0], **form))
         if not all(a.is_constant() for a in args):
             raise refuse(f"numpy.{kind.__name__}() of what is not a number")
         return tx.wrap(call_real(tx, kind, *[a.as_constant() for a in args]))

@@ -9,6 +9,7 @@ breaks. The values agree within rounding, or to the last bit for those in EXACT.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ EXACT = [
     "real", "imag", "diagonal", "take_along_axis", "indices", "fft.fftshift", "fft.ifftshift",
     "zeros", "ones", "zeros_like", "ones_like", "where", "concatenate", "stack", "vstack",
     "hstack", "clip", "any", "all", "argmax", "argmin", "squeeze", "expand_dims", "tril_indices",
-    "triu_indices",
+    "triu_indices", "diag_indices",
 ]  # fmt: skip
 # What depends on dtypes and numbers of dimensions alone, and is a constant of Python or numpy.
 METADATA = [
@@ -286,7 +287,7 @@ class _Call:
         if not self.arrays and not _holds_array(sample):
             return self.tx.wrap(sample)
         _holds_only_arrays(sample, self.name)
-        if not self.arrays and not self.symbolic and isinstance(sample, np.ndarray):
+        if not self.arrays and not self.symbolic and self.path not in _FILLS:
             literal = self._literal(sample)
             if literal is not None:
                 return literal
@@ -296,8 +297,16 @@ class _Call:
         return self.fitted(found, sample)
 
     def _literal(self, sample: Any) -> Value | None:
-        """An array that depends on constants alone, if it is small."""
-        if sample.size > _LITERAL or self.path in _FILLS:
+        """An array, or a tuple of arrays, that depends on constants alone, if it is small."""
+        if type(sample) is tuple:
+            parts = {id(item): item for item in sample}
+            made = {key: self._literal(item) for key, item in parts.items()}
+            items = [value for item in sample if (value := made[id(item)]) is not None]
+            pairs = itertools.combinations(parts.values(), 2)
+            if len(items) < len(sample) or any(np.may_share_memory(*pair) for pair in pairs):
+                return None
+            return TupleValue(items)
+        if not isinstance(sample, np.ndarray) or sample.size > _LITERAL:
             return None
         kind = ConstantValue(TO_TORCH[sample.dtype])
         data = from_constant(sample.tolist())

@@ -14,6 +14,11 @@ def sign(x: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isnan(x), x, torch.sign(x))
 
 
+def heaviside(x: torch.Tensor, at_zero: torch.Tensor) -> torch.Tensor:
+    """NaN stays NaN, as in numpy."""
+    return torch.where(torch.isnan(x), x, torch.heaviside(x, at_zero))
+
+
 # ufunc -> (torch function, whether it computes in the dtype of the result or of its operands)
 RESULT, OPERANDS = "result", "operands"
 UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
@@ -33,6 +38,11 @@ UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
     np.bitwise_or: (torch.bitwise_or, RESULT),
     np.bitwise_xor: (torch.bitwise_xor, RESULT),
     np.invert: (torch.bitwise_not, RESULT),
+    np.left_shift: (torch.bitwise_left_shift, RESULT),
+    np.right_shift: (torch.bitwise_right_shift, RESULT),
+    np.positive: (torch.positive, RESULT),
+    np.nextafter: (torch.nextafter, RESULT),
+    np.heaviside: (heaviside, RESULT),
     np.logical_and: (torch.logical_and, OPERANDS),
     np.logical_or: (torch.logical_or, OPERANDS),
     np.logical_xor: (torch.logical_xor, OPERANDS),
@@ -99,7 +109,9 @@ ROUNDED_UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
 KINDS: dict[Any, str] = {
     np.maximum: "biu",
     np.minimum: "biu",
-    **dict.fromkeys([np.absolute, np.floor, np.ceil, np.trunc], "iuf"),
+    **dict.fromkeys([np.absolute, np.floor, np.ceil, np.trunc, np.positive], "iuf"),
+    **dict.fromkeys([np.left_shift, np.right_shift], "iu"),
+    **dict.fromkeys([np.nextafter, np.heaviside], "f"),
 }
 ROUNDED_KINDS: dict[Any, str] = {
     np.maximum: "biuf",
@@ -118,7 +130,8 @@ ROUNDED_KINDS: dict[Any, str] = {
 SYMBOLS = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide,
     "//": np.floor_divide, "%": np.remainder, "**": np.power,
+    "<<": np.left_shift, ">>": np.right_shift,
     "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
     "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
-    ">": np.greater, ">=": np.greater_equal, "-x": np.negative, "~x": np.invert,
+    ">": np.greater, ">=": np.greater_equal, "-x": np.negative, "+x": np.positive, "~x": np.invert,
 }  # fmt: skip

@@ -19,11 +19,11 @@ from torch.optim import adam
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
-from dynamo.torch.numpy_values import ArrayValue, alias_of
+from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue
+from dynamo.values.containers import ListValue, SequenceValue
 from dynamo.values.symbol import SymbolValue, number_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.aot import fused
@@ -108,8 +108,14 @@ def tensor_from_data(
 ) -> Value:
     """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
     data = args[0] if args else kwargs.get("data")
-    if isinstance(data, ArrayValue):
+    if isinstance(data, ArrayValue) or (
+        isinstance(data, SequenceValue) and any(isinstance(v, ArrayValue) for v in _leaves(data))
+    ):
         raise Unsupported(breaks.NumpyConversion("a tensor made of an array"))
+    if like is None and isinstance(data, ConstantValue) and isinstance(data.value, np.generic):
+        typed = ConstantValue(TO_TORCH[data.value.dtype])
+        options = {name: value for name, value in kwargs.items() if name != "data"}
+        return target([ConstantValue(data.value.item())], {"dtype": typed, **options})
     if like is None and data is not None and any(map(_is_typed_scalar, _leaves(data))):
         raise Unsupported(breaks.NumpyConversion("a tensor made of a scalar of numpy"))
     if not isinstance(data, SequenceValue) or not _holds_tensors(data):
@@ -140,21 +146,56 @@ def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
     return all(torch.can_cast(item, dtype) and item is not torch.bool for item in found)
 
 
-def _of_array(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """torch.as_tensor(array): the memory of the array, if nothing else is asked for."""
-    if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue):
+def _of_array(
+    tx: Interpreter, data: Value | None, options: dict[str, Value], copies: bool = False
+) -> Value | None:
+    """A tensor of an array of numpy, or of arrays in a list: the array's memory, unless `copies` or
+    another dtype or device is asked for; None: it is something else.
+    """
+    if options.keys() - {"dtype", "device"}:
         return None
-    if args[0].scalar or args[0].is_reversed:
+    arrays: list[Any] = data.wrapped() if isinstance(data, SequenceValue) else [data]
+    if not _are_alike(arrays):
         return None
-    return call_in_graph(tx, "call_method", "detach", [args[0].tensor], {})
+    tensor = arrays[0].tensor
+    if isinstance(data, SequenceValue):
+        rows = ListValue([array.tensor for array in arrays])
+        tensor = call_in_graph(tx, "call_function", torch.stack, [rows], {})
+    fake = tensor.fake
+    dtype, device = options.get("dtype"), options.get("device")
+    wanted = fake.dtype if dtype is None else dtype.as_constant() or fake.dtype
+    if isinstance(data, SequenceValue) and not torch.can_cast(fake.dtype, wanted):
+        return None  # numbers are checked one by one
+    place = None if device is None else device.as_constant()
+    place = torch.get_default_device() if place is None else torch.device(place)
+    if fake.dtype.is_complex and not wanted.is_complex:
+        return None
+    alias = call_in_graph(tx, "call_method", "detach", [tensor], {})
+    if (wanted, place) != (fake.dtype, fake.device):
+        form = [ConstantValue(place), ConstantValue(wanted)]
+        return call_in_graph(tx, "call_method", "to", [alias, *form], {})
+    copies = copies or arrays[0].scalar
+    return call_in_graph(tx, "call_method", "clone", [alias], {}) if copies else alias
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Arrays of one dtype and shape."""
+    arrays = [v for v in values if isinstance(v, ArrayValue) and not v.is_reversed]
+    kinds = [(array.dtype, tuple(array.shape)) for array in arrays]
+    return 0 < len(arrays) == len(values) and all(kind == kinds[0] for kind in kinds)
+
+
+def _data_of(args: Sequence[Value], kwargs: dict[str, Value]) -> tuple[Value | None, Any]:
+    """The data, and the options, of torch.tensor and its kin."""
+    options = {name: value for name, value in kwargs.items() if name != "data"}
+    return (args[0] if args else kwargs.get("data")), options
 
 
 def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.tensor(data)."""
-    alias = _of_array(tx, args, kwargs)
-    if alias is not None:
-        form: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
-        return call_in_graph(tx, "call_method", "clone", [alias], form)
+    made = _of_array(tx, *_data_of(args, kwargs), copies=True)
+    if made is not None:
+        return made
     return tensor_from_data(
         tx, lambda a, k: call_in_graph(tx, "call_function", torch.tensor, a, k), args, kwargs
     )
@@ -162,19 +203,21 @@ def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
 
 def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.as_tensor(data)."""
-    alias = _of_array(tx, args, kwargs)
-    if alias is not None:
-        return alias
+    made = _of_array(tx, *_data_of(args, kwargs))
+    if made is not None:
+        return made
     return tensor_from_data(
         tx, lambda a, k: call_in_graph(tx, "call_function", torch.as_tensor, a, k), args, kwargs
     )
 
 
 def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """torch.asarray: of tensors and numbers; buffers and arrays are outside of torch."""
+    """torch.asarray: of tensors, numbers and arrays; other buffers are outside of torch."""
     data = args[0] if args else kwargs.get("obj")
-    if isinstance(data, ArrayValue) and data.shape and len(args) == 1 and not kwargs:
-        return alias_of(tx, data)  # of an array without dimensions, torch makes a copy
+    if isinstance(data, ArrayValue) and len(args) == 1:
+        made = _of_array(tx, data, kwargs, copies=not data.shape)
+        if made is not None:
+            return made
     plain = isinstance(data, TensorValue | SequenceValue) or (data and data.is_constant())
     if data is None or not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
         raise Unsupported(breaks.UncapturedCall("torch.asarray"))
@@ -367,9 +410,14 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
     """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data."""
 
     def construct(tx: Interpreter, *args: Value) -> Value:
+        dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
+        if len(args) == 1 and not getattr(args[0], "scalar", False):
+            kind, place = ConstantValue(dtype), ConstantValue("cpu")
+            made = _of_array(tx, args[0], {"dtype": kind, "device": place})
+            if made is not None:
+                return made
         if not _sizes_or_data(args) or any(map(_holds_tensors, args)):
             raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
-        dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
         return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
 
     return construct

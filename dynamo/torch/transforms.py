@@ -123,8 +123,11 @@ def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwa
             # Of no rows, some operations raise.
             raise Unsupported(breaks.DataDependentValue("vmap of a size from data"))
         if count:
-            return fake.select(dim, 0)
-        return fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
+            example = fake.select(dim, 0)
+        else:
+            example = fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
+        example.is_example = True  # type: ignore[attr-defined]
+        return example
 
     return trace_body(tx, function, args, kwargs, make)
 

@@ -8,6 +8,7 @@ where n is a symbol, or a tensor that holds an integer: indexing would want the 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,10 +45,14 @@ def index_of(key: Value, alone: bool = True) -> Value:
 
 
 @bound_late
-def select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
+def select(
+    tx: Interpreter, tensor: TensorValue, key: Value, reads: bool = False
+) -> tuple[TensorValue, Value | None]:
     """The tensor with its unknown integers of `key` applied, and what is left of the key; None:
-    nothing is.
+    nothing is. reads: the selection may be a copy.
     """
+    if reads and (chosen := _of_examples(tx, tensor, key)) is not None:
+        return chosen, None
     with tx.output.symbols.selecting():
         return _select(tx, tensor, index_of(key))
 
@@ -70,6 +75,47 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     assert isinstance(selected, TensorValue)
     rest = [part for part in parts if part not in unknown]
     return selected, TupleValue(rest) if rest else None
+
+
+def _of_examples(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValue | None:
+    """x[1:, i], where each example of a vmap has an index of its own; None: it is another key.
+
+    x[1:, i]    x[1:, i.unsqueeze(0)].squeeze(1)
+    """
+    is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
+    parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
+    places = [place for place, part in enumerate(parts) if _is_example(tx, part)]
+    others = [part for place, part in enumerate(parts) if place not in places]
+    plain = all(isinstance(part, SliceValue) or _is_basic(part) for part in others)
+    dims = _dimensions(parts, tensor.fake.ndim) if len(places) == 1 and plain else None
+    if dims is None:
+        return None
+    (place,) = places
+    before = [part for part in parts[:place] if part.is_constant()]
+    taken = sum(type(part.as_constant()) is int for part in before)
+    added = sum(part.as_constant() is None for part in before)
+    row = call_in_graph(tx, "call_method", "unsqueeze", [parts[place], ConstantValue(0)], {})
+    rows = TupleValue([*parts[:place], row, *parts[place + 1 :]])
+    found = call_in_graph(tx, "call_function", operator.getitem, [tensor, rows], {})
+    dim = ConstantValue(dims[place] - taken + added)
+    found = call_in_graph(tx, "call_method", "squeeze", [found, dim], {})
+    assert isinstance(found, TensorValue)
+    return found
+
+
+def _is_basic(part: Value) -> bool:
+    """A part of a key that makes no index of tensors."""
+    constant = part.as_constant() if part.is_constant() else part
+    return constant is None or constant is Ellipsis or type(constant) is int
+
+
+def _is_example(tx: Interpreter, part: Value) -> bool:
+    """An integer of each example, in the body of the innermost vmap."""
+    if not tx.output.bodies or not isinstance(part, TensorValue):
+        return False
+    own = part.node.graph is tx.output.bodies[-1].graph and hasattr(part.fake, "is_example")
+    integral = (torch.int64, torch.int32, torch.int16, torch.int8)
+    return own and part.fake.ndim == 0 and part.fake.dtype in integral
 
 
 def _is_unknown(part: Value) -> bool:

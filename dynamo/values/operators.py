@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +237,8 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
             result = _compare_bare(tx, symbol, value, other)
         if result is not None:
             return result
+    if op in ("==", "!=") and (same := _same_builtins(left, right)) is not None:
+        return ConstantValue(same is (op == "=="))
     for value, dunder in ((left, COMPARE_DUNDERS[op]), (right, COMPARE_DUNDERS[SWAPPED[op]])):
         _must_know(value, "compare", dunder)
     if op in ("==", "!="):
@@ -246,6 +249,19 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
         f"{op!r} not supported between instances of "
         f"{type_name(left.python_type())!r} and {type_name(right.python_type())!r}",
     )
+
+
+def _same_builtins(left: Value, right: Value) -> bool | None:
+    """left == right, if one is a built-in function and no operand's class has a say."""
+    (known, one), (other_known, other) = left.identity(), right.identity()
+    kinds = {type(one), type(other)}
+    if not (known and other_known and types.BuiltinFunctionType in kinds):
+        return None
+    silent = all(kind in _SILENT or kind.__eq__ is object.__eq__ for kind in kinds)
+    return bool(one == other) if silent else None
+
+
+_SILENT = (types.BuiltinFunctionType, bool, int, float, complex, str, bytes, types.NoneType)
 
 
 def _built_in_part(value: Value, other: Value) -> Value | None:

@@ -184,6 +184,11 @@ class SideEffects:
     def is_dirty(self, value: Value) -> bool:
         return value.mutation is not None and value.mutation.dirty
 
+    def changes_objects(self) -> bool:
+        """Whether an object from outside, or a global, waits for its change to be replayed."""
+        changed = (value.mutation.dirty and not value.mutation.new for value in self.tracked)
+        return bool(self.globals) or any(changed)
+
     def call_later(
         self, function: Callable[..., Any], *args: Any, before_writes: bool | None = None
     ) -> None:

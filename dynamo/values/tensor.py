@@ -419,7 +419,7 @@ class TensorValue(Value):
             made = late_bound.dispatch(tx, "call_function", operator.getitem, [self, key], {})
         if made is not None:
             return made
-        selected, rest = late_bound.select(tx, self, key)
+        selected, rest = late_bound.select(tx, self, key, reads=True)
         if rest is None:
             return selected
         return call_in_graph(tx, "call_function", operator.getitem, [selected, rest], {})

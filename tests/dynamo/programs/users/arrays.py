@@ -28,7 +28,7 @@ PROGRAMS = {
     """,
     ),
     "np_ints": (
-        10,
+        4,
         """
         def f(a):
             b = a // 3 + a % 5 - (a << 1) + (a >> 1) ^ (a & 7) | 1
@@ -248,7 +248,7 @@ PROGRAMS = {
     """,
     ),
     "np_inplace_arg": (
-        6,
+        4,
         """
         def f(a):
             a += 1
@@ -574,6 +574,137 @@ PROGRAMS = {
         def f(a, b): return np.linalg.solve(a, b), np.linalg.inv(a), np.linalg.inv(a.astype(np.int64))
         ---
         run(np.stack([np.eye(2), np.eye(2) * 2]), np.ones((2, 2, 1)))
+    """,
+    ),
+    "np_ufuncs_of_bits": (
+        2,
+        """
+        def f(a, i):
+            shifts = i << 2, i >> i, 1 << i, np.right_shift(5, i)
+            steps = np.heaviside(a, 0.5), np.heaviside(0.0, a), np.nextafter(a, 1.0), +a, np.fix(a)
+            return shifts, steps, np.array(a, copy=True)
+        ---
+        run(np.array([0.3, -1.2, np.nan, 0.0, -0.0]), np.array([3, 70, -2, 1]))
+        run(np.array([2.5, -0.5], np.float32), np.array([3, 9], np.uint8))
+    """,
+    ),
+    "np_index_makers": (
+        1,
+        """
+        def f(a):
+            rows, columns = np.diag_indices(3)
+            low = np.tril_indices(3, -1)
+            return a[low], a[rows, columns], rows is columns, low, np.identity(3) @ a, np.identity(2, dtype=np.int32)
+        ---
+        run(np.arange(9.0).reshape(3, 3))
+    """,
+    ),
+    "np_filled_in_place": (
+        1,
+        """
+        def f(a, i):
+            a.sort()
+            a[::2].sort()
+            i[:, 0].fill(7)
+            i[1:].sort(axis=0)
+            b = np.zeros(2, np.float32)
+            b.fill(1.5)
+            return a, i * 2, b
+        ---
+        a, i = np.array([0.3, -1.2, 9.0, 4.0]), np.arange(6, 0, -1).reshape(3, 2)
+        run(a, i)
+        a, i
+    """,
+    ),
+    "tensors_of_arrays": (
+        2,
+        """
+        def f(a, i):
+            made = torch.tensor(a, dtype=torch.float32), torch.as_tensor(a, dtype=torch.float64), torch.tensor(a.T), torch.tensor(data=a[:, ::2], device='cpu')
+            legacy = torch.FloatTensor(a), torch.Tensor(a), torch.DoubleTensor(a), torch.LongTensor(i), torch.IntTensor(a[0])
+            listed = torch.tensor([a[0], a[1]]), torch.FloatTensor([a[0], a[1]]), torch.tensor(list(a), dtype=torch.float32), torch.tensor([i[0], i[1]]), torch.as_tensor([a[0, 0], a[0, 1]])
+            single = torch.tensor(a[0, 0]), torch.tensor(i[0], dtype=torch.float32), torch.as_tensor(i[0]), torch.tensor(np.float32(2.5)), torch.tensor(np.int32(3), dtype=torch.int8), torch.asarray(a, dtype=torch.float32), torch.asarray(a[0, 0])
+            return made, legacy, listed, single
+        ---
+        a, i = np.arange(6.0).reshape(2, 3), np.array([3, 4])
+        kept = run(a, i)
+        a += 1
+        i *= 2
+        kept
+        run(a.astype(np.float32), i.astype(np.int32))
+    """,
+    ),
+    "tensors_of_arrays_bool": (
+        2,
+        """
+        def f(a): return torch.tensor(a, dtype=torch.bool), torch.tensor([a[0], a[1]], dtype=torch.int64), torch.BoolTensor(a), torch.tensor(a > 1), torch.tensor(a > 1, dtype=torch.int32)
+        ---
+        run(np.arange(6.0).reshape(2, 3))
+    """,
+    ),
+    "tensors_of_arrays_device": (
+        2,
+        """
+        def f(a):
+            with torch.device('meta'): t = torch.tensor(a), torch.as_tensor(a), torch.asarray(a), torch.FloatTensor(a), torch.as_tensor(a, device='cpu')
+            return [x.device.type for x in t], t[3], t[4]
+        def outer(a):
+            with torch.device('meta'): return run(a)
+        ---
+        run(np.arange(3.0))
+        outer(np.arange(3.0))
+    """,
+    ),
+    "np_float_of_symbol": (
+        3,
+        """
+        def f(n, a): return np.float32(n) * a, np.float64(n) / 3, np.power(10000, a / np.float32(n)).round(2)
+        ---
+        run(3, np.arange(3.0))
+        run(4, np.arange(3.0))
+        run(5, np.arange(3.0))
+        run(2.5, np.arange(3.0))
+        run(3.5, np.arange(3.0))
+    """,
+    ),
+    "tensors_of_lists_of_arrays": (
+        3,
+        """
+        def f(x, k): return torch.tensor([x, x + 1]), torch.FloatTensor([x] * k)
+        ---
+        run(np.arange(3.0), 2)
+        run(np.arange(4.0), 2)
+        run(np.arange(5.0), 3)
+    """,
+    ),
+    "np_results_into": (
+        2,
+        """
+        def f(x, row):
+            kept = np.clip(x, 0, 4, out=x)
+            np.sqrt(x, out=x)
+            np.add(x, 1, x)
+            x.clip(0, 2.5, out=x)
+            np.round(x, 2, out=x)
+            np.sum(x, axis=0, out=row)
+            np.cumsum(x, axis=0, out=x)
+            x.max(axis=0, out=x[1])
+            np.concatenate([row, row], out=np.empty(6))
+            return kept is x, row * 2, np.clip(row, 0, 1, out=None)
+        ---
+        x, row = np.arange(6.).reshape(2, 3), np.zeros(3)
+        run(x, row)
+        x, row
+        run(np.arange(6.).reshape(3, 2).T, row)
+    """,
+    ),
+    "np_results_into_bad": (
+        None,
+        """
+        def f(x):
+            return np.sum(x, axis=0, out=np.zeros(2))
+        ---
+        run(np.arange(6.).reshape(2, 3))
     """,
     ),
 }

@@ -313,4 +313,211 @@ PROGRAMS = {
         run(T(2, 3))
     """,
     ),
+    "function_dict_state": (
+        3,
+        """
+        class Q(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, cfg):
+                s = x.abs().max() / cfg['levels']
+                q = (x / s).round()
+                ctx.save_for_backward(x, s)
+                ctx.cfg = cfg
+                return q * s, s
+            @staticmethod
+            def backward(ctx, g, gs):
+                x, s = ctx.saved_tensors
+                return g * (x.abs() < ctx.cfg['clip']), None
+        cfg = dict(levels=7, clip=1.0)
+        def f(x):
+            y, s = Q.apply(x, cfg)
+            return y.sum() + s
+        ---
+        x = T(5, grad=True)
+        run(x).backward()
+        x.grad
+        cfg['levels'] = 3
+        run(x).backward()
+        x.grad
+        cfg = dict(levels=2, clip=0.3)
+        run(x).backward()
+        x.grad
+        y = run(x)
+        cfg['clip'] = 0.1
+        y.backward()
+        x.grad
+    """,
+    ),
+    "function_obj_state": (
+        2,
+        """
+        class Cfg:
+            def __init__(self): self.k = 2.0; self.bound = torch.tensor(0.5)
+        class Q(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, cfg, fn):
+                ctx.save_for_backward(x); ctx.cfg = cfg
+                return fn(x) * cfg.k + cfg.bound
+            @staticmethod
+            def backward(ctx, g): return g * ctx.cfg.k, None, None
+        c = Cfg()
+        def f(x): return Q.apply(x * 1, c, torch.sin).sum() * 2
+        ---
+        x = T(5, grad=True)
+        run(x).backward()
+        x.grad
+        c.bound.add_(1)
+        run(x)
+        c.k = 4.0
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "function_fn_checkpointlike": (
+        1,
+        """
+        class Ck(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, fn, n, x):
+                ctx.fn = fn; ctx.save_for_backward(x)
+                with torch.no_grad(): return fn(x)
+            @staticmethod
+            def backward(ctx, g):
+                x, = ctx.saved_tensors
+                x = x.detach().requires_grad_()
+                with torch.enable_grad(): y = ctx.fn(x)
+                torch.autograd.backward(y, g)
+                return None, None, x.grad
+        m = nn.Linear(3, 3)
+        def f(x): return Ck.apply(m, 3, x).sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        x.grad
+        m.weight.grad
+    """,
+    ),
+    "function_mem_tensor": (
+        1,
+        """
+        class Mem:
+            def __init__(self): self.buf = torch.zeros(3)
+        class Q(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, mem): return x + mem.buf
+            @staticmethod
+            def backward(ctx, g): return g * 2, None
+        mem = Mem()
+        def f(x):
+            mem.buf.add_(x.detach())
+            y = Q.apply(x, mem).sum()
+            mem.buf.mul_(2)
+            return y, Q.apply(x, mem)
+        ---
+        x = T(3, grad=True)
+        run(x)[0].backward()
+        x.grad
+        run(x)
+        mem.buf
+    """,
+    ),
+    "function_global_tensor_written": (
+        1,
+        """
+        W = T(3)
+        class Q(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * W
+            @staticmethod
+            def backward(ctx, g): return g * 2
+        def f(x):
+            W.add_(1)
+            y = Q.apply(x * 1).sum()
+            W.mul_(2)
+            return y + Q.apply(x).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x.grad
+        run(x)
+    """,
+    ),
+    "function_self_backward": (
+        1,
+        """
+        class Neg(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return -x
+            @staticmethod
+            def backward(ctx, g): return Neg.apply(g)
+        def f(x): return Neg.apply(x * 2).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x.grad
+    """,
+    ),
+    "functional_call_tied": (
+        2,
+        """
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__(); self.a = nn.Linear(3, 3, bias=False); self.b = nn.Linear(3, 3, bias=False); self.b.weight = self.a.weight
+            def forward(self, x): return self.b(self.a(x) + 1)
+        m = M()
+        def f(x, w):
+            tied = torch.func.functional_call(m, {'a.weight': w}, (x,)), torch.func.functional_call(m, {'b.weight': w}, (x,))
+            same = torch.func.functional_call(m, {'a.weight': w, 'b.weight': w}, (x,))
+            loose = torch.func.functional_call(m, {'a.weight': w}, (x,), tie_weights=False)
+            return tied, same, loose, torch.func.grad(lambda v: torch.func.functional_call(m, {'b.weight': v}, (x,)).sum())(w)
+        ---
+        run(T(2, 3), T(3, 3))
+        m.b.weight = nn.Parameter(T(3, 3) * 2)
+        run(T(2, 3), T(3, 3))
+    """,
+    ),
+    "vmap_index_of_examples": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: -a.log_softmax(0)[j])(x, i)
+        ---
+        run(T(4, 3), torch.tensor([0, 2, 1, -1]))
+        run(T(4, 3), torch.tensor([0, 2, 1, -3]))
+    """,
+    ),
+    "vmap_index_keys": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: (a[:, j], a[1, j], a[j, :], a[j, 1:], a[j, None], a[..., j]))(x, i)
+        ---
+        run(T(4, 3, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
+    "vmap_index_keys_of_new_dims": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: (a[None, :, j], a[..., None, j], a[j, ..., 0], a[j, ::2]))(x, i)
+        ---
+        run(T(4, 3, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
+    "vmap_index_out_of_range": (
+        1,
+        """
+        def f(x, i): return torch.vmap(lambda a, j: a[j])(x, i)
+        ---
+        run(T(4, 3), torch.tensor([0, 2, 1, 7]))
+    """,
+    ),
+    "vmap_index_inside_grad": (
+        0,
+        """
+        def loss(w, x, y):
+            o = (x @ w).log_softmax(-1)
+            return -o[y]
+        def f(w, x, y): return torch.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(w, x, y)
+        ---
+        run(T(3, 5), T(4, 3), torch.tensor([0, 2, 1, -1]))
+    """,
+    ),
 }

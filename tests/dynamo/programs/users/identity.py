@@ -693,4 +693,17 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "built_in_functions_equal": (
+        2,
+        """
+        def f(x, function):
+            if function in (torch.cos, torch.sin):
+                x = x * 2
+            known = [torch.zeros, len, torch.Tensor.add]
+            return function(x), len in known, max in known, function == max, torch.zeros != torch.ones, 3 in known
+        ---
+        run(T(3), torch.sin)
+        run(T(3), torch.exp)
+    """,
+    ),
 }
