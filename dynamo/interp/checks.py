@@ -17,8 +17,9 @@ eager.
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
 that it writes to before are copied before it runs, if they are small, and written back where the
-frame runs again. (Steps of training write behind all that may fail.) Any other graph breaks at the last check, as every other branch on a tensor does, or at
-the operation that may fail, if anybody would notice.
+frame runs again. (Steps of training write behind all that may fail.) Any other graph breaks at the
+last check, as every other branch on a tensor does, or at the operation that may fail, if anybody
+would notice.
 """
 
 from __future__ import annotations
