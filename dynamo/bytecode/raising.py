@@ -69,10 +69,16 @@ def _only_raises(program: list[Instruction], start: int) -> bool:
 
 
 def may_be_caught(
-    code: CodeType, instr: Instruction, resolve: Callable[[str], Any], kinds: Sequence[type]
+    code: CodeType,
+    instr: Instruction,
+    resolve: Callable[[str], Any],
+    kinds: Sequence[type],
+    minds: Callable[[int | None], bool],
 ) -> bool:
-    """Whether an except clause of `code` is for an exception of one of `kinds` that `instr` raises.
-    resolve: what a global name stands for. What only cleans up (`finally`, `with`) passes it on.
+    """Whether the frame of `code` does anything about an exception of one of `kinds` that `instr`
+    raises, in an except clause for it, in `finally`, or at the end of `with`. resolve: what a
+    global name stands for. minds: whether the manager does anything whose `__exit__` is at this
+    depth of the stack; None: whether a `finally` does.
     """
     program = normalize(code)
     handler = instr.handler
@@ -81,8 +87,10 @@ def may_be_caught(
         again = _raised_again(program, start)
         if again is None:
             again = _after_clauses(program, start, resolve, kinds)
-            if again is None:
+            if again is None or (again is program[start] and minds(None)):
                 return True
+        elif program[start + 1].op == "WITH_EXCEPT_START" and minds(handler.depth - 1):
+            return True
         handler = again.handler
     return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import leave_traceback
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import (
+    failed_before_writes,
     is_ordinary,
     restore_random,
     restore_written,
@@ -37,7 +38,11 @@ class CheckCodegen:
         self.checks = root.output.checks
         self._failed: Label | None = None
         self._draws = self.checks.draws
-        self._written = [item.source for item in self.checks.written()]
+        copied = self.checks.copied()
+        self._written = [item.source for item in copied]
+        self._is_retried = (
+            is_ordinary if len(copied) == len(self.checks.written()) else failed_before_writes
+        )
         self._again = False
 
     def push_values(self, codegen: Codegen) -> None:
@@ -80,7 +85,7 @@ class CheckCodegen:
             codegen.jump(again)
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
-        self.keep_only_exceptions(codegen, keep=True)
+        self.keep_only_exceptions(codegen, self._is_retried, keep=True)
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
@@ -115,13 +120,15 @@ class CheckCodegen:
         return not any(tx.code.co_exceptiontable for tx in self.root.output.frames)
 
     @staticmethod
-    def keep_only_exceptions(codegen: Codegen, keep: bool = False) -> None:
-        """exception -- ; what no operation raised (KeyboardInterrupt) goes on its way. keep: in the
-        variable __exception.
+    def keep_only_exceptions(
+        codegen: Codegen, kept: Callable[[BaseException], bool] = is_ordinary, keep: bool = False
+    ) -> None:
+        """exception -- ; what is not to be `kept` (KeyboardInterrupt, which no operation raises)
+        goes on its way. keep: in the variable __exception.
         """
         ordinary = codegen.label()
         codegen.store_fast("__exception")
-        codegen.load_callable(lambda: codegen.load_object(is_ordinary, "is_ordinary"))
+        codegen.load_callable(lambda: codegen.load_object(kept, kept.__name__))
         codegen.load_fast("__exception")
         codegen.call(1)
         codegen.pop_jump_if_true(ordinary)

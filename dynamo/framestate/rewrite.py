@@ -37,7 +37,6 @@ from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.interp.checks import STATE_FUNCTIONS
-from dynamo.interp.fallible_operations import can_fail
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
 from dynamo.records import Change, FrameRecord, GraphRecord
@@ -49,6 +48,7 @@ from dynamo.values.recipes import operand_values
 from dynamo.values.side_effects import DELETED, ReplayedCall
 from fxgraph import GraphModule, Node, verify
 from fxgraph.aot.wrappers import has_wrappers
+from fxgraph.fallible_operations import can_fail
 
 if TYPE_CHECKING:
     from dynamo.interp.root import RootInterpreter, Stop

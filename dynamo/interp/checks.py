@@ -12,22 +12,26 @@ has happened yet, and the frame runs from its start once more, eagerly: it raise
 with what came before it done and nothing behind it.
 
 An operation that fails on the values of tensors (an index out of range) is handled in the same way,
-so that `except` and `finally` around it, and what was printed before it, are as in eager.
+so that `except`, `finally` and the ends of `with` around it, and what came before it, are as in
+eager.
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
-that it writes to are copied before it runs, if they are small, and written back where the frame
-runs again. Any other graph breaks at the last check, as every other branch on a tensor does, or at
-the operation that may fail, if anybody would notice.
+that it writes to before are copied before it runs, if they are small, and written back where the
+frame runs again. (Steps of training write behind all that may fail.) Any other graph breaks at the
+last check, as every other branch on a tensor does, or at the operation that may fail, if anybody
+would notice.
 """
 
 from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -38,14 +42,16 @@ from dynamo.break_regions import break_is_error
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
-from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
+from dynamo.values.function import FunctionValue, MethodValue
+from dynamo.values.generator import GeneratorValue
 from dynamo.values.memory_overlap import version_of
 from fxgraph import Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
+from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.passes.memory import written_inputs
 
@@ -77,6 +83,8 @@ _NORMALISATIONS = ("batch_norm", "instance_norm")
 # How large the tensors from outside may be that are copied before each run: a step that writes to
 # parameters takes long beside their copies.
 _COPIED_BYTES, _COPIED_BYTES_OF_STEPS = 1 << 20, 64 << 20
+# And how many of them where nobody catches what the graph raises.
+_FEW_TENSORS = 8
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,9 @@ class Checks:
         # What breaks the graph where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
+        self._fails = False  # some node may fail
+        self._exposed: list[GraphInput] = []  # written before, or by, the last node that may fail
+        self._new_writes = False  # behind that node
         self._writes = False  # some node writes to a tensor
         self._statistics: set[Node] = set()  # that normalisations write to
         self._memories: set[int] = set()  # that nodes write to: x.data has a version of its own
@@ -109,6 +120,10 @@ class Checks:
 
     def can_be_made(self) -> bool:
         """Whether the frame could run again after the graph as it is now."""
+        return self._leaves_no_trace() and _can_write_back(self.written())
+
+    def _leaves_no_trace(self) -> bool:
+        """The same, were the graph's writes undone."""
         output = self.output
         if output.bodies or output.has_overrides or output.context.export or self.drawn:
             return False
@@ -119,7 +134,7 @@ class Checks:
             if node.op.startswith("call_") and leaves_trace(node):
                 return False
         self._looked_at = nodes[-1] if nodes else None
-        return self._can_write_back()
+        return True
 
     def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
@@ -143,11 +158,15 @@ class Checks:
         """
         if self.any:
             return True
-        fails = any(
-            node.op.startswith("call_") and can_fail(node.target, node.args)
-            for node in self.output.graph.nodes
-        )
-        return fails and self.can_be_made() and not self.written()
+        few = len(self._exposed) <= _FEW_TENSORS and _size(self._exposed) <= _COPIED_BYTES
+        return self._fails and few and self._leaves_no_trace() and _can_write_back(self._exposed)
+
+    def copied(self) -> list[GraphInput]:
+        """The inputs of which copies are made before the graph runs: all that it writes before the
+        checks behind the graph, or before its last operation that may fail. (Backends write in the
+        program's order, or behind all operations that may fail.)
+        """
+        return self.written() if self.made or self.promised else self._exposed
 
     def node_may_fail(self, target: Any, tx: Interpreter) -> None:
         """Break before an operation that may fail where the program would notice that the frame did
@@ -195,6 +214,12 @@ class Checks:
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
             self._memories.update(_written_memories(node))
+        fails = can_fail(node.target, node.args)
+        self._new_writes |= does.writes or does.other
+        if fails:
+            self._fails = True
+            if self._new_writes:
+                self._exposed, self._new_writes = self.written(), False
         if self.promised and (leaves_trace(node) or self.written()):
             self.promised = False  # the graph's own error has to do
         broken = self.made[-1].broken if self.made else self.noticed
@@ -202,12 +227,12 @@ class Checks:
             return
         if leaves_trace(node):
             self._break_at(broken)
-        if not (does.writes or does.other):
+        if not (does.writes or does.other or fails):
             return
         for check in self.made:
             if version_of(check.value.fake) != check.version or self._may_change(check.value.fake):
                 self._break_at(check.broken)
-        if not self._can_write_back():
+        if not _can_write_back(self.copied()):
             self._break_at(broken)
 
     def _may_change(self, fake: torch.Tensor) -> bool:
@@ -242,20 +267,6 @@ class Checks:
             or (self._writes and item.node.meta["example_value"].is_inference())  # has no version
         ]
 
-    def _can_write_back(self) -> bool:
-        """Whether what the graph wrote to can be as it was before, when it has failed."""
-        written = self.written()
-        for item in written:
-            fake = item.node.meta["example_value"]
-            plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
-            if not plain or item.example.layout != torch.strided or item.example.is_inference():
-                return False
-            if not fake.is_leaf or fake.dim() != item.example.dim():  # its history changed, too
-                return False
-        is_step = any(item.example.requires_grad for item in written)
-        size = sum(item.example.nbytes for item in written)
-        return size <= (_COPIED_BYTES_OF_STEPS if is_step else _COPIED_BYTES)
-
     @property
     def draws(self) -> bool:
         """Whether the frame draws random numbers before the checks."""
@@ -275,6 +286,23 @@ class Checks:
         fakes = [node.meta.get("example_value") for node in self.output.graph.nodes]
         found = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
         return tuple({device.index or 0 for device in found if device.type == "cuda"})
+
+
+def _can_write_back(written: list[GraphInput]) -> bool:
+    """Whether what the graph wrote to can be as it was before, when it has failed."""
+    for item in written:
+        fake = item.node.meta["example_value"]
+        plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
+        if not plain or item.example.layout != torch.strided or item.example.is_inference():
+            return False
+        if not fake.is_leaf or fake.dim() != item.example.dim():  # its history changed, too
+            return False
+    is_step = any(item.example.requires_grad for item in written)
+    return _size(written) <= (_COPIED_BYTES_OF_STEPS if is_step else _COPIED_BYTES)
+
+
+def _size(written: list[GraphInput]) -> int:
+    return sum(item.example.nbytes for item in written)
 
 
 def leaves_trace(node: Node) -> bool:
@@ -320,14 +348,38 @@ def _name(node: Node) -> str:
 
 
 def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:
-    """Whether a frame on the stack may go on with what the current instruction raises."""
+    """Whether a frame on the stack does anything about what the current instruction raises."""
     frame: Interpreter | None = tx
     while frame is not None:
         names = collections.ChainMap(frame.f_globals, vars(builtins))
-        if may_be_caught(frame.code, frame.current, names.get, failures):
+        minds = partial(_minds, frame)
+        if may_be_caught(frame.code, frame.current, names.get, failures, minds):
             return True
         frame = frame.parent
     return False
+
+
+def _minds(frame: Interpreter, depth: int | None) -> bool:
+    """Whether a `finally` (depth None) or the manager whose `__exit__` is at this depth of the
+    stack may do anything that a program notices. Those of torch set its modes back.
+    """
+    if depth is None:
+        return not _is_torchs(frame.f_globals)
+    leave = frame.peek(len(frame.stack) - depth)
+    if not isinstance(leave, MethodValue) or not isinstance(leave.function, FunctionValue):
+        return False
+    if leave.function.code is contextlib._GeneratorContextManager.__exit__.__code__:
+        generator = leave.receiver.getattr(frame, "gen")
+        torchs = isinstance(generator, GeneratorValue) and _is_torchs(generator.frame.f_globals)
+        return not torchs
+    return leave.function.code is not _DOES_NOTHING and not _is_torchs(leave.function.globals)
+
+
+_DOES_NOTHING = contextlib.nullcontext.__exit__.__code__
+
+
+def _is_torchs(namespace: dict[str, Any]) -> bool:
+    return str(namespace.get("__name__")).partition(".")[0] in ("torch", "dynamo")
 
 
 def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
@@ -353,6 +405,14 @@ def is_ordinary(error: BaseException) -> bool:
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return isinstance(error, Exception) and hooks is None
+
+
+def failed_before_writes(error: BaseException) -> bool:
+    """The same of a graph that writes behind its operations that may fail: memory may run out
+    later, too.
+    """
+    of_memory = isinstance(error, torch.OutOfMemoryError) or "allocate" in str(error)
+    return is_ordinary(error) and isinstance(error, _ALL_FAILURES) and not of_memory
 
 
 _warned: CodeMap[bool] = CodeMap()

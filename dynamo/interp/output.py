@@ -35,7 +35,6 @@ from dynamo.guards.sources import (
 from dynamo.interp.checks import Checks
 from dynamo.interp.conditionals import Conditionals
 from dynamo.interp.data_dependent_loops import Trial
-from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.entered_modes import EnteredModes
@@ -49,6 +48,7 @@ from dynamo.values.side_effects import SideEffects
 from dynamo.values.tensor import TensorValue
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
+from fxgraph.fallible_operations import can_fail
 from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dynamo.errors import Unsupported
-from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.bodies import body_scope
 from dynamo.torch.subgraph import Subgraph
@@ -24,6 +23,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.side_effects import SERIALS
 from dynamo.values.tensor import TensorValue
 from fxgraph import Node, effects
+from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import branch, loop
 from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic
 

@@ -1,6 +1,6 @@
 """print: the text is made while capturing, and shown by the rewritten frame after the graph, in the
 order of the program's prints, log records and warnings. Where that could be seen to be late (an
-operation that may fail follows, see interp/fallible_operations.py), the graph breaks before that
+operation that may fail follows, see fxgraph/fallible_operations.py), the graph breaks before that
 operation. What capture cannot turn into text (tensors), or what is written elsewhere than to
 sys.stdout and sys.stderr, breaks.
 """

@@ -130,9 +130,11 @@ class Linker:
         self._number_values()
         mutated: set[str] = set()
         steps: list[tuple] = []
+        first_write = 0
         for position, step in enumerate(self.spec.steps):
             steps += [("alloc", self.index[name]) for name in self.memory.allocs[position]]
             if step.kind != "view":
+                first_write = first_write if mutated else len(steps)
                 steps.append(getattr(self, f"_{step.kind}")(step, mutated))
             for name in self.memory.frees[position]:
                 steps += [("free", v) for v in self._with_views(name)]
@@ -146,6 +148,7 @@ class Linker:
                 (v, self.spec.bumps.get(name, 1))
                 for v, name in sorted((self.index[name], name) for name in mutated)
             ],
+            "first_write": first_write,
             "arena_device": torch.device(self.memory.arena_device),
             "arena_bytes": self.sizes.number(self.memory.arena_bytes),
             "sizes": [self.sizes.number(size) for size in self.spec.sizes],

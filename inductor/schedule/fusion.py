@@ -24,9 +24,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxgraph.fallible_operations import can_fail
 from fxgraph.sizes import Extent, hint, product, symbols
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Buffer, Called, DeviceProduct, Loops, PanelProduct, Program, Step
+from inductor.ir import (
+    AtenCall,
+    Buffer,
+    Called,
+    Check,
+    DeviceProduct,
+    Loops,
+    PanelProduct,
+    Program,
+    Step,
+)
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 
 MAX_STEPS = 48  # of one kernel
@@ -192,6 +203,7 @@ class _Fusion:
         self.readers: dict[str, list[int]] = {}
         self.last_ordered: int | None = None
         self.last_assertion: int | None = None
+        self.fallible: list[int] = []  # operators that may fail
         self.binds = _binds_symbols(program)
         self.binders: dict[str, int] = {}  # symbol -> the operator that gives its value
 
@@ -217,6 +229,8 @@ class _Fusion:
                 self.last_ordered = item.id
             if step.asserts:
                 self.last_assertion = item.id
+            if isinstance(step, Check) or can_fail(step.target, tuple(step.args)):
+                self.fallible.append(item.id)
             self.binders.update((name, item.id) for name, _, _ in step.binds)
         for name in step.reads:
             self._note(self.readers, name, item.id)
@@ -241,9 +255,15 @@ class _Fusion:
             deps.add(self.last_ordered)
         if self.last_assertion is not None:
             deps.add(self.last_assertion)
+        if self._writes_input(step):  # a graph that fails has written nothing
+            deps.update(self.fallible)
         if self.binds:
             deps.update(self.binders[name] for name in step.symbols if name in self.binders)
         return deps
+
+    def _writes_input(self, step: Step) -> bool:
+        buffers = self.program.buffers
+        return any(name in buffers and buffers[name].kind == "input" for name in step.writes)
 
     def _closure(self, deps: Iterable[int]) -> int:
         mask = 0

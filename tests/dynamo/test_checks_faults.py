@@ -1,5 +1,7 @@
 """A graph that fails alone, where the frame runs again eagerly and eager execution goes through."""
 
+import contextlib
+import traceback
 import warnings
 
 import pytest
@@ -264,7 +266,8 @@ def test_a_check_of_memory_that_is_written_behind_it(backend):
 
 
 @pytest.mark.parametrize("always", [False, True])
-def test_a_step_of_a_module_with_hooks_copies_nothing_that_nobody_restores(always, monkeypatch):
+def test_a_step_of_a_module_with_hooks_copies_nothing(always, monkeypatch):
+    """It writes behind all that may fail."""
     copied = []
     monkeypatch.setattr(check_codegen, "save_written", lambda *tensors: copied.extend(tensors))
     model = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Linear(2, 2))
@@ -279,5 +282,206 @@ def test_a_step_of_a_module_with_hooks_copies_nothing_that_nobody_restores(alway
     program, captured = compiled(step)
     for _ in range(2):
         program(torch.tensor([0, 2]))
-    assert bool(copied) is always
+    assert copied == []
     assert captured.codes == []
+
+
+# -- what cleans up behind a failure ---------------------------------------------------------------
+class Leaving:
+    def __init__(self, catches):
+        self.catches = catches
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        LOG.append(kind)
+        return self.catches
+
+
+@contextlib.contextmanager
+def leaving():
+    try:
+        yield
+    finally:
+        LOG.append("left")
+
+
+class LeavingAsync(Leaving):
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *args):
+        return self.__exit__(*args)
+
+
+def in_finally(x, rows):
+    try:
+        return x[rows]
+    finally:
+        x.mul_(2)
+        LOG.append("left")
+
+
+def returns_in_finally(x, rows):
+    y = x + 1
+    try:
+        y = x[rows]
+    finally:
+        return y  # noqa: B012
+
+
+def suppressed(x, rows):
+    y = x + 1
+    with contextlib.suppress(IndexError):
+        y = x[rows]
+    return y
+
+
+def manager_that_catches(x, rows):
+    y = x + 1
+    with Leaving(True):
+        y = x[rows]
+    return y
+
+
+def manager_that_does_not(x, rows):
+    with Leaving(False):
+        return x[rows]
+
+
+def generator_that_cleans_up(x, rows):
+    with leaving():
+        return x[rows]
+
+
+def stack_of_managers(x, rows):
+    y = x + 1
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(IndexError))
+        stack.callback(LOG.append, "left")
+        y = x[rows]
+    return y
+
+
+def asynchronous_manager(x, rows):
+    async def body():
+        async with LeavingAsync(True):
+            return x[rows]
+        return x + 5
+
+    try:
+        body().send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+def nobody_cleans_up(x, rows):
+    LOG.append("before")
+    return x[rows]
+
+
+def cleans_up_before_it_writes_more(x, rows):
+    with Leaving(False):
+        y = x[rows]
+    x.add_(7)
+    return y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_cleaning_up_behind_what_failed_after_a_write(backend, trains):
+    def outcome(program, rows):
+        LOG.clear()
+        base = torch.arange(3.0, requires_grad=trains)
+        x = base * 1
+        try:
+            result = program(x, torch.tensor(rows)).tolist()
+        except IndexError as error:
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__)]
+            result = [str(error), lines[-1]]
+        return result, x.tolist(), x._version, list(LOG)
+
+    for function in (
+        in_finally,
+        returns_in_finally,
+        suppressed,
+        manager_that_catches,
+        manager_that_does_not,
+        generator_that_cleans_up,
+        stack_of_managers,
+        asynchronous_manager,
+        *([] if trains else [nobody_cleans_up]),  # what has a history cannot be written back
+        cleans_up_before_it_writes_more,
+    ):
+
+        def writes_first(x, rows, function=function):
+            x.add_(1)
+            return function(x, rows)
+
+        program = dynamo.compile(writes_first, backend=backend)
+        for rows in ([0, 2], [0, 9], [1, 1], [-7, 0]):
+            wanted = outcome(writes_first, rows)
+            assert outcome(program, rows) == wanted, (function, rows)
+
+
+def test_managers_of_torch_clean_up_nothing():
+    """What is written before need not be copied, however large."""
+
+    def step(large, x, rows):
+        large.add_(1)
+        with torch.no_grad(), torch.autocast("cpu"), torch.profiler.record_function("rows"):
+            with contextlib.nullcontext():
+                return x[rows] + large[0]
+
+    program, captured = compiled(step)
+    program(torch.zeros(1 << 19), torch.ones(3), torch.tensor([0, 2]))
+    assert (len(captured.op_counts), captured.codes) == (1, [])
+
+
+def test_a_step_in_a_manager_of_the_users_is_one_graph():
+    """Its large writes are behind what may fail."""
+
+    def step(large, x, rows):
+        with Leaving(False):
+            y = x[rows] + large[0]
+        large.add_(1)
+        return y
+
+    program, captured = compiled(step)
+    program(torch.zeros(1 << 19), torch.ones(3), torch.tensor([0, 2]))
+    assert (len(captured.op_counts), captured.codes) == (1, [])
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_failing_step_leaves_what_eagers_leaves(backend):
+    def outcome(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Linear(2, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(rows):
+            optimizer.zero_grad()
+            LOG.append("begun")
+            loss = model(rows).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        LOG.clear()
+        program, values, found = wrap(step), [], []
+        for rows in ([0, 2], [1, 9], [1, 1]):
+            try:
+                values.append(program(torch.tensor(rows)))
+            except IndexError as error:
+                names = [f.name for f in traceback.extract_tb(error.__traceback__)]
+                found += [str(error), "forward" in names]
+            values += [p.detach().clone() for p in model.parameters()]
+            values += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+            found += [(p._version, p.grad is None) for p in model.parameters()]
+        return values, [*found, *LOG]
+
+    expected = outcome(lambda step: step)
+    actual = outcome(lambda step: dynamo.compile(step, backend=backend))
+    torch.testing.assert_close(actual[0], expected[0])
+    assert actual[1] == expected[1]

@@ -184,7 +184,10 @@ class Run {
       if (program_.dispatches) guard.emplace();
       Gil gil;
       if (program_.release_gil) gil.release();
-      for (const Instruction& instruction : program_.code) step(instruction, gil);
+      for (uint32_t i = 0; i < program_.code.size(); ++i) {
+        if (i == program_.first_write) begin_mutations();
+        step(program_.code[i], gil);
+      }
     }
     return outputs();
   }
@@ -219,7 +222,7 @@ class Run {
     for (uint32_t v : program_.input_values) bind(v, "input");
     for (uint32_t v : program_.static_values) bind(v, "parameter or buffer");
     if (program_.derivation != nullptr) bind_derived();
-    for (const auto& [v, bumps] : program_.mutated) begin_mutation(tensor(v), bumps);
+    for (const auto& [v, bumps] : program_.mutated) check_mutation(tensor(v), bumps);
   }
 
   void bind(uint32_t v, const char* what) {
@@ -282,12 +285,17 @@ class Run {
     }
   }
 
-  // What eager's in-place ops do to the tensor besides writing to it.
-  static void begin_mutation(const at::Tensor& tensor, uint32_t bumps) {
-    if (bumps == 0) return;
-    TORCH_CHECK(!(tensor.requires_grad() && c10::GradMode::is_enabled()), tensor.is_leaf() ? "a leaf" : "a",
+  static void check_mutation(const at::Tensor& tensor, uint32_t bumps) {
+    TORCH_CHECK(bumps == 0 || !(tensor.requires_grad() && c10::GradMode::is_enabled()),
+                tensor.is_leaf() ? "a leaf" : "a",
                 " Variable that requires grad is being used in an in-place operation.");
-    for (uint32_t i = 0; i < bumps; ++i) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+
+  // What eager's in-place ops do to the tensors besides writing to them; a call that fails before has changed none.
+  void begin_mutations() {
+    for (const auto& [v, bumps] : program_.mutated) {
+      for (uint32_t i = 0; i < bumps; ++i) tensor(v).unsafeGetTensorImpl()->bump_version();
+    }
   }
 
   const at::Tensor& tensor(uint32_t v) {

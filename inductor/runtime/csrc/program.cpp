@@ -417,6 +417,7 @@ void Program::load(PyObject* spec) {
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
   mutated = data["mutated"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
   for (const auto& item : mutated) values.at(item.first).written = true;
+  first_write = data["first_write"].cast<uint32_t>();
   if (!data["derivation"].is_none()) {
     auto [make, sources] = data["derivation"].cast<std::pair<py::object, std::vector<uint32_t>>>();
     for (uint32_t source : sources) TORCH_CHECK_INDEX(source < statics.size(), "no static input ", source);

@@ -191,6 +191,7 @@ struct Program {
   size_t input_count = 0;            // arguments of a call
   std::vector<std::pair<uint32_t, uint32_t>> mutated;  // inputs and statics that the plan writes, and how often they
                                                        // would be in eager, as the version counter sees it
+  uint32_t first_write = 0;              // the instruction that does, before the others
   PyObject* library = nullptr;           // keeps the kernels' code loaded
   Number arena_bytes;
   c10::Device arena_device = c10::Device(c10::DeviceType::CPU);

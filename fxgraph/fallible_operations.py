@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from fxgraph import Node
 from fxgraph.args import leaves
 from fxgraph.higher_order import branch
+from fxgraph.node import Node
 
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
