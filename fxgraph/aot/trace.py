@@ -265,7 +265,10 @@ class Tracer:
         if data:
             result = self.data.run(op, args, kwargs)
         else:
-            result = self.fake.run(op, args, kwargs, is_view(op))
+            try:
+                result = self.fake.run(op, args, kwargs, is_view(op))
+            except ZeroDivisionError as error:  # in a rule of torch: the operator itself can
+                raise Unfunctionalizable(f"the rule of {op} divides by a size of 0") from error
         if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
             raise Unfunctionalizable(f"the result of {op} is sparse")
         node = self._node(op, node_args, node_kwargs, result)
@@ -351,10 +354,7 @@ class Tracer:
                 result = NotImplemented
         if result is not NotImplemented:
             return self._fresh_results(op, result)
-        try:
-            return self.record(op, args, kwargs)
-        except ZeroDivisionError as error:  # the rule gives the fake result, too
-            raise Unfunctionalizable(f"the rule of {op} divides by a size of 0") from error
+        return self.record(op, args, kwargs)
 
     def _composite(self, op: Any, args: Any, kwargs: Any) -> Any:
         """Operators that autograd would have taken apart come whole in inference mode."""

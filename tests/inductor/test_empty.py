@@ -147,6 +147,18 @@ def test_no_elements(program, grad):
         torch.testing.assert_close(got, wanted, equal_nan=True, msg=lambda m: f"{where}: {m}")
 
 
+def test_losses_of_nothing_train_op_by_op():
+    """Torch's rules for their backwards divide by the number of elements."""
+
+    def loss(x):
+        return F.mse_loss(x, x.detach()) + F.huber_loss(x, x.detach())
+
+    x = torch.zeros(0, 3, requires_grad=True)
+    result = dynamo.compile(loss, backend="aot_eager")(x)
+    result.backward()
+    assert result.isnan() and x.grad.shape == (0, 3)
+
+
 def test_a_batch_of_nothing_through_a_model():
     """All of the plan's temporaries are empty, so that there is no arena."""
     model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))).eval()
