@@ -31,6 +31,7 @@ from dynamo.torch.numpy_elementwise import (
     operator_of,
     row_major,
     sample_of,
+    varies_within,
     written,
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
@@ -280,8 +281,9 @@ def _where(tx, condition, *choices):
 def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     if isinstance(value, ArrayValue):
         return converted(tx, row_major(value, "numpy.where"), dtype)
-    real = dtype.type(value.as_constant()).item()
-    return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
+    varies = varies_within(value, dtype)
+    number = value if varies else dtype.type(value.as_constant()).item()
+    return call_torch(tx, torch.full, (), number, dtype=TO_TORCH[dtype])
 
 
 @_known("fix", method=False)

@@ -707,4 +707,36 @@ PROGRAMS = {
         run(np.arange(6.).reshape(2, 3))
     """,
     ),
+    "np_numbers_that_vary": (
+        3,
+        """
+        def f(s, a, n):
+            shares = s * n, n - a, a / n, -n + s, np.maximum(s, n), np.where(s > 0, s, n), np.clip(s, -n, n), a >= n
+            s[0, 1] = n
+            return shares, s.mean() / n, s * (1 / n) + n
+        ---
+        make = lambda: (np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3), np.arange(1, 5))
+        run(*make(), 2)
+        run(*make(), 3)
+        run(*make(), 4)
+        run(*make(), 2.5)
+        run(*make(), 3.5)
+    """,
+    ),
+    "np_items_at_places_that_vary": (
+        2,
+        """
+        def f(s, a, n):
+            before = a[n], s[0, n - 1], s[n - 1], a[n:]
+            a[n] = 9
+            a[0] = n
+            s[n - 1] = n * 0.5
+            return before, [a[i] for i in range(2)], s * 2
+        ---
+        make = lambda: (np.arange(6.0, dtype=np.float32).reshape(2, 3), np.arange(4))
+        run(*make(), 2)
+        run(*make(), 1)
+        run(*make(), 2)
+    """,
+    ),
 }
