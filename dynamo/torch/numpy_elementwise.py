@@ -35,6 +35,7 @@ from dynamo.torch.numpy_values import (
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real
+from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def sample_of(value: Value, what: str) -> Any:
         return np.ones(1, value.dtype)
     if value.is_constant() and isinstance(value.as_constant(), NUMBERS):
         return value.as_constant()
+    if isinstance(value, SymbolValue) and value.python_type() in (int, float):
+        return value.python_type()(1)
     raise refuse(what)
 
 
@@ -90,6 +93,8 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
             raise refuse(f"{name} of a sequence")  # a new array at each call
         return tx.wrap(answer)
     require_quiet_errors(tx, name)
+    if not any(isinstance(v, ArrayValue) for v in operands):
+        raise refuse(name)
     row = UFUNCS.get(ufunc)
     kinds = KINDS.get(ufunc, "biuf")
     if not config.numpy_exact:
@@ -126,10 +131,23 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
 def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
     if isinstance(value, ArrayValue):
         return converted(tx, value, loop)
+    if isinstance(value, SymbolValue):
+        if not varies_within(value, loop):
+            raise refuse(f"{name} of a number that varies")
+        return call_torch(tx, torch.full, (), value, dtype=TO_TORCH[loop], device="cpu")
     real = loop.type(value.as_constant()).item()
     if name in _OF_TENSORS_ONLY:
         return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[loop])
     return ConstantValue(real)
+
+
+def varies_within(value: Value, dtype: Any) -> bool:
+    """A number that varies from call to call, all of whose values the dtype has."""
+    if not isinstance(value, SymbolValue):
+        return False
+    wide = (np.dtype(np.float64), np.dtype(np.float32))
+    known = {int: (np.dtype(np.int64), *wide), float: wide}
+    return dtype in known.get(value.python_type(), ())
 
 
 # torch takes no numbers here.

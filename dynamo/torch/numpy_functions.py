@@ -31,6 +31,7 @@ from dynamo.torch.numpy_elementwise import (
     operator_of,
     row_major,
     sample_of,
+    varies_within,
     written,
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
@@ -280,8 +281,9 @@ def _where(tx, condition, *choices):
 def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     if isinstance(value, ArrayValue):
         return converted(tx, row_major(value, "numpy.where"), dtype)
-    real = dtype.type(value.as_constant()).item()
-    return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
+    varies = varies_within(value, dtype)
+    number = value if varies else dtype.type(value.as_constant()).item()
+    return call_torch(tx, torch.full, (), number, dtype=TO_TORCH[dtype])
 
 
 @_known("fix", method=False)
@@ -390,11 +392,20 @@ def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
 
 
 def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
+    if isinstance(data, TensorValue):
+        data = array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None:
         return array_view(call_torch(tx, "clone", data.tensor)) if data.scalar else data
-    if isinstance(data, TensorValue) and dtype is None:
-        return array_of(tx, data)
+    if isinstance(data, ArrayValue) and dtype is not None:
+        same = np.dtype(_dtype_of(dtype)) == data.dtype
+        return _asarray(tx, data) if same else _array_of_dtype(tx, data, dtype)
     return _array(tx, data, dtype)
+
+
+def _array_of_dtype(tx: Interpreter, array: ArrayValue, dtype: Value) -> Value:
+    made = _astype(tx, array, dtype)
+    made.scalar = False
+    return made
 
 
 def _copied_array(
@@ -406,6 +417,8 @@ def _copied_array(
         data = array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None and data.tensor.fake.is_contiguous():
         return _copy(tx, data)
+    if isinstance(data, ArrayValue) and dtype is not None:
+        return _array_of_dtype(tx, data, dtype)
     return _array(tx, data, dtype)
 
 
@@ -562,6 +575,8 @@ def _scalar_constructor(kind: type) -> Callable[..., Value]:
     """np.float32(2.5); of a number that varies, a scalar that the graph makes."""
 
     def make(tx: Interpreter, *args: Value) -> Value:
+        if len(args) == 1 and isinstance(args[0], ArrayValue) and args[0].scalar:
+            return _astype(tx, args[0], ConstantValue(kind))
         varies = len(args) == 1 and isinstance(args[0], SymbolValue)
         if varies and kind in (np.float32, np.float64):
             form = {"dtype": TO_TORCH[np.dtype(kind)], "device": "cpu"}

@@ -14,6 +14,7 @@ from dynamo.torch.numpy_elementwise import (
     call_torch,
     converted,
     not_scalar,
+    varies_within,
 )
 from dynamo.torch.numpy_reversed import ReversedArray, flipped, require_unturned, turned, view_of
 from dynamo.torch.numpy_values import (
@@ -47,8 +48,13 @@ def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
 def _picks_one(array: ArrayValue, key: Value) -> bool:
     """All dimensions are indexed by numbers: the result is a scalar, not a view."""
     parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
-    numbers = [p for p in parts if p.is_constant() and is_index(p.as_constant())]
-    return len(numbers) == len(parts) == len(array.shape)
+    return len(parts) == len(array.shape) and all(map(_is_number, parts))
+
+
+def _is_number(part: Value) -> bool:
+    if part.is_constant():
+        return is_index(part.as_constant())
+    return part.is_symbolic() and issubclass(part.python_type(), (int, np.integer))
 
 
 def is_index(value: Any) -> bool:
@@ -104,6 +110,8 @@ def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Val
         stored: Value = apart(tx, value, array)
     elif value.is_constant() and isinstance(value.as_constant(), NUMBERS):
         _require_fits(value.as_constant(), array.dtype)
+        stored = value
+    elif varies_within(value, array.dtype):
         stored = value
     else:
         raise refuse("a store of a sequence into an array")

@@ -23,7 +23,7 @@ from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.symbol import SymbolValue, number_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.aot import fused
@@ -99,6 +99,15 @@ def _is_typed_scalar(value: Value) -> bool:
     return issubclass(kind, np.generic) and kind is not np.int64
 
 
+def _with_tensors(data: Value) -> Value:
+    """A nest with tensors in the place of numpy's scalars, whose types count as theirs do."""
+    if isinstance(data, ArrayValue) and data.scalar:
+        return data.tensor
+    if not isinstance(data, SequenceValue):
+        return data
+    return TupleValue([_with_tensors(item) for item in data.wrapped()])
+
+
 def tensor_from_data(
     tx: Interpreter,
     target: Callable[[list[Value], dict[str, Value]], Value],
@@ -108,6 +117,8 @@ def tensor_from_data(
 ) -> Value:
     """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
     data = args[0] if args else kwargs.get("data")
+    if like is None and isinstance(data, SequenceValue):
+        data = _with_tensors(data)
     if isinstance(data, ArrayValue) or (
         isinstance(data, SequenceValue) and any(isinstance(v, ArrayValue) for v in _leaves(data))
     ):

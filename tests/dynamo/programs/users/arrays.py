@@ -707,4 +707,79 @@ PROGRAMS = {
         run(np.arange(6.).reshape(2, 3))
     """,
     ),
+    "np_numbers_that_vary": (
+        3,
+        """
+        def f(s, a, n):
+            shares = s * n, n - a, a / n, -n + s, np.maximum(s, n), np.where(s > 0, s, n), np.clip(s, -n, n), a >= n
+            s[0, 1] = n
+            return shares, s.mean() / n, s * (1 / n) + n
+        ---
+        make = lambda: (np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3), np.arange(1, 5))
+        run(*make(), 2)
+        run(*make(), 3)
+        run(*make(), 4)
+        run(*make(), 2.5)
+        run(*make(), 3.5)
+    """,
+    ),
+    "np_items_at_places_that_vary": (
+        2,
+        """
+        def f(s, a, n):
+            before = a[n], s[0, n - 1], s[n - 1], a[n:]
+            a[n] = 9
+            a[0] = n
+            s[n - 1] = n * 0.5
+            return before, [a[i] for i in range(2)], s * 2
+        ---
+        make = lambda: (np.arange(6.0, dtype=np.float32).reshape(2, 3), np.arange(4))
+        run(*make(), 2)
+        run(*make(), 1)
+        run(*make(), 2)
+    """,
+    ),
+    "tensors_of_scalars_in_nests": (
+        2,
+        """
+        def f(a, b):
+            mixed = torch.tensor([a[0], 1.0]), torch.tensor([a.max(), b[0]]), torch.tensor((a.mean(), a.std())), torch.tensor([2, b[1]])
+            nested = torch.tensor([[a[0], a[1]], [a[1], a[0]]]), torch.tensor([list(a), list(b)]), torch.tensor([a[0], 1], dtype=torch.float64)
+            return mixed, nested
+        ---
+        run(np.arange(3.0), np.arange(3))
+        run(np.arange(3, dtype=np.float32), np.arange(3, dtype=np.int32))
+    """,
+    ),
+    "np_arrays_of_arrays": (
+        2,
+        """
+        def f(a, i):
+            made = np.asarray(a, dtype=np.float32), np.array(a, dtype=np.float32), np.array(a, np.int64), np.asarray(i, 'float64'), np.array(a[0], dtype=np.float32)
+            kept = np.asarray(a, dtype=np.float64)
+            kept[0] = 7
+            copied = np.array(a, dtype=np.float64)
+            copied[1] = 9
+            return made, kept is a, a, copied, np.float32(a[1]), np.float64(i[0]) / 3, np.int32(a[2]), np.asarray(a[0], np.float64)
+        ---
+        run(np.array([0.5, 1.5, -2.0]), np.arange(3))
+        run(np.array([0.5, 1.5, -2.0, 4.0]), np.arange(3))
+    """,
+    ),
+    "np_arrays_bool": (
+        1,
+        """
+        def f(a): return np.asarray(a, dtype=bool), np.array(a > 1, dtype=np.float32), np.bool_(a[0]), np.asarray(a[::2], dtype=np.float32), np.asarray(a.T, dtype=np.float64) is a
+        ---
+        run(np.array([0.5, 0, -2.0]))
+    """,
+    ),
+    "np_arrays_tensor": (
+        1,
+        """
+        def f(t): return np.asarray(t, dtype=np.float64), np.array(t, dtype=np.float64), np.asarray(t)
+        ---
+        run(T(3))
+    """,
+    ),
 }
