@@ -142,7 +142,7 @@ class ShapeEnv:
         self._simplified: dict[Expr, Expr] = {}
         self._static: dict[Any, bool | None] = {}
         self._suppressed = 0
-        self.takes_general_case = False  # (general_case.py)
+        self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------
@@ -342,9 +342,8 @@ class ShapeEnv:
 
     # -- decisions --------------------------------------------------------------------------------
     def evaluate(self, condition: Any, fallback: bool | None = None) -> bool:
-        """The truth of `condition`; guarded where it depends on the sizes.
-
-        fallback: the answer where it depends on data. Without one, DataDependent is raised.
+        """The truth of `condition`; guarded where it depends on the sizes. fallback: the answer
+        where it depends on data. Without one, DataDependent is raised.
         """
         if isinstance(condition, torch.SymBool):
             condition = condition.node.expr
@@ -442,6 +441,16 @@ class ShapeEnv:
             if learned.kind == "check" and learned.what is condition:
                 learned.kind = "given"
                 return
+
+    def forgetting(self) -> Callable[[], None]:
+        """A function that drops what is checked of data from now on."""
+        since = len(self._history)
+
+        def forget() -> None:
+            self._history[since:] = [f for f in self._history[since:] if f.kind != "check"]
+            self._relearn(lambda learned: True)
+
+        return forget
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,11 +36,10 @@ from dynamo import breaks
 from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.named_sources import is_argument, is_named
 from dynamo.guards.shape_payload import ShapePayload
 from dynamo.guards.sources import (
-    AttrSource,
     DictItemSource,
-    InstanceDictSource,
     LocalSource,
     ModuleItemSource,
     SequenceItemSource,
@@ -353,8 +351,8 @@ class FrameSymbols:
             seen = self.seen.tensors[name] = SeenTensor.of(tensor)
         else:
             seen.update(tensor)
-        named = _is_named(source, config.dynamic_sources)
-        unbacked = _is_named(source, config.unbacked_sources)
+        named = is_named(source, config.dynamic_sources)
+        unbacked = is_named(source, config.unbacked_sources)
         varying = {
             dim: why
             for dim in range(tensor.dim())
@@ -418,7 +416,7 @@ class FrameSymbols:
         name = readable_name(where)
         low, high = _range(tensor, dim)
         self.reasons.append(f"{name} is a symbol: {why}")
-        if dim in getattr(tensor, _UNBACKED, ()) or _is_named(source, config.unbacked_sources):
+        if dim in getattr(tensor, _UNBACKED, ()) or is_named(source, config.unbacked_sources):
             made = self.env.new_unbacked(name, max(low or 0, 0), high, where)
             if low is not None or high is not None:
                 self.read.append((made, where))
@@ -489,11 +487,11 @@ class FrameSymbols:
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
         varies = self.automatic and (at_once or self.seen.numbers[name] is VARIES)
-        if _is_named(source, config.unbacked_sources):
+        if is_named(source, config.unbacked_sources):
             self._numbers[source] = self.drawn(kind, None, None, source)
             return self._numbers[source]
-        varies = varies or scheduled or _is_named(source, config.dynamic_sources)
-        if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
+        varies = varies or scheduled or is_named(source, config.dynamic_sources)
+        if not varies and not (self.at_once and is_argument(source) and value not in (0, 1)):
             return None
         if self._is_full():
             self._say_full(readable_name(source))
@@ -588,6 +586,12 @@ class FrameSymbols:
         self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
         return True
 
+    def are_read(self, expr: Any) -> bool:
+        """Whether all symbols of data in `expr` are numbers of the graph."""
+        known = self._nodes.known if self._nodes is not None else {}
+        symbols = self.env.symbols
+        return all(s in known for s in expr.free_symbols if symbols[s].hint is None)
+
     def has_data(self) -> bool:
         """Whether a symbol depends on data."""
         return self._env is not None and self._env.has_data()
@@ -649,6 +653,10 @@ class FrameSymbols:
     def assumptions(self) -> int:
         """How many conditions on data were assumed so far."""
         return 0 if self._env is None else len(self._env.assertions)
+
+    def forgetting(self) -> Callable[[], None]:
+        """A function that drops what is assumed of data from now on."""
+        return self._env.forgetting() if self._env is not None else lambda: None
 
     def check_assumed(self, tx: Interpreter, start: int) -> None:
         """What shape rules assumed of data since `start`, the graph checks before what it was
@@ -754,32 +762,6 @@ def _can_vary(tensor: torch.Tensor) -> bool:
     plain = not tensor.is_conj() and not tensor.is_neg() and tensor.layout is torch.strided
     history = tensor.requires_grad and tensor._is_view()
     return plain and tensor.dim() > 0 and not history
-
-
-def _is_argument(source: Source) -> bool:
-    """An argument of the frame, or an item in one (not the attribute of an object)."""
-    step: Source | None = source
-    while step is not None:
-        if isinstance(step, AttrSource | InstanceDictSource):
-            return False
-        if isinstance(step, LocalSource):
-            return True
-        step = step.base
-    return False
-
-
-def _is_named(source: Source, among: str) -> bool:
-    """Whether a list of names has the input, as guards or as the program name it."""
-    names = [name.strip() for name in among.split(",")]
-    known = (source.name, readable_name(source))
-    return any(name in known or _matches(name, known) for name in names if name)
-
-
-def _matches(pattern: str, names: tuple[str, ...]) -> bool:
-    try:
-        return any(re.fullmatch(pattern, name) for name in names)
-    except re.error:  # a plain name with brackets
-        return False
 
 
 def _fits(value: Any) -> bool:

@@ -210,6 +210,7 @@ def run_conditional(
     place = _place(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
+    forget = output.symbols.forgetting()
     conditionals.open.append(broken)
     try:
         conditionals.count(tx.code, instr)
@@ -226,6 +227,7 @@ def run_conditional(
                 if meeting is None:
                     raise
                 state.restore(tx)
+                forget()
         if meeting is None:
             return False
         starts = [(instr.target.index, kept), (instr.index + 1, ())]  # type: ignore[union-attr]
@@ -236,6 +238,7 @@ def run_conditional(
             _Meeting(tx, meeting, sides, state, place).join(predicate.node)
     except Refused as refused:
         state.restore(tx)
+        forget()  # what a side assumed that the graph does not have
         conditionals.notes[place] = _breaks(refused.why)
         return False
     except BaseException:

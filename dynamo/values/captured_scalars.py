@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from dynamo.polyfills import torch_functions as torch_polyfills
@@ -26,7 +27,9 @@ from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 from fxgraph import Node, effects
-from fxgraph.symbols import hint_of
+from fxgraph.expressions import is_integral
+from fxgraph.sym_node import SymNode
+from fxgraph.symbols import ShapeEnv, hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -168,6 +171,39 @@ READ_METHODS.update(
     __index__=_known(operator.index, _index),
     __bool__=_known(bool, _bool),
 )
+
+
+def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:
+    """The truth of a number that only the call knows, as a tensor; None for other values."""
+    if not isinstance(value, SymbolValue):
+        return None
+    symbolic, env = value.symbolic, value.env
+    condition = symbolic if isinstance(symbolic, torch.SymBool) else symbolic != 0
+    expr = condition.node.expr  # type: ignore[union-attr]
+    if env.hint(expr) is not None or env.statically(expr) is not None or type(expr) not in _SIGNS:
+        return None
+    if not tx.output.symbols.are_read(expr):  # a bool that was read is no number
+        return None
+    left, right = (_scalar(tx, env, side, is_integral(expr)) for side in expr.args)
+    truth = left.compare(tx, _SIGNS[type(expr)], right)
+    assert isinstance(truth, TensorValue)
+    return truth
+
+
+_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Le: "<=", sympy.Ge: ">="}
+
+
+def _scalar(tx: Interpreter, env: ShapeEnv, expr: Any, integral: bool) -> TensorValue:
+    kind, made = (int, torch.SymInt) if integral else (float, torch.SymFloat)
+    number: Value = (
+        ConstantValue(kind(expr))
+        if expr.is_number
+        else SymbolValue(tx.output, made(SymNode(expr, env, kind)))
+    )
+    dtype: dict[str, Value] = {"dtype": ConstantValue(torch.int64 if integral else torch.float64)}
+    tensor = call_in_graph(tx, "call_function", torch.scalar_tensor, [number], dtype)
+    assert isinstance(tensor, TensorValue)
+    return tensor
 
 
 # -- tensors in the place of numbers --------------------------------------------------------------

@@ -156,6 +156,42 @@ def test_inputs_that_are_written_decide_nothing():
         dynamo.compile(fn, backend="eager", fullgraph=True)(ROWS, T(2))
 
 
+def on_a_count(x, n):
+    count = (x > n).sum().item()
+    y = x * 2 if count > 10 else x - 1
+    if count:
+        y = y + y.mean()
+    return y * count
+
+
+def on_a_size(x, n):
+    rows = x[x[:, 0] > n]
+    if rows.shape[0] > 2:
+        x = x.sin()
+    return x, rows * 2
+
+
+def on_a_sum(x, n):
+    total = (x - n).sum().item()
+    if total != 0.0:
+        x = x / 2.0
+    return x, total
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("function", [on_a_count, on_a_size, on_a_sum])
+def test_branches_on_numbers_from_data(function, backend):
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in (8.0, 30.0, -1.0, 11.5, 0.0):
+        grads = []
+        for one in (function, compiled):
+            x = ROWS.clone().requires_grad_()
+            found = one(x, T(n))
+            grads.append((found, torch.autograd.grad(found[0].sum(), x)))
+        same(*grads)
+    assert len(compiled.context.records) == 1
+
+
 def checked_truth(x):
     torch._check(bool((x > 0).all()), lambda: "not all are positive")
     return x * 2
@@ -182,6 +218,22 @@ def side_of_data(x, kept):
     if kept.any():
         x = x * x[kept].sum()
     return x + total
+
+
+def first_of_many(x, kept):
+    rows = x[kept]
+    count = rows.shape[0]
+    if count > 0:
+        x = x + rows[0]
+    return x * 2
+
+
+def test_what_a_refused_side_assumes_is_forgotten():
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True, strict=True):
+        compiled = dynamo.compile(first_of_many, backend="eager")
+        for kept in (torch.tensor([True, False]), torch.zeros(2, dtype=torch.bool)):
+            x = torch.tensor([0.5, 1.0])
+            same(first_of_many(x, kept), compiled(x, kept))
 
 
 def test_sizes_in_a_side_are_a_break():

@@ -44,6 +44,7 @@ x + torch.arange(int((x > k).sum())).sum()
 x + torch.bincount((x > k).long(), minlength=4)[:4]; x.repeat_interleave((x > k).long() + 1)[:4]
 x + sum(t.sum() for t in torch.cat([x, y]).split([int((x > k).sum()), 8 - int((x > k).sum())]))
 x * 2 if (x > k).any() else y; x if x.sum() > k else y + 1
+(x if (n := int((y > k).sum())) > 1 else w) * n; x * n if (n := len(x[x > k])) else y
 y + torch.stack([x, y])[:, x > k].sum(1)[0]
 l[0] + 1; l[-1]; d['k'] * 2
 """

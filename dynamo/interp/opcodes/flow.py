@@ -15,6 +15,7 @@ from dynamo.interp.inlining import finish_call, push_call
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value
+from dynamo.values.captured_scalars import truth_in_graph
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import caught_classes, is_caught, new_raised, raise_python
@@ -27,6 +28,7 @@ from dynamo.values.stack_items import (
     ReturnContinuation,
 )
 from dynamo.values.stored_iterators import ItemProtocolIterator
+from dynamo.values.symbol import SymbolValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -75,10 +77,18 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             return
         if run_conditional(tx, instr, value, wanted):
             return
-    elif run_region(tx, instr, value, wanted):
+    elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
         return
     if value.truth(tx) is wanted:
         tx.jump(instr)
+
+
+def _branches_on_number(tx: Interpreter, instr: Instruction, value: Value, wanted: bool) -> bool:
+    """Whether a jump on a number from data is a conditional of the graph."""
+    if not isinstance(value, SymbolValue) or not tx.output.conditionals.are_wanted(tx):
+        return False
+    truth = truth_in_graph(tx, value)
+    return truth is not None and run_conditional(tx, instr, truth, wanted)
 
 
 def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
