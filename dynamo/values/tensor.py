@@ -199,6 +199,8 @@ class TensorValue(Value):
                 return dispatched
         if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
             tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
+        if name == "nbytes" and self.fake.layout is torch.strided:  # torch's refuses symbols
+            return tx.wrap(self.fake.numel() * self.fake.itemsize)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
             return tx.wrap(getattr(self.fake, name))
         if name.startswith("is_") and isinstance(flag := getattr(self.fake, name, None), bool):

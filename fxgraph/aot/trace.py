@@ -712,11 +712,16 @@ def _compact(fake: torch.Tensor) -> Any:
 
 
 def _refuse_narrowing(op: Any, old: Any, new: Any) -> None:
-    """What eager refuses to store, which some operators do not find out of fake tensors."""
+    """What eager refuses to store, which some operators do not find out of fake tensors. Of `out`
+    in another type than the result's some refuse all, and some compute in that type.
+    """
+    out = any(argument.is_out for argument in op._schema.arguments)
     for target, value in zip(leaves(old), leaves(new)):
-        tensors = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
-        if tensors and not torch.can_cast(value.dtype, target.dtype):
-            raise Unfunctionalizable(f"{op} of {value.dtype} into {target.dtype} raises")
+        if not (isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)):
+            continue
+        fits = target.dtype == value.dtype if out else torch.can_cast(value.dtype, target.dtype)
+        if not fits:
+            raise Unfunctionalizable(f"{op} of {value.dtype} into {target.dtype}")
 
 
 def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:

@@ -205,7 +205,7 @@ GRIDS = {
     "pad": lambda x: F.pad(x, (0, 3, 1, 0)),
     "arange": lambda x: torch.arange(x.numel()).view(x.shape) + x,
     "unfolded": lambda x: x.unsqueeze(2).repeat(1, 1, 2).flatten(1),
-    "sizes": lambda x: (x + 1, x.size(), x.shape[0], x.numel()),
+    "sizes": lambda x: (x + 1, x.size(), x.shape[0], x.numel(), x.nbytes),
     "stacked": lambda x: torch.stack([x, x]).permute(1, 2, 0).contiguous(),
     "einsum": lambda x: torch.einsum("ij,ij->i", x, x),
     "bmm": lambda x: torch.bmm(x[None], x.t()[None]),

@@ -213,6 +213,8 @@ def test_what_the_rules_of_operators_do_not_refuse(backend):
     calls += [lambda: torch.heaviside(ones.long(), half), lambda: torch.heaviside(ones, half)]
     calls += [lambda: F.nll_loss(ones.expand(2, 3), torch.tensor([0, 1], dtype=torch.int32))]
     calls += [lambda: torch.addcmul(ones.long(), ones.long(), ones.long(), value=0.5)]
+    calls += [lambda: torch.diag(ones, out=torch.zeros(3, 3, dtype=torch.float64))]
+    calls += [lambda: torch.add(ones, 1, out=torch.zeros(3, dtype=torch.float64))]
     calls += [lambda: ones.clone().masked_scatter_(ones.expand(2, 3) > 0, ones)]
     calls += [lambda: ones[:1].clone().atan2_(ones)] * 2  # the second finds what the first has kept
     for call in calls:
