@@ -167,10 +167,6 @@ class Opcode:
     effect: str
     jump_effect: str | None
 
-    @property
-    def is_jump(self) -> bool:
-        return self.jump_effect is not None
-
 
 def _parse(table: str) -> dict[str, Opcode]:
     ops: dict[str, Opcode] = {}

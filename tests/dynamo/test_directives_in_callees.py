@@ -1,36 +1,19 @@
-"""What users said about single functions, where callees call them: inside of with, try and for.
-
-Each program is run eagerly and captured, twice, and must agree in results, exceptions, tracebacks
-and effects; its number of graphs and of breaks is exact.
-"""
+"""What users said about single functions, where callees call them: inside of with, try and for."""
 
 from __future__ import annotations
 
 import contextlib
-import traceback
-import warnings
 
 import pytest
 import torch
 
 import dynamo
 from dynamo import directives
-from tests.dynamo.capturing import compiled, outcome, same
+from tests.dynamo.break_support import LOG, checks_of, registry
+from tests.dynamo.capturing import compiled
 
 X = torch.arange(4.0)
-LOG: list = []
-PROGRAMS: list = []
-
-
-def program(graphs, breaks=None):
-    """Register a program with its number of graphs and of breaks (one fewer unless given)."""
-
-    def register(function):
-        given = graphs - 1 if breaks is None else breaks
-        PROGRAMS.append(pytest.param(function, graphs, given, id=function.__name__))
-        return function
-
-    return register
+PROGRAMS, program = registry(breaks=None, x=X)
 
 
 # -- functions with rules -------------------------------------------------------------------------
@@ -408,34 +391,7 @@ def region_of_true_without_breaks(x):
     return callee(x) + 1
 
 
-def frames_of(error):
-    frames: list = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == __file__ and (frame.name, frame.lineno) not in frames[-1:]:
-            frames.append((frame.name, frame.lineno))
-    return frames
-
-
-def seen(function):
-    LOG.clear()
-    result = outcome(function, (X.clone(),))
-    raised = frames_of(result) if isinstance(result, BaseException) else None
-    return result, raised, list(LOG), torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
-def test_program(function, graphs, breaks):
-    expected = seen(function)
-    capturing, captured = compiled(function)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
-        for _ in range(2):
-            found = seen(capturing)
-            for wanted, got in zip(expected, found):
-                assert same(wanted, got), f"{wanted!r} != {got!r}"
-    places = [(b.code, b.location) for r in captured.context.records for b in r.breaks]
-    assert len(captured.op_counts) == graphs, (captured.op_counts, places)
-    assert len(places) == breaks, places
+test_program = checks_of(PROGRAMS)
 
 
 # -- what differs from eager on purpose -----------------------------------------------------------

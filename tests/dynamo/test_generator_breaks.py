@@ -11,13 +11,12 @@ import collections
 import itertools
 import sys
 
-import pytest
 import torch
 
 import dynamo
 from dynamo.continuations import resume
+from tests.dynamo.break_support import LOG, X, broken, checks_of, note, registry
 from tests.dynamo.capturing import compiled, same
-from tests.dynamo.polyfill_support import LOG, X, broken, check, note, registry
 
 PROGRAMS, program = registry()
 
@@ -582,9 +581,7 @@ def gradients(x):
     return w.grad
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)
 
 
 def taking_turns(x, count):

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import contextlib
 
-import pytest
 import torch
 
 import dynamo
-from tests.dynamo.polyfill_support import LOG, check, note, registry
+from tests.dynamo.break_support import LOG, checks_of, note, registry
 
 PROGRAMS, program = registry()
 
@@ -578,6 +577,4 @@ def async_manager(x):
     return driven(outer())
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)

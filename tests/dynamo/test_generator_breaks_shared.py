@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import dynamo
+from tests.dynamo.break_support import LOG, X, checks_of, note, registry
 from tests.dynamo.capturing import compiled, same
-from tests.dynamo.polyfill_support import LOG, X, check, note, registry
 
 PROGRAMS, program = registry()
 
@@ -538,9 +538,7 @@ def scheduler(x):
     return total
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)
 
 
 def an_exception_leaves(x):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.dynamo.polyfill_support import broken, check, note, registry
+from tests.dynamo.break_support import broken, checks_of, note, registry
 
 PROGRAMS, program = registry()
 
@@ -118,6 +116,4 @@ def broken_in_the_body(x):
     return max((1, 2, 3), key=lambda n: n if n < 3 else (broken(x, "key"), -n)[1]), x + 1
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)

@@ -1,5 +1,5 @@
 """Breaks inside of what C functions call: keys of sorted, iterators that are unpacked,
-properties read by getattr(), ... (see polyfill_support.check).
+properties read by getattr(), ... (see break_support.check).
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ import pytest
 import dynamo
 from dynamo.interp.opcodes import data as opcodes_of_data
 from dynamo.values import polyfill_calls
-from tests.dynamo.polyfill_support import Held, Index, Number, X, broken, check, note, registry
+from tests.dynamo.break_support import (
+    Held,
+    Index,
+    Number,
+    X,
+    broken,
+    checks_of,
+    note,
+    registry,
+)
 
 PROGRAMS, program = registry()
 
@@ -785,12 +794,17 @@ def metaclass_that_denies_instances(x):
     return Denied(x).y, x + 1
 
 
+@dynamo.disable
+def returns_none(*items):
+    note(*items)
+
+
 class Initial:
     def __new__(cls, *args):
         broken(X, "new")
         return super().__new__(cls)
 
-    __init__ = functools.partial(note, "init")
+    __init__ = functools.partial(returns_none, "init")
 
 
 @program(3, breaks=2)
@@ -821,9 +835,7 @@ def length_that_is_too_large(x):
         return str(error), x + 1
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)
 
 
 class Same:

@@ -7,10 +7,9 @@ from __future__ import annotations
 import operator
 import re
 
-import pytest
 import torch
 
-from tests.dynamo.polyfill_support import Held, Index, Number, broken, check, registry
+from tests.dynamo.break_support import Held, Index, Number, broken, checks_of, registry
 
 PROGRAMS, program = registry()
 
@@ -311,6 +310,4 @@ def operator_call(x):
     return operator.call(broken, x * 2, "called") + 1
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
-def test_program(function, graphs, breaks, operations):
-    check(function, graphs, breaks, operations)
+test_program = checks_of(PROGRAMS)

@@ -1,62 +1,15 @@
-"""Breaks inside of special methods: the method, and whoever used the operator, go on.
-
-A program is run eagerly and captured, twice, and must agree in results, exceptions, tracebacks and
-effects; its number of graphs and of breaks is exact.
-"""
+"""Breaks inside of special methods: the method, and whoever used the operator, go on."""
 
 from __future__ import annotations
 
 import functools
-import traceback
-import warnings
 
-import pytest
 import torch
 
 import dynamo
-from tests.dynamo.capturing import compiled, outcome, same
+from tests.dynamo.break_support import LOG, checks_of, fail, note, registry
 
-X = torch.arange(3.0)
-LOG: list = []
-PROGRAMS: list = []
-
-
-def program(graphs, breaks=1):
-    """Register a program with its number of graphs and of breaks."""
-
-    def register(function):
-        PROGRAMS.append(pytest.param(function, graphs, breaks, id=function.__name__))
-        return function
-
-    return register
-
-
-@dynamo.disable
-def note(*items):
-    """Breaks the graph, and can be seen."""
-    LOG.append(tuple(str(item) for item in items))
-
-
-@dynamo.disable
-def fail(error):
-    LOG.append(str(error))
-    raise error
-
-
-def frames_of(error):
-    """The user's frames of a traceback; a frame and its continuations count as one."""
-    frames: list = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == __file__ and (frame.name, frame.lineno) not in frames[-1:]:
-            frames.append((frame.name, frame.lineno))
-    return frames
-
-
-def seen(function):
-    LOG.clear()
-    result = outcome(function, (X.clone(),))
-    raised = frames_of(result) if isinstance(result, BaseException) else None
-    return result, raised, list(LOG)
+PROGRAMS, program = registry()
 
 
 class Noted:
@@ -675,16 +628,4 @@ def default_ends_with_the_call(x):
     return y * found
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
-def test_program(function, graphs, breaks):
-    expected = seen(function)
-    capturing, captured = compiled(function)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
-        for _ in range(2):
-            found = seen(capturing)
-            for wanted, got in zip(expected, found):
-                assert same(wanted, got), f"{wanted!r} != {got!r}"
-    places = [(b.code, b.location) for r in captured.context.records for b in r.breaks]
-    assert len(captured.op_counts) == graphs, (captured.op_counts, places)
-    assert len(places) == breaks, places
+test_program = checks_of(PROGRAMS)
