@@ -49,7 +49,7 @@ def plan_of(name):
             "number_inputs": [0, 1],
             **dict.fromkeys(["values", "statics", "steps", "mutated", "sizes"], []),
             **{"derivation": None, "library": None, "release_gil": False},
-            **{"arena_bytes": 0, "arena_device": torch.device("cpu")},
+            **{"first_write": 0, "arena_bytes": 0, "arena_device": torch.device("cpu")},
         }
     )
 

@@ -221,7 +221,8 @@ class TracingInterpreter(Interpreter):
             if args[1] > 0 and args[0].dtype == torch.int64:
                 return _one_hot(*args)
             kwargs = {}
-        if target is operator.pow and isinstance(args[0], torch.SymFloat):
+        floats = target is operator.pow and isinstance(args[0], torch.SymFloat)
+        if floats and not isinstance(args[1], torch.Tensor):
             return args[0].__float_pow__(args[1])  # capture knows that torch's check need not hold
         if target is torch.tensor and args and isinstance(args[0], torch.SymInt):
             return _tensor_of(*args, **kwargs)

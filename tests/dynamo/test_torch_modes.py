@@ -203,7 +203,7 @@ def padseq(x):
     )
 
 
-@program(matrix, breaks="DATA_DEPENDENT_VALUE")
+@program(matrix)
 def packseq(x):
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
