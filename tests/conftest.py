@@ -61,11 +61,14 @@ VERSION_DEPENDENT = (
     "tests/dynamo/programs/test_lifetimes",
 )
 
-# What torch 2.11 does otherwise, in tests that say more than equal results.
-WITHOUT_TORCH_211 = {
+# What older versions of torch do otherwise, in tests that say more than equal results.
+WITHOUT_TORCH_212 = {
     "tests/dynamo/programs/test_language.py::test_program[basics-exception_values]": (
         "indices of fake tensors fail in other words"
     ),
+}
+WITHOUT_TORCH_211 = {
+    **WITHOUT_TORCH_212,
     **dict.fromkeys(
         (
             "tests/dynamo/programs/test_users.py::test_program[arrays-np_axis_tuples]",
@@ -115,11 +118,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     first = ("/test_hook", "test_robustness")
     items.sort(key=lambda item: not any(name in item.nodeid for name in first))
-    if metadata.version("torch").startswith("2.11."):
+    torch = metadata.version("torch")[:4]
+    unequal = {"2.11": WITHOUT_TORCH_211, "2.12": WITHOUT_TORCH_212}.get(torch, {})
+    for start, reason in unequal.items():
         for item in items:
-            for start, reason in WITHOUT_TORCH_211.items():
-                if item.nodeid.startswith(start):
-                    item.add_marker(pytest.mark.skip(reason=f"torch 2.11: {reason}"))
+            if item.nodeid.startswith(start):
+                item.add_marker(pytest.mark.skip(reason=f"torch {torch}: {reason}"))
     spread = config.getoption("--spread")
     left_out = [item for item in items if not _in_spread(item.nodeid, spread)]
     if left_out:
