@@ -4,8 +4,8 @@
     python -m tests.mutations --count 300 --seed 1   # a sample of dynamo, fxgraph, inductor
     python -m tests.mutations --folder inductor/schedule --count 20
 
-Each mutant is made in a copy of the tree and gets at most CHOSEN of the tests that execute its
-line: the half that executes fewest lines in all, and a sample of the others. Printed are each
+Each mutant is made in a copy of the tree and gets at most FIRST of the tests that execute its line:
+the half that enters fewest files, and a sample of the others; if all pass, at most MORE. Printed are each
 mutant, place and change, and a table for each folder. A test run that fails, cannot start or takes
 too long kills. The same seed, count and folder give the same mutants as long as the sources are the
 same; sources changed since `make coverage` have their lines elsewhere.
@@ -36,7 +36,7 @@ from tabulate import tabulate
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("dynamo", "fxgraph", "inductor")
 SECONDS = 300  # for the tests of one mutant
-CHOSEN = 40  # tests of one mutant
+FIRST, MORE = 40, 400  # tests of one mutant
 DATA = ROOT / "build" / "coverage" / "data"
 # Not run: no test executes the line. Unclear: the tests fail without the mutation, too.
 OUTCOMES = ("killed", "survived", "not run", "unclear")
@@ -177,13 +177,13 @@ class Covered:
     def _tests(self, path: str) -> dict[int, list[str]]:
         return self.data.contexts_by_lineno(str(ROOT / path))
 
-    def tests_of(self, mutation: Mutation) -> list[str]:
-        """At most CHOSEN tests that execute the statement: first those that enter few files."""
+    def tests_of(self, mutation: Mutation, most: int) -> list[str]:
+        """At most so many tests that execute the statement: first those that enter few files."""
         by_line = self._tests(mutation.path)
         tests = {test for line in mutation.statement for test in by_line.get(line, ()) if test}
         ordered = sorted(tests, key=lambda test: (self.files[test], test))
-        narrow, others = ordered[: CHOSEN // 2], ordered[CHOSEN // 2 :]
-        some = random.Random(0).sample(others, min(CHOSEN - len(narrow), len(others)))
+        narrow, others = ordered[: most // 2], ordered[most // 2 :]
+        some = random.Random(0).sample(others, min(most - len(narrow), len(others)))
         return narrow + some
 
 
@@ -252,10 +252,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for mutation in chosen:
-            tests = covered.tests_of(mutation)
+            tests = covered.tests_of(mutation, FIRST)
             outcome = copy.outcome(mutation, tests)
+            if outcome == "survived" and len(tests) == FIRST:
+                tests = covered.tests_of(mutation, MORE)
+                outcome = copy.outcome(mutation, tests)
             results[group_of(mutation.path), outcome] += 1
-            print(f"{outcome:8} {len(tests):2}", mutation, flush=True)
+            print(f"{outcome:8} {len(tests):3}", mutation, flush=True)
     groups = sorted({group for group, _ in results})
     rows = [[group, *(results[group, outcome] for outcome in OUTCOMES)] for group in groups]
     rows.append(["in all", *(sum(row[i] for row in rows) for i in range(1, len(OUTCOMES) + 1))])

@@ -51,7 +51,7 @@ LINES = b"""def f(x):
 """
 
 
-def test_a_mutant_gets_the_tests_that_execute_its_statement(tmp_path, monkeypatch):
+def test_a_mutant_gets_the_tests_that_execute_its_statement(tmp_path):
     path = "dynamo/no_such.py"
     recorded = coverage.CoverageData(str(tmp_path / "data"))
     for test, lines in {"wide": {2, 3, 5}, "narrow": {2, 5}, "other": {8}, "": {2, 8}}.items():
@@ -60,7 +60,7 @@ def test_a_mutant_gets_the_tests_that_execute_its_statement(tmp_path, monkeypatc
         recorded.add_lines({str(mutations.ROOT / name): lines for name in files})
     recorded.close()
     covered = mutations.Covered(tmp_path / "data")
-    found = {(m.kind, m.line): covered.tests_of(m) for m in mutations.mutations_of(path, LINES)}
+    found = {(m.kind, m.line): covered.tests_of(m, 9) for m in mutations.mutations_of(path, LINES)}
     assert found == {
         ("condition", 2): ["narrow", "wide"],
         ("comparison", 2): ["narrow", "wide"],
@@ -70,8 +70,7 @@ def test_a_mutant_gets_the_tests_that_execute_its_statement(tmp_path, monkeypatc
         ("dropped statement", 8): ["other"],
         ("constant", 8): ["other"],
     }
-    monkeypatch.setattr(mutations, "CHOSEN", 1)
-    assert len(covered.tests_of(next(mutations.mutations_of(path, LINES)))) == 1
+    assert len(covered.tests_of(next(mutations.mutations_of(path, LINES)), 1)) == 1
 
 
 def test_covered_lines_are_counted(tmp_path):
