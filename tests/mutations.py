@@ -5,10 +5,10 @@
     python -m tests.mutations --folder inductor/schedule --count 20
 
 Each mutant is made in a copy of the tree and gets at most FIRST of the tests that execute its line:
-the half that enters fewest files, and a sample of the others; if all pass, at most MORE. Printed are each
-mutant, place and change, and a table for each folder. A test run that fails, cannot start or takes
-too long kills. The same seed, count and folder give the same mutants as long as the sources are the
-same; sources changed since `make coverage` have their lines elsewhere.
+the half that enters fewest files, and a sample of the others; if all pass, at most MORE. Printed
+are each mutant, place and change, and a table for each folder. A test run that fails, cannot start
+or takes too long kills. The same seed, count and folder give the same mutants as long as the
+sources are the same; sources changed since `make coverage` have their lines elsewhere.
 """
 
 from __future__ import annotations
