@@ -121,9 +121,9 @@ def _wrap_set(tx: Interpreter, cls: type, real: Any, source: Source | None) -> F
     )
     if isinstance(storage, ConstantValue):
         storage = FrozenSetValue.of(tx, storage.unpack(tx))
+    storage.load_all()
     if list(copied) != list(real):
         storage.real = None
-    storage.load_all()
     storage.source, storage.keeps_table = None, False
     return storage
 

@@ -266,6 +266,17 @@ PROGRAMS = {
         s
         """,
     ),
+    "sub_set_order": """
+        class S(set): pass
+        class F(frozenset): pass
+        def f(x, s):
+            return x + len(s), list(s)
+        ---
+        run(T(2), S((0, 8)))
+        run(T(2), S((8, 0)))
+        run(T(2), F((0, 8)))
+        run(T(2), F((8, 0)))
+        """,
     "sub_frozenset": (
         1,
         "",
