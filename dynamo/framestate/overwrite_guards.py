@@ -107,8 +107,8 @@ def _contents_of(
     elif isinstance(held, SequenceValue):
         plain: Any = next((base for base in _SEQUENCES if issubclass(type(real), base)), None)
         if plain is not None:
-            dropped = _dropped_places(held, source, list(plain.__iter__(real)))
-            places = [i for i in dropped if held.item_source(source, i) not in known]
+            dropped = _dropped_places(held, list(plain.__iter__(real)))
+            places = [i for i in dropped if held.item_source(i) not in known]
             if places:
                 yield source, real, (), _items_at(plain, places)
 
@@ -122,14 +122,14 @@ def _known_sources(output: OutputGraph) -> set[Source | None]:
     }
 
 
-def _dropped_places(value: SequenceValue, source: Source, real: Sequence[Any]) -> Iterator[int]:
+def _dropped_places(value: SequenceValue, real: Sequence[Any]) -> Iterator[int]:
     """The indices of items that the frame took out."""
     if value.behind is not None:
         return
     unread = {item.source for item in value.contents if isinstance(item, Pending)}
     read = {id(item.outside) for item in value.contents if isinstance(item, Value)} - {id(None)}
     for i in range(min(len(real), _FEW)):
-        if value.item_source(source, i) not in unread and id(real[i]) not in read:
+        if value.item_source(i) not in unread and id(real[i]) not in read:
             yield i
 
 

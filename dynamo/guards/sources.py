@@ -338,16 +338,26 @@ class _ReadSource(ChainedSource):
 
 @source_type
 class _SubscriptSource(_KeyedSource):
-    """Loaded as the item of a constant key."""
+    """Loaded as the item of a constant key. past: the built-in type whose __getitem__ loads, where
+    a subclass has one of its own.
+    """
+
+    past: type | None = field(default=None, compare=False)
 
     @_once
     def name(self) -> str:
         return f"{self.origin.name}[{self.key!r}]"
 
     def load(self, emit: Emitter) -> None:
+        past: Any = self.past
+        if past is not None:
+            emit.load_callable(lambda: emit.load_const(past.__getitem__))
         load_shared(self.origin, emit)
         emit.load_const(self.key)
-        emit.binary_subscr()
+        if past is not None:
+            emit.call(2)
+        else:
+            emit.binary_subscr()
 
 
 @source_type
@@ -503,6 +513,10 @@ def _keys_in_place(mapping: dict) -> list[Any]:
     return list(dict.keys(mapping))
 
 
+def _values_in_place(mapping: dict) -> list[Any]:
+    return list(dict.values(mapping))
+
+
 @source_type
 class DictKeySource(_KeyedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
@@ -523,7 +537,7 @@ class DictKeySource(_KeyedSource):
 
 @source_type
 class DictValueSource(_KeyedSource):
-    """dict[key] where the key is itself reached by DictKeySource(index)."""
+    """The index-th item of a dict: that of the key which DictKeySource(index) reaches."""
 
     kind = "dict_value"
 
@@ -532,8 +546,10 @@ class DictValueSource(_KeyedSource):
         return f"list({self.origin.name}.values())[{self.key}]"
 
     def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(_values_in_place))
         load_shared(self.origin, emit)
-        DictKeySource(self.origin, self.key).load(emit)
+        emit.call(1)
+        emit.load_const(self.key)
         emit.binary_subscr()
 
 

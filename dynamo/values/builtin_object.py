@@ -49,6 +49,12 @@ class BuiltinObject(Value):
         super().__init__(source)
         self.serial = next(SERIALS)
 
+    def past(self, base: Any) -> type | None:
+        """`base` if this holds the items of an object whose class has a __getitem__ of its own."""
+        cls = None if self.holder is None else self.holder.python_type()
+        own = cls is not None and class_lookup(cls, "__getitem__") is not base.__getitem__
+        return base if own else None
+
     def method(self, name: str) -> Callable[..., Value] | None:
         if name.startswith("__") and not type_holds(self.python_type(), name):
             return None  # what this class shares is not everybody's

@@ -91,7 +91,7 @@ class SequenceValue(BuiltinObject):
             elif type(x) is torch.SymInt:
                 outside.append(tx.wrap(x))
             else:
-                outside.append(Pending(tx, x, self.item_source(self.source, i)))
+                outside.append(Pending(tx, x, self.item_source(i)))
         items[:0] = outside
         self.behind = None
         return items
@@ -105,9 +105,10 @@ class SequenceValue(BuiltinObject):
         behind.tx.guard(self.source, "length", behind.length)
         return behind.length + len(behind.appended)
 
-    @staticmethod
-    def item_source(source: Source | None, index: int) -> Source | None:
-        return None if source is None else SequenceItemSource(source, index)
+    def item_source(self, index: int) -> Source | None:
+        if self.source is None:
+            return None
+        return SequenceItemSource(self.source, index, self.past(self.cls))
 
     def python_type(self) -> type:
         return self.cls
@@ -139,7 +140,7 @@ class SequenceValue(BuiltinObject):
         """The item of a sequence from outside, which becomes a Value now."""
         base: Any = self.cls
         real = base.__getitem__(behind.real, place)
-        source = None if type(real) is torch.SymInt else self.item_source(self.source, place)
+        source = None if type(real) is torch.SymInt else self.item_source(place)
         behind.used[place] = value = behind.tx.wrap(real, source)
         return value
 
@@ -394,7 +395,13 @@ class MutableSequence(SequenceValue):
         self.contents.append(item)
 
     def py_extend(self, tx, other):
-        add_each(tx, other.each(tx), self, self.contents)
+        self._append_each(tx, other, other.each(tx))
+
+    def _append_each(self, tx: Interpreter, other: Value, items: Iterable[Value]) -> None:
+        """`items` of `other`, which may look at those that were added before."""
+        itself = getattr(other, "storage", None) is self
+        for item in self.items(tx) if itself else items:
+            self.py_append(tx, item)
 
     def py_insert(self, tx, index, item):
         where = as_index(tx, index)
@@ -463,7 +470,7 @@ class ListValue(MutableSequence):
         self._known.append(item)
 
     def py_extend(self, tx, other):
-        add_each(tx, other.each_hinted(tx), self, self._known)
+        self._append_each(tx, other, other.each_hinted(tx))
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
@@ -535,19 +542,6 @@ class ListValue(MutableSequence):
         return write
 
 
-def add_each(
-    tx: Interpreter, items: Iterator[Value], owner: MutableSequence, contents: list[Any]
-) -> None:
-    """Append the items; where an iterator raises, those before stay."""
-    added: list[Value] = []
-    try:
-        for item in items:
-            added.append(item)
-    finally:
-        owner.restructuring(tx)
-        contents.extend(added)
-
-
 class DequeValue(MutableSequence):
     cls = collections.deque
 
@@ -563,9 +557,10 @@ class DequeValue(MutableSequence):
         self.before: list[Any] | None = None  # the items before the first change
         self._trim(left=True)
 
-    @staticmethod
-    def item_source(source: Source | None, index: int) -> Source | None:
-        return None if source is None else ItemSource(source, index)
+    def item_source(self, index: int) -> Source | None:
+        if self.past(collections.deque) is not None:
+            raise Unsupported(breaks.ItemAccess(self.describe()))
+        return None if self.source is None else ItemSource(self.source, index)
 
     def _trim(self, left: bool) -> None:
         if self.maxlen is not None and len(self.contents) > self.maxlen:
@@ -666,12 +661,6 @@ class DequeValue(MutableSequence):
         super().py_append(tx, item)
         self._trim(left=True)
 
-    def py_extend(self, tx, other):
-        try:
-            super().py_extend(tx, other)
-        finally:
-            self._trim(left=True)
-
     def py_appendleft(self, tx, item):
         self.restructuring(tx)
         self.contents.insert(0, item)
@@ -745,8 +734,8 @@ def is_struct_tuple(obj: Any) -> bool:
 @special_builder(is_struct_tuple)
 def build_named_tuple(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "type", type(obj))
-    items = [
-        Pending(tx, x, SequenceValue.item_source(source, i))
-        for i, x in enumerate(tuple.__iter__(obj))
+    value = NamedTupleValue(type(obj), [], source)
+    value.contents = [
+        Pending(tx, x, value.item_source(i)) for i, x in enumerate(tuple.__iter__(obj))
     ]
-    return tx.output.remember(obj, source, NamedTupleValue(type(obj), items, source))
+    return tx.output.remember(obj, source, value)

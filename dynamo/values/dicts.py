@@ -125,7 +125,7 @@ class DictValue(BuiltinObject):
         return Pending(tx, real, source)
 
     def item_source(self, key: Hashable) -> Source | None:
-        return None if self.source is None else DictItemSource(self.source, key)
+        return None if self.source is None else DictItemSource(self.source, key, self.past(dict))
 
     def _keyed_by_object(self, tx: Interpreter, key: Any, i: int) -> tuple[Value, Source | None]:
         if self.source is None:

@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -57,6 +57,7 @@ class FrozenSetValue(BuiltinObject):
     """
 
     cls: type = frozenset
+    order_known = False  # that of a set from outside is guarded
     behind: Interpreter | None = None  # literals from outside, until `members` are asked for
 
     def __init__(self, members: Members, source: Source | None = None, real: Any = None) -> None:
@@ -130,8 +131,12 @@ class FrozenSetValue(BuiltinObject):
 
     def known_real(self, tx: Interpreter) -> Any:
         """`real`, for a use that depends on its order."""
-        if self.source is not None and self.real is not None and len(self.members) > 1:
-            _guard_order(tx, self)
+        # The storage of an instance of a subclass has the order of that.
+        source = self.source if self.holder is None else self.holder.source
+        if source is not None and self.real is not None and not self.order_known:
+            self.order_known = True
+            if len(self.members) > 1:
+                _guard_order(tx, self, source)
         return self.real
 
     def ordered(self, tx: Interpreter) -> list[Value]:
@@ -467,6 +472,8 @@ class SetValue(FrozenSetValue):
     def changing(self, tx: Interpreter) -> None:
         """The real set's table is not known for a set from outside."""
         self.load_all()
+        if self.holder is not None:
+            self.known_real(tx)  # which goes through the same changes
         super().changing(tx)
         self.in_order = False
         if self.source is not None:
@@ -636,12 +643,12 @@ def _guard_literal_set(tx: Interpreter, obj: Any, source: Source) -> None:
     tx.guard(source, "predicate", same_members)
 
 
-def _guard_order(tx: Interpreter, value: FrozenSetValue) -> None:
+def _guard_order(tx: Interpreter, value: FrozenSetValue, source: Source) -> None:
     """Equal sets may iterate in different orders."""
-    expected = tuple(value.real)
+    expected, base = tuple(value.real), cast(Any, value.cls)
 
     def same_order(value: Any) -> bool:
-        return tuple(value) == expected
+        return tuple(base.__iter__(value)) == expected
 
     same_order.__name__ = f"iterates in the order {expected!r}"
-    tx.guard(value.source, "predicate", same_order)
+    tx.guard(source, "predicate", same_order)

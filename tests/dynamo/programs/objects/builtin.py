@@ -266,6 +266,17 @@ PROGRAMS = {
         s
         """,
     ),
+    "sub_set_order": """
+        class S(set): pass
+        class F(frozenset): pass
+        def f(x, s):
+            return x + len(s), list(s)
+        ---
+        run(T(2), S((0, 8)))
+        run(T(2), S((8, 0)))
+        run(T(2), F((0, 8)))
+        run(T(2), F((8, 0)))
+        """,
     "sub_frozenset": (
         1,
         "",
@@ -386,6 +397,40 @@ PROGRAMS = {
         d
         """,
     ),
+    "sub_with_own_getitem": """
+        def own(base):
+            return lambda self, key: base.__getitem__(self, key) * 10
+        class L(list): __getitem__ = own(list)
+        class P(tuple): __getitem__ = own(tuple)
+        class D(dict): __getitem__ = own(dict)
+        class Q(collections.deque): __getitem__ = own(collections.deque)
+        class Key: pass
+        def f(x, many):
+            for item in many.values() if isinstance(many, dict) else many:
+                x = x + item
+            return x, many + type(many)([1]) if isinstance(many, list | tuple) else list(many)
+        ---
+        run(T(2), L([T(2), T(2), 5]))
+        run(T(2), P([T(2), T(2), 5]))
+        run(T(2), D(a=T(2), b=2))
+        run(T(2), D({Key: T(2), len: 2}))
+        run(T(2), Q([T(2), 2]))
+        """,
+    "extending_is_seen": """
+        def lengths(many):
+            yield len(many)
+            yield len(many)
+        class Sub(list): pass
+        def f(x, many):
+            many += lengths(many)
+            many.extend(lengths(many))
+            many.extend(many)
+            return x + many[-1]
+        ---
+        held = [[3], Sub([3]), collections.deque([3]), collections.deque([3], maxlen=2)]
+        [run(T(2), many) for many in held]
+        held
+        """,
     "sub_namedtuple": (
         1,
         "",
