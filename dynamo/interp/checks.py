@@ -125,7 +125,7 @@ class Checks:
     def _leaves_no_trace(self) -> bool:
         """The same, were the graph's writes undone."""
         output = self.output
-        if output.bodies or output.has_overrides or output.context.export or self.drawn:
+        if output.bodies or output.tensors_override or output.context.export or self.drawn:
             return False
         nodes = list(output.graph.nodes)
         for node in reversed(nodes):

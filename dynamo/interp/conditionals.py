@@ -110,7 +110,7 @@ class Conditionals:
             return False
         if tx.hidden or tx.namespace is not None or tx.code.co_flags & _GENERATOR_FLAGS:
             return False
-        if output.finalizable or output.has_overrides or len(self.open) >= _DEEPEST:
+        if output.finalizable or output.tensors_override or len(self.open) >= _DEEPEST:
             return False
         calls = (node for node in output.graph.nodes if node.op.startswith("call_"))
         names = (getattr(node.target, "__name__", "") for node in calls)

@@ -126,7 +126,8 @@ class OutputGraph:
         self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
-        self.has_overrides = False  # a value whose class has __torch_function__ was seen
+        # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
+        self.tensors_override = self.objects_override = False
         self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.modes = EnteredModes()
@@ -228,6 +229,10 @@ class OutputGraph:
     def guesses(self) -> bool:
         """Whether this is a trial, in which data may be anything."""
         return self.trial is not None and self.trial.is_behind(self)
+
+    @property
+    def has_overrides(self) -> bool:
+        return self.tensors_override or self.objects_override
 
     # -- guards ---------------------------------------------------------------------------------
     def assume_nothing_handled(self) -> None:

@@ -39,8 +39,8 @@ def _check_history(tx: Interpreter) -> None:
     if tx.output.hooked:
         raise Unsupported(breaks.OutsideHistory(tx.output.hooked[0][0].describe()))
     for item in tx.output.inputs:
-        if not item.example.requires_grad:
-            continue
+        if not (isinstance(item.example, torch.Tensor) and item.example.requires_grad):
+            continue  # a number, or no part of autograd
         if not has_no_history(item.example):
             raise Unsupported(breaks.OutsideHistory(item.source.name))
         tx.guard(item.source, "predicate", has_no_history)

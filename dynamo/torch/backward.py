@@ -69,7 +69,7 @@ def _differentiate(
     create_graph: Value,
     inputs: Value,
 ) -> Value:
-    if tx.output.bodies or tx.output.has_overrides:
+    if tx.output.bodies or tx.output.tensors_override:
         raise _refuse("a transform or a tensor subclass is at work")
     hooks = tx.output.context.hooks
     again = bool(create_graph.as_constant())

@@ -43,7 +43,7 @@ def _push(tx, mode):
     tx.output.side_effects.touch()
     if not modes.asked:
         modes.devices = len(entered_devices())
-    tx.output.has_overrides = True
+    tx.output.tensors_override = True
     modes.asked.append(mode)
     modes.entered += 1
     return ConstantValue(None)

@@ -261,7 +261,7 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
     value = SubclassTensorValue(node, node.meta["example_value"], type(obj), source)
     value.real = obj
     tx.output.adopt(value.fake, value)
-    tx.output.has_overrides = True
+    tx.output.tensors_override = True
     return tx.output.remember(obj, source, value)
 
 
@@ -275,7 +275,7 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
         if cls is torch.Tensor
         else SubclassTensorValue(tensor.node, tensor.fake, cls)
     )
-    tx.output.has_overrides = True
+    tx.output.tensors_override = True
     tx.output.adopt(made.fake, made)
     return made
 

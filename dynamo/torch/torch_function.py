@@ -33,7 +33,7 @@ from dynamo.torch.overrides import dispatch, has_override, read_state
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.builtins import build_descriptor, guard_parameters, is_known_function
+from dynamo.values.builtins import build_descriptor, is_known_function
 from dynamo.values.constant import ConstantValue, constant_argument
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import (
@@ -119,11 +119,6 @@ def _run(function: Callable[..., Any]) -> Fold:
         return tx.wrap(call_real(tx, function, *real, **real_kwargs))
 
     return fold
-
-
-def _signature(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    guard_parameters(tx, *args)
-    return _run(inspect.signature)(tx, args, kwargs)
 
 
 def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -344,7 +339,6 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
-    table[id(inspect.signature)] = (inspect.signature, _signature)
     table[id(directives.disallow_in_graph)] = (directives.disallow_in_graph, _broken_at)
     table[id(directives.graph_break)] = (directives.graph_break, _graph_break)
     table[id(directives.skip_frame)] = (directives.skip_frame, _skip_frame)

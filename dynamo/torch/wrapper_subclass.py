@@ -244,7 +244,7 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     value.real = obj
     tx.output.adopt(value.fake, value)
-    tx.output.has_overrides |= override_of(cls) is not MISSING and not overrides_by_default(cls)
+    tx.output.tensors_override |= override_of(cls) is not MISSING and not overrides_by_default(cls)
     return tx.output.remember(obj, source, value)
 
 

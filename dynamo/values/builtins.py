@@ -34,7 +34,7 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.function import MethodValue, UserFunctionValue
+from dynamo.values.function import MethodValue, NestedFunctionValue, UserFunctionValue
 from dynamo.values.generator import drive
 from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.known_objects import KnownObject
@@ -99,15 +99,49 @@ def polyfill(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwar
 
 def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure function now, on constants."""
-    real = [real_object(a) for a in args]
     if function in (inspect.signature, inspect.getfullargspec):
+        args = [*(_of_same_parameters(tx, value) for value in args[:1]), *args[1:]]
         guard_parameters(tx, *args)
+    real = [real_object(a) for a in args]
     result = call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()})
     if hasattr(type(result), "__next__"):  # one that each call needs anew
         raise Unsupported(breaks.UncapturedCall(callable_name(function)))
     if type(result) in (list, dict, set) and is_json(result):
         return from_constant(result)  # made by the frame, free to change
     return tx.wrap(result)
+
+
+# Where inspect looks for parameters of an object before its class's `__call__`.
+_OWN_PARAMETERS = ("__signature__", "__wrapped__", "__code__")
+
+
+def _of_same_parameters(tx: Interpreter, value: Value) -> Value:
+    """A real callable for one of the frame's: parameters of a callable object are those of its
+    class's `__call__`, of a method those of its function, whatever the receiver, and of a function
+    the same whatever its cells hold.
+    """
+    if isinstance(value, ObjectValue) and not any(value.hasattr(tx, n) for n in _OWN_PARAMETERS):
+        value = value.special_method(tx, "__call__") or value
+    if isinstance(value, MethodValue):
+        return MethodValue(_of_same_parameters(tx, value.function), ConstantValue(0))
+    if not isinstance(value, NestedFunctionValue) or value.mutation.attrs:
+        return value
+    defaults = () if value.defaults is None else value.defaults.unpack(tx)
+    named, annotations = (
+        {} if held is None else {k: _existing(v) for k, v in held.constant_keys(tx).items()}  # type: ignore[attr-defined]
+        for held in (value.keyword_defaults, value.annotation_dict())
+    )
+    cells = tuple(types.CellType() for _ in value.code.co_freevars)
+    made = types.FunctionType(value.code, {}, None, tuple(map(_existing, defaults)), cells)
+    made.__kwdefaults__, made.__annotations__ = named, annotations
+    return tx.wrap(made)
+
+
+def _existing(value: Value) -> Any:
+    known, real = value.identity()
+    if not known:
+        raise Unsupported(breaks.NotConstant(value.describe()))
+    return real
 
 
 def guard_parameters(tx: Interpreter, *functions: Value) -> None:

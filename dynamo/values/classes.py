@@ -429,7 +429,7 @@ def new_instance(
     excess = (args or kwargs) and builtin_base(cls) is object
     if excess and _refuses_arguments(cls, "__new__", "__init__"):
         raise Unsupported(breaks.UncapturedCall("object.__new__"))
-    tx.output.has_overrides |= class_lookup(cls, "__torch_function__") is not MISSING
+    tx.output.objects_override |= class_lookup(cls, "__torch_function__") is not MISSING
     instance = ObjectValue(cls, storage=storage)
     value = tx.output.side_effects.track_new(instance)
     if storage is not None:

@@ -657,7 +657,7 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if source is None:
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "type", type(obj))
-    tx.output.has_overrides |= class_lookup(type(obj), "__torch_function__") is not MISSING
+    tx.output.objects_override |= class_lookup(type(obj), "__torch_function__") is not MISSING
     value = ObjectValue(type(obj), source, obj)
     own = (value.instance_dict() or ()) if _has_dict(type(obj)) else ()
     if not all(type(name) is str for name in own):  # it may compare itself

@@ -53,7 +53,7 @@ def text_of_tensor(tx: Interpreter, value: Value) -> SymbolicText | None:
 
 def _is_plain(tx: Interpreter, tensor: TensorValue) -> bool:
     output, fake = tx.output, tensor.fake
-    if output.bodies or output.context.export or output.guesses or output.has_overrides:
+    if output.bodies or output.context.export or output.guesses or output.tensors_override:
         return False
     options = output.values_by_id.get(id(PRINT_OPTS))
     if options is not None and output.side_effects.is_dirty(options[1]):

@@ -30,6 +30,35 @@ CASES: dict[str, tuple[list[int], str]] = {
         run(m, X)
         """,
     ),
+    # As containers of tensors: calls of torch with plain tensors are torch's.
+    "beside_an_object_that_overrides_torch": (
+        [1],
+        """
+        class Nest:
+            def __init__(self, held): self.held = held
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                return Nest(func(*(getattr(a, "held", a) for a in args)))
+        def f(m, x):
+            loss = torch.sub(Nest(m(x)), 1.0).held.square().mean()
+            loss.backward()
+            return loss.detach()
+        ---
+        run(m, X)
+        """,
+    ),
+    "gradient_beside_a_number_that_varies": (
+        [1, 1],
+        """
+        def f(x, n):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad((x * n).exp().sum(), x)[0]
+        ---
+        run(X, 2)
+        run(X, 3)
+        run(X, 4)
+        """,
+    ),
     "accumulates": (
         [1, 1],
         """

@@ -63,6 +63,25 @@ def seen(function, args, capsys):
 
 
 # -- the statements -------------------------------------------------------------------------------
+class Nest:
+    """A container of tensors that torch's functions take."""
+
+    def __init__(self, held):
+        self.held = held
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return cls(function(*(getattr(arg, "held", arg) for arg in args)))
+
+
+@program(1)
+def beside_an_object_that_overrides_torch(x):
+    y = torch.add(Nest(x), 1).held
+    if not (x > 0).all():
+        raise ValueError("negative")
+    return y.sqrt()
+
+
 @program(1)
 def asserted(x):
     y = x + 1

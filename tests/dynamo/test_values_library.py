@@ -690,6 +690,50 @@ def wfn(a, b=2):
     return a + b
 
 
+class Called:
+    def __call__(self, a, *, b=3):
+        return a
+
+
+class Told(Called):
+    __signature__ = inspect.signature(lambda q: q)
+
+
+CALLED, TOLD, LINEAR = Called(), Told(), nn.Linear(2, 2)
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return [(p.name, p.kind, p.default, p.annotation) for p in found]
+
+
+@program(tensor)
+def insp_of_the_frames_callables(x):
+    y = x + 1
+
+    def made(a: int, b=2, *c, k: "str" = "x", **d) -> float:
+        return y
+
+    of = [made, lambda: y, CALLED, Called(), CALLED.__call__, LINEAR, LINEAR.forward]
+    return y, [parameters(one) for one in of], inspect.getfullargspec(made).args
+
+
+@program(tensor, graphs=2)
+def insp_of_told_parameters(x):
+    y = x + 1
+    return y * 2, parameters(TOLD)
+
+
+@program(tensor, graphs=2)
+def insp_of_a_default_of_the_frame(x):
+    y = x + 1
+
+    def made(a=y):
+        return a
+
+    return y * 2, inspect.signature(made).parameters["a"].default is y
+
+
 @program(tensor)
 def bind(x):
     return wfn(**inspect.signature(wfn).bind(x).arguments)
