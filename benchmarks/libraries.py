@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import random
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy
 import torch
 
 from benchmarks.architectures import OURS, PEER, tensors
@@ -136,7 +138,7 @@ def measure(system: str, subject: Subject, mode: str, options: argparse.Namespac
     prepared = []
     try:
         for _ in (0, 1):
-            torch.manual_seed(0)
+            seed(0)
             model = subject.make()
             if isinstance(model, torch.nn.Module):
                 model = model.train(mode == TRAINING).to(getattr(torch, options.dtype))
@@ -172,12 +174,19 @@ def measure(system: str, subject: Subject, mode: str, options: argparse.Namespac
 
 
 def call(function: Any, state: Any, arguments: tuple[Any, ...], mode: str) -> list[torch.Tensor]:
-    torch.manual_seed(7)
+    seed(7)
     if mode == TRAINING:
         output = tensors(function(*arguments))
         return [t.detach().clone() for t in (*output, *state())]
     with torch.no_grad():
         return tensors(function(*arguments))
+
+
+def seed(number: int) -> None:
+    """Of all that libraries draw from."""
+    torch.manual_seed(number)
+    random.seed(number)
+    numpy.random.seed(number)
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

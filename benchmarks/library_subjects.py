@@ -507,6 +507,101 @@ def torchdiffeq() -> Subjects:
     return {method: row(method) for method in ("euler", "midpoint", "rk4", "dopri5")}
 
 
+# -- wrappers around models -----------------------------------------------------------------------
+def perceptron() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+
+
+def rows_of(width: int) -> Arguments:
+    return lambda batch: (torch.randn(batch, width),)
+
+
+def torchao() -> Subjects:
+    library = importlib.import_module("torchao.quantization")
+    aware = importlib.import_module("torchao.quantization.qat")
+    groups = {"weight_dtype": torch.int4, "granularity": library.PerGroup(32)}
+    settings: dict[str, dict[str, Any]] = {
+        "Int8WeightOnlyConfig": {},
+        "Int8DynamicActivationInt8WeightConfig": {},
+        "Float8WeightOnlyConfig": {},
+        "IntxWeightOnlyConfig": groups,
+    }
+
+    def row(config: Callable[[], Any], trains: bool) -> Subject:
+        def make() -> Any:
+            model = perceptron()
+            library.quantize_(model, config())
+            return model
+
+        return Subject(make, rows_of(64), trains)
+
+    def training() -> Any:
+        weight = aware.IntxFakeQuantizeConfig(torch.int4, group_size=32)
+        return aware.QATConfig(weight_config=weight, step="prepare")
+
+    found = {
+        name: row(lambda name=name, more=more: getattr(library, name)(**more), False)  # type: ignore[misc]
+        for name, more in settings.items()
+    }
+    return {**found, "QATConfig": row(training, True)}
+
+
+def captum() -> Subjects:
+    library = importlib.import_module("captum.attr")
+
+    def row(name: str, given: dict[str, Any]) -> Subject:
+        def make() -> Any:
+            method = getattr(library, name)(perceptron())
+            return lambda x: method.attribute(x, target=1, **given)
+
+        return Subject(make, rows_of(64), False)
+
+    names = "Saliency InputXGradient Deconvolution GuidedBackprop FeatureAblation DeepLift"
+    found = {name: row(name, {}) for name in names.split()}
+    return {**found, "IntegratedGradients": row("IntegratedGradients", {"n_steps": 5})}
+
+
+def tensordict() -> Subjects:
+    nest = importlib.import_module("tensordict").TensorDict
+    parts = importlib.import_module("tensordict.nn")
+
+    def chain() -> Any:
+        first = parts.TensorDictModule(perceptron(), ["x"], ["y"])
+        module = parts.TensorDictSequential(first)
+
+        class Chain(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self, x: torch.Tensor) -> Any:
+                return self.module(nest({"x": x}, [x.shape[0]]))["y"]
+
+        return Chain()
+
+    def drawn() -> Any:
+        normal = torch.distributions.Normal
+        keys = {"in_keys": ["loc", "scale"], "out_keys": ["a"], "distribution_class": normal}
+        module = parts.ProbabilisticTensorDictModule(**keys)
+        return lambda x: module(nest({"loc": x, "scale": x.exp()}, [x.shape[0]]))["a"]
+
+    def replaced() -> Any:
+        model = perceptron()
+        held = nest.from_module(model)
+
+        def call(x: torch.Tensor) -> Any:
+            with held.data.apply(lambda p: p * 0.5).to_module(model):
+                return model(x)
+
+        return call
+
+    return {
+        "TensorDictModule": Subject(chain, rows_of(64)),
+        "ProbabilisticTensorDictModule": Subject(drawn, rows_of(64), False),
+        "to_module": Subject(replaced, rows_of(64), False),
+    }
+
+
 def e3nn() -> Subjects:
     o3 = importlib.import_module("e3nn.o3")
     harmonics = {"irreps_out": [0, 1, 2], "normalize": True}
@@ -528,6 +623,6 @@ LIBRARIES: dict[str, Callable[[], Subjects]] = {
     for function in (
         timm, torchvision, segmentation_models_pytorch, vit_pytorch, open_clip, monai, kornia,
         diffusers, x_transformers, lucidrains, peft, torch_geometric, torchmetrics, gpytorch,
-        torchdiffeq, e3nn,
+        torchdiffeq, torchao, captum, tensordict, e3nn,
     )
 }  # fmt: skip
