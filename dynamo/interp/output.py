@@ -100,6 +100,11 @@ class GraphInput:
 class OutputGraph:
     """What capture of one frame has produced so far."""
 
+    reads_inputs = False  # numbers, of tensors that are inputs
+    # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
+    tensors_override = objects_override = False
+    looked_in: Interpreter | None = None  # the frame of the last look for finalizable objects
+
     def __init__(
         self,
         context: CompileContext,
@@ -108,7 +113,6 @@ class OutputGraph:
         plan: Plan | None = None,
     ) -> None:
         self.context = context
-        self.reads_inputs = False  # numbers, of tensors that are inputs
         self.plan = plan or Plan()
         self.emission = EmissionPlan()
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())
@@ -126,8 +130,6 @@ class OutputGraph:
         self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
-        # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
-        self.tensors_override = self.objects_override = False
         self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.modes = EnteredModes()
@@ -140,7 +142,6 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (values/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
-        self.looked_in: Interpreter | None = None  # the frame of the last look for unreachable ones
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
