@@ -8,22 +8,17 @@ like user code.
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as module_globals
+from torch.utils.weak import WeakIdKeyDictionary
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import (
-    AttrSource,
-    ModuleItemSource,
-    ModuleSource,
-    Source,
-)
+from dynamo.guards.sources import AttrSource, ModuleItemSource, ModuleSource, Source
 from dynamo.polyfills import module_calls
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
@@ -51,8 +46,9 @@ FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
 
 
-# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
-REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
+# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded. Keys
+# are compared by identity: __eq__ and __hash__ of a module are the program's.
+REPLACED_BUFFERS: MutableMapping[torch.nn.Module, set[str]] = WeakIdKeyDictionary()
 
 
 class StaticPending(Pending):

@@ -731,4 +731,41 @@ PROGRAMS = {
         run(T(2, 3), [nn.Linear(3, 3) for _ in range(2)])
         """,
     ),
+    "equal_modules": (
+        1,
+        "",
+        """
+        class Equal(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(2, 2)
+                self.register_buffer("total", torch.zeros(()))
+            def __eq__(self, other): return isinstance(other, Equal)
+            def forward(self, x):
+                self.total = self.total + 1
+                return self.layer(x).relu() * self.total
+        first, second = Equal(), Equal()
+        def f(x): return first(x) + second(x)
+        ---
+        run(T(2, 2))
+        run(T(2, 2))
+        """,
+    ),
+    "hash_counted": (
+        1,
+        "",
+        """
+        asked = []
+        class Counted(nn.Linear):
+            def __eq__(self, other): asked.append("eq"); return self is other
+            def __hash__(self): asked.append("hash"); return 1
+            def forward(self, x): return super().forward(x).relu()
+        m = Counted(2, 2)
+        def f(x): return m(x)
+        ---
+        asked.clear()
+        run(T(2, 2))
+        asked
+        """,
+    ),
 }
