@@ -108,9 +108,6 @@ class GraphFunctionValue(Value):
     def describe(self) -> str:
         return "a function made by a transform"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from fxgraph.higher_order import call
 

@@ -45,9 +45,6 @@ class DistributedObject(PureObjectValue):
     def as_proxy(self) -> Any:
         return self.real
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         known, real = other.identity()
         if op not in ("==", "!=") or not known:

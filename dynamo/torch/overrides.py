@@ -346,9 +346,6 @@ class DispatchedFunction(Value):
     def describe(self) -> str:
         return f"function {getattr(self.function, '__qualname__', self.function)}"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def hash_key(self, tx: Interpreter) -> Hashable:
         if not isinstance(self.function, types.MethodWrapperType):
             return super().hash_key(tx)

@@ -43,9 +43,6 @@ class HookHandleValue(BuiltinObject):
     def describe(self) -> str:
         return "the handle of a hook"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def recipe(self) -> Recipe:
         return new_handle, []
 

@@ -57,9 +57,6 @@ class TransformedValue(Value):
     def describe(self) -> str:
         return f"{self.name} of {self.function.describe()}"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             return self.function.getattr(tx, name)

@@ -15,6 +15,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values import late_bound
 from dynamo.values.identity_keys import IdentityKey
+from dynamo.values.lookup import type_holds
 from dynamo.values.recipes import operand_values
 
 if TYPE_CHECKING:
@@ -142,8 +143,13 @@ class Value:
         return False
 
     def truth(self, tx: Interpreter) -> bool:
-        """bool(value), where that is known while capturing."""
-        raise Unsupported(breaks.UnknownTruth(self.describe()))
+        """bool(value), where that is known while capturing: of a type without `__bool__`, whether
+        there is a length other than 0, or no length.
+        """
+        kind = self.python_type()
+        if type_holds(kind, "__bool__"):
+            raise Unsupported(breaks.UnknownTruth(self.describe()))
+        return not type_holds(kind, "__len__") or self.length(tx) != 0
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
         """bool(value), or `not value`, as a Value: where it serves a check, it may be unknown."""

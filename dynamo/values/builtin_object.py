@@ -78,9 +78,6 @@ class BuiltinObject(Value):
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         no_attribute(tx, self.python_type(), name)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return self.length(tx) != 0
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         fail_as(tx, operator.call, self)
 

@@ -299,9 +299,6 @@ class BuiltinMethod(Value):
     def children(self) -> Sequence[Value]:
         return (self.receiver,)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":
             return self.receiver

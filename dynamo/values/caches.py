@@ -101,9 +101,6 @@ class LruCacheValue(Value):
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__wrapped__":
             return self.wrapped
@@ -416,9 +413,6 @@ class NewCacheValue(Value):
 
     def children(self) -> Sequence[Value]:
         return (self.wrapped, *self.answers.values())
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)

@@ -323,9 +323,6 @@ class DescriptorValue(Value):
     def python_type(self) -> type:
         return self.kind
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:

@@ -520,9 +520,6 @@ class PyModuleValue(Value):
     def describe(self) -> str:
         return f"module {vars(self.module).get('__name__')}"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_global(vars(self.module), name)
         if isinstance(stored, Value):

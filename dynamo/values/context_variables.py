@@ -54,9 +54,6 @@ class ContextVarValue(BuiltinObject):
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "name":
             return ConstantValue(self.real.name)
@@ -152,9 +149,6 @@ class TokenValue(Value):
 
     def python_type(self) -> type:
         return contextvars.Token
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def children(self) -> Sequence[Value]:
         return [v for v in (self.variable, self.value, self.taken, self.before) if v is not None]

@@ -189,9 +189,6 @@ class TracebackValue(Value):
     def python_type(self) -> type:
         return types.TracebackType
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def recipe(self) -> Recipe:
         own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
         shown = [showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own]]

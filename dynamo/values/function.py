@@ -140,9 +140,6 @@ class FunctionValue(Value):
     def python_type(self) -> type:
         return types.FunctionType
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def describe(self) -> str:
         return f"function {self.name}"
 
@@ -484,9 +481,6 @@ class MethodValue(Value):
 
     def describe(self) -> str:
         return f"method {getattr(self.function, 'name', self.function.describe())}"
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(tx, [self.receiver, *args], kwargs)

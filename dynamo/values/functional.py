@@ -64,9 +64,6 @@ class PartialValue(Value):
     def python_type(self) -> type:
         return functools.partial
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
@@ -214,9 +211,6 @@ class GetterValue(Value):
 
     def python_type(self) -> type:
         return self.kind
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if len(args) != 1 or kwargs:

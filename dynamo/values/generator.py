@@ -66,9 +66,6 @@ class Resumable(Value):
     def step_runs_code(self) -> bool:
         return True
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in self.methods:
             return GeneratorMethodValue(self, name)
@@ -431,9 +428,6 @@ class GeneratorMethodValue(Value):
 
     def python_type(self) -> type:
         return type_of_bound(class_lookup(self.generator.python_type(), self.name))
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":

@@ -28,9 +28,6 @@ class KnownObject(Value):
     def identity(self) -> tuple[bool, Any]:
         return True, self.known
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         return read_attribute(tx, self, self.known, name)
 

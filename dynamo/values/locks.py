@@ -39,9 +39,6 @@ class LockValue(BuiltinObject):
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def py_acquire(self, tx: Interpreter) -> Value:
         self._used(tx)
         if self.depth > 0 and isinstance(self.real, LOCK):

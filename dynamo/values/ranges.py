@@ -54,9 +54,6 @@ class SliceValue(BuiltinObject):
             call_real(tx, operator.getitem, [], slice(real))
         return None if real is None else operator.index(real)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         names = ("start", "stop", "step")
         return self.parts[names.index(name)] if name in names else super().getattr(tx, name)

@@ -42,9 +42,6 @@ class IteratorValue(BuiltinObject):
     def python_type(self) -> type:
         return self.kind
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def iterate(self, tx: Interpreter) -> Value:
         return self
 

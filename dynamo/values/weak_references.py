@@ -72,9 +72,6 @@ class WeakRefValue(Value):
             raise Unsupported(breaks.ObjectDies(self.target.describe()))
         self.target = ConstantValue(None)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "key" and self.key is not None:
             return self.key
