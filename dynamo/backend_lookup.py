@@ -26,12 +26,19 @@ def list_backends(debug: bool = False) -> list[str]:
 
 
 def register_backend(backend: Any = None, *, name: str | None = None) -> Any:
-    """Register `(gm, example_inputs) -> callable` under a name; usable as a decorator."""
+    """Register `(gm, example_inputs) -> callable` under a name (its __name__ by default); usable as
+    a decorator.
+
+    Raises TypeError for an object that cannot be called, ValueError for a name that another backend
+    has, and for a backend without a name.
+    """
     return _backends().register_backend(backend, name=name)
 
 
 def lookup_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The backend of this name; InvalidBackend (a ValueError) lists what exists."""
+    """The backend of this name; a callable is its own. Raises InvalidBackend (a ValueError), which
+    lists all names, for others, and TypeError for objects of another kind.
+    """
     try:
         return _backends().lookup_backend(backend)
     except ValueError as error:
@@ -45,7 +52,8 @@ _chosen: list[str | Callable[..., Any]] = []  # by set_default_backend
 def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
     """The backend of functions that are compiled from now on without naming one; None: "inductor".
 
-    Raises InvalidBackend (a ValueError) for a name that is none.
+    Raises InvalidBackend (a ValueError) for a name of no backend, TypeError for an object that is
+    neither a name nor callable.
     """
     if backend is not None:
         lookup_backend(backend)
@@ -62,7 +70,9 @@ def _default() -> Any:
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
-    """Mode -> the options it sets, for the default backend; or the options of one mode."""
+    """Mode -> the options that it sets, for the default backend; or the options of one mode. Raises
+    InvalidOption (a ValueError) for a name of no mode.
+    """
     modes = _default().modes
     if mode is None:
         return {name: dict(options) for name, options in modes.items()}

@@ -24,17 +24,18 @@ def allow_in_graph(fn: Any) -> Any:
     """Put calls of `fn` into the graph without looking inside; usable as a decorator. Takes one
     callable or several.
 
-    `fn` must take and return tensors and constants, and have no side effect.
+    `fn` must take and return tensors and constants, and have no side effect. Raises TypeError for
+    an object that cannot be called.
     """
     return _mark(fn, ALLOWED, "allow_in_graph", instead_of=DISALLOWED)
 
 
 def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Put calls of `fn` into the graph without looking inside, as allow_in_graph does; a decorator
-    that gives a function of its own, so that other calls of `fn` are captured as ever.
+    that gives a function of its own, so that other calls of `fn` are captured as ever. Raises
+    TypeError for an object that cannot be called.
     """
-    if not callable(fn):
-        raise TypeError(f"dynamo.nonstrict_trace takes a callable, not {fn!r}")
+    check_callable("nonstrict_trace", fn)
 
     @functools.wraps(fn)
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -44,13 +45,21 @@ def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """Break the graph at calls of `fn`."""
+    """Break the graph at calls of `fn`, one callable or several. Raises TypeError for others."""
     return _mark(fn, DISALLOWED, "disallow_in_graph", instead_of=ALLOWED)
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Call `fn` while capturing and take its result as a constant from then on."""
+    """Call `fn`, one callable or several, while capturing, and take its result as a constant from
+    then on. Raises TypeError for an object that cannot be called.
+    """
     return _mark(fn, CONSTANT_RESULT, "assume_constant_result")
+
+
+def check_callable(name: str, fn: Any) -> None:
+    """Raise TypeError unless `fn`, the argument of dynamo.<name>, can be called."""
+    if not callable(fn):
+        raise TypeError(f"dynamo.{name} takes a callable, not {fn!r}")
 
 
 def _mark(
@@ -58,8 +67,7 @@ def _mark(
 ) -> Any:
     if isinstance(fn, list | tuple):
         return [_mark(f, table, name, instead_of) for f in fn]
-    if not callable(fn):
-        raise TypeError(f"dynamo.{name} takes a callable, not {fn!r}")
+    check_callable(name, fn)
     if instead_of is not None:
         instead_of.pop(id(fn), None)
     table[id(fn)] = fn
@@ -67,11 +75,13 @@ def _mark(
 
 
 def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: capture the decorated Python function wherever `original` is called."""
-    if not callable(original):
-        raise TypeError(f"dynamo.substitute_in_graph takes a callable, not {original!r}")
+    """Decorator: capture the decorated Python function wherever `original` is called. Raises
+    TypeError where one of the two cannot be called.
+    """
+    check_callable("substitute_in_graph", original)
 
     def register(substitute: Callable[..., Any]) -> Callable[..., Any]:
+        check_callable("substitute_in_graph", substitute)
         SUBSTITUTES[id(original)] = (original, substitute)
         return substitute
 
@@ -80,12 +90,12 @@ def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def skip_frame(msg: str = "") -> None:
     """Have the compiled function whose frame comes here run as it is, from its start; what it calls
-    is compiled. Does nothing outside capture.
+    is compiled. `msg` is shown by explain. Does nothing outside capture.
     """
 
 
 def graph_break(msg: str = "") -> None:
-    """Break the graph here; does nothing outside capture."""
+    """Break the graph here, for the reason `msg`; does nothing outside capture."""
 
 
 def is_compiling() -> bool:

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from dynamo.directives import check_callable
+
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of tensors from one of numpy's arrays: tensors among the arguments become arrays,
     and arrays among the results tensors. Compiled, all of it is one graph, with gradients, which
-    numpy has not.
+    numpy has not. Raises TypeError for an object that cannot be called.
     """
-    if not callable(fn):
-        raise TypeError(f"dynamo.wrap_numpy takes a callable, not {fn!r}")
+    check_callable("wrap_numpy", fn)
 
     @functools.wraps(fn)
     def of_tensors(*args: Any, **kwargs: Any) -> Any:

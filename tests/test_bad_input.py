@@ -55,6 +55,54 @@ def test_what_is_compiled(model) -> None:
         dynamo.compile(model)
 
 
+ONES = torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "error"),
+    [
+        (dynamo.allow_in_graph, (3,), TypeError),
+        (dynamo.assume_constant_result, (3,), TypeError),
+        (dynamo.disable, (3,), TypeError),
+        (dynamo.disallow_in_graph, (3,), TypeError),
+        (dynamo.export, (3,), TypeError),
+        (dynamo.list_mode_options, ("fast",), dynamo.errors.InvalidOption),
+        (dynamo.load, ("/no/such/file",), dynamo.errors.ProgramError),
+        (dynamo.load_cache_artifacts, (b"text",), ValueError),
+        (dynamo.lookup_backend, ("fast",), dynamo.errors.InvalidBackend),
+        (dynamo.lookup_backend, (3,), TypeError),
+        (dynamo.mark_dynamic, (3, 0), TypeError),
+        (dynamo.mark_dynamic, (ONES, 1), IndexError),
+        (dynamo.mark_dynamic, (ONES, 0, 3, 2), ValueError),
+        (dynamo.mark_static, (ONES, 1), IndexError),
+        (dynamo.nested_compile_region, (3,), TypeError),
+        (dynamo.nonstrict_trace, (3,), TypeError),
+        (dynamo.register_backend, (3,), TypeError),
+        (dynamo.run, (3,), TypeError),
+        (dynamo.set_default_backend, ("fast",), dynamo.errors.InvalidBackend),
+        (dynamo.set_enable_guard_collectives, (3,), TypeError),
+        (dynamo.set_stance, ("fast",), ValueError),
+        (dynamo.substitute_in_graph, (3,), TypeError),
+        (dynamo.substitute_in_graph(len), (3,), TypeError),
+        (dynamo.wrap_numpy, (3,), TypeError),
+    ],
+)
+def test_arguments_without_a_meaning(function, arguments, error) -> None:
+    """They fail at once, with an error that the docstring names."""
+    with pytest.raises(error):
+        function(*arguments)
+    assert error.__name__ in (function.__doc__ or error.__name__)
+
+
+def test_arguments_of_explain_and_of_a_range_without_sizes() -> None:
+    with pytest.raises(TypeError, match="takes a callable"):
+        dynamo.explain(3)
+    with pytest.raises(TypeError, match="no such argument of dynamo.compile: fulgraph"):
+        dynamo.explain(add_one, fulgraph=True)
+    with pytest.raises(ValueError, match="min 5 is more than max 2"):
+        dynamo.mark_unbacked(ONES, 0, min=5, max=2)
+
+
 def test_mode_for_a_backend_that_takes_none() -> None:
     with pytest.raises(ValueError, match="takes no 'mode'"):
         dynamo.compile(add_one, backend=lambda gm, inputs: gm.forward, mode="default")

@@ -230,12 +230,12 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
     """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
     decorator, also of a class of the program's, whose own methods it disables, in place.
 
-    With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain.
+    With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain. Raises
+    TypeError for an object that cannot be called, or, with recursive=False, without Python code.
     """
     if fn is None:
         return lambda f: disable(f, recursive, reason)
-    if not callable(fn):
-        raise TypeError(f"dynamo.disable takes a callable, not {fn!r}")
+    directives.check_callable("disable", fn)
     if isinstance(fn, type) and not fn.__flags__ & _IMMUTABLE:
         for name, method in list(vars(fn).items()):
             if isinstance(method, types.FunctionType):
@@ -253,5 +253,8 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
 
 
 def run(fn: Any) -> Any:
-    """Call `fn` using what is compiled already, and compile nothing new."""
+    """A function that calls `fn` with the code that is compiled already and compiles nothing: other
+    frames run as they are. Raises TypeError for an object that cannot be called.
+    """
+    directives.check_callable("run", fn)
     return _hook.run_only(fn)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dynamo.directives import is_compiling
+from dynamo.directives import check_callable, is_compiling
 
 
 def is_dynamo_compiling() -> bool:
@@ -23,8 +23,8 @@ def is_exporting() -> bool:
 
 
 def cudagraph_mark_step_begin() -> None:
-    """A new step of inference or training begins. Nothing depends on it: a result of a device graph
-    that is still alive is never written over (README, "GPUs").
+    """A new step of inference or training begins. Nothing depends on it: memory of a result that is
+    alive is never written by a later replay of a device graph.
     """
 
 
@@ -37,12 +37,11 @@ def nested_compile_region(
 ) -> Any:
     """Mark a function that is called often with the same structure. Captured code has its
     operations in the graph each time, and kernels that are equal are compiled once in any case: the
-    arguments change nothing.
+    arguments change nothing. Raises TypeError for an object that cannot be called.
     """
     if fn is None:
         return nested_compile_region
-    if not callable(fn):
-        raise TypeError(f"dynamo.nested_compile_region takes a callable, not {fn!r}")
+    check_callable("nested_compile_region", fn)
     return fn
 
 
@@ -51,7 +50,8 @@ _collectives = False
 
 def set_enable_guard_collectives(enabled: bool) -> bool:
     """Whether ranks of a distributed program agree on compilations before each call; returns what
-    was set before. Ranks always compile on their own: with several, True gives a warning.
+    was set before. Ranks always compile on their own: with several, True gives a warning. Raises
+    TypeError unless `enabled` is a bool.
     """
     global _collectives
     if not isinstance(enabled, bool):

@@ -13,6 +13,7 @@ from typing import Any
 from tabulate import tabulate
 
 from dynamo.api.compile import compile_fresh
+from dynamo.directives import check_callable
 from dynamo.records import BreakRecord, FrameRecord
 
 
@@ -150,8 +151,11 @@ def explain(fn: Callable[..., Any], **compile_options: Any) -> Callable[..., Exp
     """explain(fn)(*args, **kwargs): run `fn` once under a fresh compilation and report on it.
 
     `fn` may be plain or compiled already (then its backend and options are used); what it has
-    compiled stays as it is. Keyword arguments are those of dynamo.compile.
+    compiled stays as it is. Keyword arguments are those of dynamo.compile, and errors: raised at
+    once for arguments without a meaning, by the call for the program's own.
     """
+    check_callable("explain", fn)
+    compile_fresh(fn, **compile_options)
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Explanation:

@@ -79,19 +79,23 @@ class GuardedPlace:
 
 
 def skip_guard_on_inbuilt_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Promise that attributes of torch's own modules stay as they are."""
+    """A guard_filter_fn (True for each guard to keep): attributes of torch's own modules stay as
+    they are.
+    """
     return [not e.orig_guard.source.is_unspecialized_builtin_nn_module() for e in entries]
 
 
 def skip_guard_on_all_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Promise that attributes of all modules stay as they are."""
+    """A guard_filter_fn: attributes of all modules stay as they are."""
     return [not e.orig_guard.source.is_unspecialized_nn_module() for e in entries]
 
 
 def keep_tensor_guards_unsafe(
     entries: Sequence[GuardFilterEntry], keep_parameters: bool = False
 ) -> list[bool]:
-    """Promise that nothing changes but tensors; with keep_parameters, parameters are compared."""
+    """A guard_filter_fn: nothing changes but tensors; with keep_parameters, parameters are compared
+    too.
+    """
     return [
         entry.guard_type == "TENSOR_MATCH"
         and (keep_parameters or not isinstance(entry.value, torch.nn.Parameter))
@@ -100,7 +104,7 @@ def keep_tensor_guards_unsafe(
 
 
 def keep_portable_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Promise that nothing changes but tensors, their sizes and torch's global modes."""
+    """A guard_filter_fn: nothing changes but tensors, their sizes and torch's global modes."""
     return [
         entry.guard_type in ("GLOBAL_STATE", "SHAPE_ENV", "TENSOR_MATCH")
         and not isinstance(entry.value, torch.nn.Parameter)
@@ -109,12 +113,12 @@ def keep_portable_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[boo
 
 
 def skip_guard_on_globals_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Promise that global variables stay as they are."""
+    """A guard_filter_fn: global variables stay as they are."""
     return [not entry.is_global for entry in entries]
 
 
 def skip_all_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Promise that all calls are as the first one."""
+    """A guard_filter_fn: all calls are as the first one."""
     return [False for _ in entries]
 
 

@@ -89,9 +89,8 @@ def mark_dynamic(
     Raises TypeError for what is no tensor, IndexError for a dimension that it does not have,
     ValueError for an empty range.
     """
+    _check_range(min, max)
     for one in _dims(t, dim):
-        if min is not None and max is not None and min > max:
-            raise ValueError(f"mark_dynamic: min {min} is more than max {max}")
         _mark(t, _MARKED, one)
         t.__dict__.setdefault(_RANGES, set()).add(_Range(one, min, max))
 
@@ -133,11 +132,18 @@ def mark_unbacked(
     breaks.
 
     hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
-    shape_id, a promise that sizes of this name are equal, is not made use of.
+    shape_id, a promise that sizes of this name are equal, is not made use of. Errors are those of
+    mark_dynamic.
     """
+    _check_range(min, max)
     for one in _dims(t, dim):
         _mark(t, _UNBACKED, one)
         t.__dict__.setdefault(_BOUNDS, {})[one] = (min, max)
+
+
+def _check_range(low: int | None, high: int | None) -> None:
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"no size lies in the marked range: min {low} is more than max {high}")
 
 
 class _Range(NamedTuple):

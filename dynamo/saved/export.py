@@ -14,6 +14,7 @@ import torch
 from dynamo import _hook
 from dynamo.api.compile import compile_fresh
 from dynamo.api.module import CompiledModule
+from dynamo.directives import check_callable
 from dynamo.errors import Unsupported
 from dynamo.onnx_file import write_onnx
 from dynamo.saved.saving import save
@@ -76,8 +77,11 @@ class Exported:
         return self._call(*args, **kwargs)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write an ONNX file, weights inside; needs the packages of the extra `onnx`. Inputs have
-        the names of the parameters (x; batch['ids'] is batch_ids), results are output_0, ...
+        """Write an ONNX file, weights inside. Inputs have the names of the parameters (x;
+        batch['ids'] is batch_ids), results are output_0, ...
+
+        Raises ImportError without the packages of the extra `onnx`, Unsupported for a graph that
+        no ONNX file can hold.
         """
         assert self._captured is not None, "made by export"
         write_onnx(self.graph_module, path, _input_names(self._captured))
@@ -127,13 +131,17 @@ class Exported:
 
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
-    """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
-    graph would break. fn is called once. Numbers that are read from tensors (`item()`) and sizes
-    that depend on data (`nonzero()`) vary; torch._check tells what may be relied on.
+    """export(fn)(*args, **kwargs) -> Exported. fn is called once. Numbers read from tensors
+    (`item()`) and sizes that depend on data (`nonzero()`) vary; torch._check tells what may be
+    relied on.
 
     fn may be a dynamo.Graph: its step is exported, with its optimizers, schedulers and GradScaler
     as they are (after a first step, which makes their state).
+
+    Raises TypeError at once for an object that cannot be called; the call raises Unsupported,
+    naming the place, where the graph would break.
     """
+    check_callable("export", fn)
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Exported:

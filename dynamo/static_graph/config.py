@@ -36,6 +36,8 @@ class GraphConfig:
 
         with torch.autocast(device_type, dtype):
             outputs = build(*args)
+
+        mode=False takes it back. Raises GraphError for another dtype than bfloat16 and float16.
         """
         if dtype not in (torch.bfloat16, torch.float16):
             raise GraphError(f"mixed precision is of bfloat16 or float16, not of {dtype}")
@@ -51,7 +53,8 @@ class GraphConfig:
 
         All of it is one plan, in which a step that is skipped is computed and not kept. Optimizers
         that are not of torch.optim, or have step hooks, which a skipped step does not call, are
-        updated by a program of its own behind the plan, and a warning says so.
+        updated by a program of its own behind the plan, and a warning says so. None takes it back;
+        GraphError for other objects.
         """
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise GraphError(f"set_grad_scaler takes a GradScaler, not {scaler!r}")
@@ -68,6 +71,7 @@ class GraphConfig:
         Tensors with at least one dimension are divided along the first, other arguments are given
         to each part. Results are put together: tensors along the first dimension; numbers
         (tensors without dimensions) as their mean, or, where they are no floats, as their sum.
+        Raises GraphError unless `steps` is an int of at least 1.
         """
         if type(steps) is not int or steps < 1:
             raise GraphError(f"gradients are accumulated over 1 or more steps, not {steps!r}")
@@ -81,7 +85,8 @@ class GraphConfig:
 
         A whole step of the default backend then holds, of what such a call computes, its results
         and random numbers until backward comes. Each call of this replaces the modules of the one
-        before.
+        before. Raises GraphError for objects that are no modules; the first step, for a module that
+        is none of the graph's.
         """
         for module in modules:
             if not isinstance(module, torch.nn.Module):
@@ -100,7 +105,8 @@ class GraphConfig:
 
             torch.utils.checkpoint.checkpoint(block, *args, use_reentrant=False)
 
-        Only the default backend has plans.
+        Only the default backend has plans. None: no limit. Raises GraphError at once unless `limit`
+        is a positive int.
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise GraphError(f"a memory limit is a positive number of bytes, not {limit!r}")

@@ -113,7 +113,7 @@ class Graph:
         self._graph.add_optimizer(optimizer, lr_sch)
 
     def set_grad_scaler(self, scaler: torch.amp.GradScaler | None) -> None:
-        """graph.config.set_grad_scaler."""
+        """As graph.config.set_grad_scaler, also its errors."""
         self.config.set_grad_scaler(scaler)
 
     # -- modules --------------------------------------------------------------------------------
