@@ -16,7 +16,7 @@ import torch
 from dynamo.errors import Unsupported
 from fxgraph import Graph, GraphModule, effects
 from fxgraph.aot import Unfunctionalizable, functionalize
-from fxgraph.symbols import hint_of, is_symbol
+from fxgraph.symbolic_values import hint_of, is_symbol
 
 
 def write_onnx(module: GraphModule, path: str | os.PathLike[str], names: Mapping[str, str]) -> None:

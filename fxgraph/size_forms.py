@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.symbols import expr_of, is_ragged
+from fxgraph.symbolic_values import expr_of, is_ragged
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -24,7 +24,7 @@ from fxgraph.shape_rules import (
     convolution_backward,
 )
 from fxgraph.size_forms import at_least_one, contiguous, equal, row_major, same
-from fxgraph.symbols import expr_of
+from fxgraph.symbolic_values import expr_of
 
 
 def _new(like: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:

@@ -24,7 +24,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.sym_node import sym_divide, sym_exp, sym_log, sym_log10
-from fxgraph.symbols import hint_of, is_symbol
+from fxgraph.symbolic_values import hint_of, is_symbol
 
 aten = torch.ops.aten
 _ARITHMETIC = {

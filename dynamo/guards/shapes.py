@@ -51,7 +51,8 @@ from dynamo.guards.sources import (
 from fxgraph import Node
 from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.fake_results import make_fake
-from fxgraph.symbols import ShapeEnv, SymbolInfo, layout_numbers
+from fxgraph.symbolic_values import layout_numbers
+from fxgraph.symbols import ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
     from types import CodeType

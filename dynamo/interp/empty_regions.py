@@ -29,7 +29,7 @@ from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.symbol import SymbolValue
 from fxgraph import Node, effects
-from fxgraph.symbols import expr_of, is_symbolic
+from fxgraph.symbolic_values import expr_of, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -25,7 +25,7 @@ from dynamo.values.tensor import TensorValue
 from fxgraph import Node, effects
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import branch, loop
-from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbol, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -33,7 +33,7 @@ from fxgraph.stored import (
     to_data,
 )
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
-from fxgraph.symbols import is_symbol
+from fxgraph.symbolic_values import is_symbol
 
 # What reading data that contradicts itself may end in.
 _DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError,

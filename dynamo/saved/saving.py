@@ -46,7 +46,7 @@ from fxgraph.stored import (
     to_data,
 )
 from fxgraph.stored.tensors import tensor_to_data
-from fxgraph.symbols import depends_on_data, expr_of, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.saved.export import Captured

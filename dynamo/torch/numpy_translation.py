@@ -32,7 +32,7 @@ from dynamo.values.literals import from_constant
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph import effects
-from fxgraph.symbols import hint_of
+from fxgraph.symbolic_values import hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

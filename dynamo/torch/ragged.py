@@ -15,7 +15,7 @@ from dynamo.values.base import Value
 from dynamo.values.containers import SequenceValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.size_forms import same
-from fxgraph.symbols import depends_on_data
+from fxgraph.symbolic_values import depends_on_data
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -33,7 +33,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Named, Recipe
 from fxgraph.higher_order import CURRIED, DIRECT, transform
 from fxgraph.size_forms import at_least_one
-from fxgraph.symbols import depends_on_data
+from fxgraph.symbolic_values import depends_on_data
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -32,7 +32,7 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import GraphOutput, Recipe, exact
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
-from fxgraph.symbols import is_ragged
+from fxgraph.symbolic_values import is_ragged
 from fxgraph.wrapper_parts import flatten, own_context, unflatten, without_sizes
 
 if TYPE_CHECKING:

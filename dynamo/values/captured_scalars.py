@@ -29,7 +29,8 @@ from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.expressions import is_integral
 from fxgraph.sym_node import SymNode
-from fxgraph.symbols import ShapeEnv, hint_of
+from fxgraph.symbolic_values import hint_of
+from fxgraph.symbols import ShapeEnv
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

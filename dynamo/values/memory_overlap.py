@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot.fake import dense
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbolic_values import is_symbolic
 
 _IN_PLACE = frozenset(
     getattr(operator, f"i{name}")

@@ -57,7 +57,7 @@ from dynamo.values.tensor_calls import (
 )
 from dynamo.values.version_counters import read_version
 from fxgraph import Node
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbolic_values import is_symbolic
 from fxgraph.tensor_state import set_data_
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.symbols import DataDependent, is_symbolic, numbers_of
+from fxgraph.symbolic_values import is_symbolic, numbers_of
+from fxgraph.symbols import DataDependent
 
 if TYPE_CHECKING:
     from fxgraph.node import Node

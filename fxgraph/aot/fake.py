@@ -29,7 +29,7 @@ from fxgraph.fake_results import (
 )
 from fxgraph.size_forms import equal
 from fxgraph.symbolic_rules import rules_for
-from fxgraph.symbols import hint_of
+from fxgraph.symbolic_values import hint_of
 
 _FAKE_TYPES = (FakeTensor,)
 

@@ -15,7 +15,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import is_checkpoint
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol
+from fxgraph.symbolic_values import is_symbol
 from fxgraph.tensor_state import set_data_
 
 

@@ -52,7 +52,7 @@ from fxgraph.higher_order import (
 )
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten

@@ -54,7 +54,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 Arrange = Callable[[Graph, list[Node]], tuple[Graph, Callable[[Node], Node]] | None]

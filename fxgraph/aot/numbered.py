@@ -18,7 +18,7 @@ import torch
 from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
 from fxgraph.expressions import evaluate
 from fxgraph.node import Node
-from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 
 
 class Numbered:

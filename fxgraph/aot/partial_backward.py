@@ -25,7 +25,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.size_forms import same
-from fxgraph.symbols import is_symbol, is_symbolic, layout_numbers
+from fxgraph.symbolic_values import is_symbol, is_symbolic, layout_numbers
 
 aten = torch.ops.aten
 

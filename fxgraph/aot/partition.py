@@ -24,7 +24,7 @@ from fxgraph.aot.min_cut import INFINITE, Network
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from fxgraph.symbols import hint_of, is_symbol, is_symbolic
+from fxgraph.symbolic_values import hint_of, is_symbol, is_symbolic
 
 aten = torch.ops.aten
 # Inputs stay alive anyway, as a rule: parameters, and what the caller holds.

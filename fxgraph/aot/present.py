@@ -19,7 +19,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol, is_symbolic
+from fxgraph.symbolic_values import is_symbol, is_symbolic
 
 aten = torch.ops.aten
 

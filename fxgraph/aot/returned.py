@@ -17,7 +17,7 @@ import torch
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import depends_on_data
+from fxgraph.symbolic_values import depends_on_data
 
 _DTYPES: dict[type, torch.dtype] = {torch.SymInt: torch.int64, torch.SymFloat: torch.float64}
 

@@ -17,7 +17,7 @@ from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbolic_values import is_symbolic
 
 _DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, "backward")
 

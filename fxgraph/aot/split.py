@@ -33,7 +33,7 @@ from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import branch, loop
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import expr_of, is_symbol, layout_numbers
+from fxgraph.symbolic_values import expr_of, is_symbol, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = ("autocast", "inference_mode")

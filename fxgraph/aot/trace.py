@@ -31,7 +31,7 @@ from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sym_node import sym_divide
-from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic, numbers_of
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbol, is_symbolic, numbers_of
 
 aten = torch.ops.aten
 _LEAVES = (int, float, bool, str, type(None))

@@ -28,7 +28,7 @@ from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node, Target
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbolic_values import is_symbolic
 
 require("fxgraph.aot._autograd")
 

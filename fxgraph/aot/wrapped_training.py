@@ -23,7 +23,7 @@ from fxgraph.aot.wrappers import Numbers, Trace, Wrapper, number_of, plain_leave
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import hint_of
+from fxgraph.symbolic_values import hint_of
 from fxgraph.wrapper_parts import own_context
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]

@@ -35,7 +35,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import is_ragged, is_symbol, is_symbolic, layout_numbers
+from fxgraph.symbolic_values import is_ragged, is_symbol, is_symbolic, layout_numbers
 from fxgraph.torch_fx import fake_tensor_mode
 from fxgraph.wrapper_parts import flatten, unflatten, without_sizes
 

@@ -16,7 +16,7 @@ import torch
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.passes.memory import Memory, written_inputs
-from fxgraph.symbols import is_symbol, numbers_of
+from fxgraph.symbolic_values import is_symbol, numbers_of
 
 
 def cse(graph: Graph) -> bool:

@@ -12,7 +12,7 @@ from fxgraph.args import leaves
 from fxgraph.node import Node
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.tensors import tensor_to_data
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbolic_values import is_symbolic
 
 _COPY = torch.ops.aten.copy_.default
 _OUTPUT_KINDS = (

@@ -33,7 +33,8 @@ from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import number_from, number_of, to_data
 from fxgraph.stored.operators import foreign_namespace, name_of, operator_of
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
-from fxgraph.symbols import ShapeEnv, depends_on_data, is_symbol, is_symbolic, numbers_of
+from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic, numbers_of
+from fxgraph.symbols import ShapeEnv
 from fxgraph.torch_fx import fake_tensor_mode
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")

@@ -11,7 +11,8 @@ import torch
 from fxgraph import expressions
 from fxgraph.fake_results import make_fake, metadata
 from fxgraph.symbolic_rules import RULES
-from fxgraph.symbols import ShapeEnv, expr_of
+from fxgraph.symbolic_values import expr_of
+from fxgraph.symbols import ShapeEnv
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
