@@ -16,7 +16,6 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
-from dynamo.polyfills.type_names import type_name
 from dynamo.values import iterators
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none, polyfill
@@ -111,7 +110,7 @@ def _ordered_dict(tx, /, *args, **kwargs):
 @handles(collections.defaultdict)
 def _defaultdict(tx, factory=None, /, *args, **kwargs):
     if not is_none(factory) and not TABLE[callable](tx, factory).as_constant():
-        raise_python(tx, TypeError, "first argument must be callable or None")
+        fail_as(tx, collections.defaultdict, factory)
     if len(args) > 1:
         fail_as(tx, collections.defaultdict, ConstantValue(None), *args)
     result = new(tx, DefaultDictValue({}, factory=factory))
@@ -188,9 +187,8 @@ def _iter(tx, owner, sentinel=None):
 
 @handles(next)
 def _next(tx, iterator, default=None):
-    kind = iterator.python_type()
-    if not type_holds(kind, "__next__"):
-        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an iterator")
+    if not type_holds(iterator.python_type(), "__next__"):
+        fail_as(tx, next, iterator)
     if default is None and isinstance(iterator, Resumable):
         return next_method(iterator, tx)
     if default is None and iterator.has_special(tx, "__next__"):
@@ -233,7 +231,7 @@ def _reversed(tx, owner):
         if owner.is_python_special(tx, "__reversed__"):
             return owner.special(tx, "__reversed__")
         if guarded_lookup(tx, owner, "__getitem__") is MISSING:
-            raise_python(tx, TypeError, f"{type_name(owner.cls)!r} object is not reversible")
+            fail_as(tx, reversed, owner)
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):
         return ReversedIterator(owner)
@@ -260,7 +258,7 @@ def _reversed(tx, owner):
         return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
     if type_holds(owner.python_type(), "__getitem__"):
         raise Unsupported(breaks.UncapturedCall("reversed"))
-    raise_python(tx, TypeError, f"{type_name(owner.python_type())!r} object is not reversible")
+    fail_as(tx, reversed, owner)
 
 
 @handles(sorted)

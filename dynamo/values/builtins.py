@@ -26,6 +26,7 @@ from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import is_trusted_class
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import (
     RaisedException,
@@ -448,7 +449,7 @@ def _vars(tx, owner):
     except RaisedException as error:
         if not is_exception(error, AttributeError):
             raise
-    raise_python(tx, TypeError, "vars() argument must have __dict__ attribute")
+    fail_as(tx, vars, owner)
 
 
 @handles(id)

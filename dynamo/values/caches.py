@@ -27,7 +27,8 @@ from dynamo.values.containers import (
 )
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.hash_keys import key_of
 from dynamo.values.hoisted_modules import can_be_first
@@ -478,5 +479,5 @@ class NewCacheValue(Value):
 def _new_cache(tx, function, maxsize, typed, cache_info):
     limit = None if is_none(maxsize) else maxsize.as_constant()
     if not function.hasattr(tx, "__call__"):
-        raise_python(tx, TypeError, "the first argument must be callable")
+        fail_as(tx, functools.lru_cache(), function)
     return tx.output.side_effects.track_new(NewCacheValue(function, limit, typed.truth(tx)))

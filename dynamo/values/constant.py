@@ -16,7 +16,8 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values import late_bound
 from dynamo.values.base import Value
-from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.lookup import type_holds
 from dynamo.values.recipes import Attribute, Existing, Recipe
 
@@ -141,7 +142,7 @@ class ConstantValue(Value):
         if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:
             kind = args[0].python_type()
             if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
-                raise_python(tx, TypeError, "can only join an iterable")
+                fail_as(tx, method, args[0])
             items = args[0].unpack(tx)
             if any(item.python_type() is not str for item in items):
                 return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))

@@ -503,9 +503,7 @@ class ListValue(MutableSequence):
             changed, touched = bool(self.contents), self.touched
         finally:
             self.contents = list(items)
-        if changed:
-            raise_python(tx, ValueError, "list modified during sort")
-        if touched:  # whether Python notices depends on its memory
+        if changed or touched:  # whether Python notices depends on its memory
             raise Unsupported(breaks.ItemMutation(f"{self.describe()} during its sort"))
 
     def changing(self, tx: Interpreter) -> None:
@@ -650,7 +648,7 @@ class DequeValue(MutableSequence):
         for i in range(len(self.contents)):
             found = equal(tx, self.item(tx, i), item)
             if self.state != state:
-                raise_python(tx, IndexError, "deque mutated during remove().")
+                raise Unsupported(breaks.ItemMutation(f"{self.describe()} during its remove()"))
             if found:
                 self.restructuring(tx)
                 del self.contents[i]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TypeSource
-from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtin_bases import builtin_base
@@ -26,10 +25,11 @@ from dynamo.values.deferred_scalar import DeferredScalar
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import ExceptionValue
-from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.hash_keys import hash_of, key_of
 from dynamo.values.identity_numbers import TokenValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue
@@ -141,9 +141,8 @@ def _not(tx, value):
 def _abs(tx, value):
     if value.is_constant():
         return fold(tx, abs, [value], {})
-    if getattr(value.python_type(), "__abs__", None) is None:
-        name = type_name(value.python_type())
-        raise_python(tx, TypeError, f"bad operand type for abs(): {name!r}")
+    if not type_holds(value.python_type(), "__abs__"):
+        fail_as(tx, abs, value)
     return value.call_method(tx, "__abs__", [], {})
 
 
@@ -152,9 +151,8 @@ def _round(tx, number, ndigits=None):
     args = [] if is_none(ndigits) else [ndigits]
     if number.is_constant():
         return fold(tx, round, [number, *args], {})
-    kind = number.python_type()
-    if class_lookup(kind, "__round__") is MISSING:
-        raise_python(tx, TypeError, f"type {type_name(kind)} doesn't define __round__ method")
+    if not type_holds(number.python_type(), "__round__"):
+        fail_as(tx, round, number)
     return number.call_method(tx, "__round__", args, {})
 
 
@@ -318,8 +316,7 @@ def _format(tx, value, spec=None):
     if plain:
         return text_value(tx, value, str)
     if found is object.__format__:
-        name = type_name(value.python_type())
-        raise_python(tx, TypeError, f"unsupported format string passed to {name}.__format__")
+        fail_as(tx, format, value, spec)
     raise _refused(value, "__format__")
 
 

@@ -11,9 +11,9 @@ from dynamo import breaks
 from dynamo.continuations.resume import SUSPENDING
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
-from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import (
     NONE,
@@ -362,7 +362,7 @@ def async_iterator(tx: Interpreter, value: Value) -> Value:
 def _aiter(tx, value):
     kind = value.python_type()
     if not type_holds(kind, "__aiter__"):
-        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterable")
+        fail_as(tx, aiter, value)
     return value.call_method(tx, "__aiter__", [], {})
 
 
@@ -370,5 +370,5 @@ def _aiter(tx, value):
 def _anext(tx, value):
     kind = value.python_type()
     if not type_holds(kind, "__anext__"):
-        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterator")
+        fail_as(tx, anext, value)
     return value.call_method(tx, "__anext__", [], {})

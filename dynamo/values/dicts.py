@@ -13,7 +13,7 @@ import itertools
 import operator
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,7 +28,6 @@ from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
-from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
@@ -431,40 +430,25 @@ def pairs_of(tx: Interpreter, value: Value, ordered: bool = False) -> Iterator[t
     if value.is_constant() and not hasattr(value.as_constant(), "__iter__"):
         fail_as(tx, dict, value)
     for number, item in enumerate(value.each(tx)):
-        pair = _unpacked_pair(tx, item) if ordered else _pair(tx, item, number)
+        pair = _pair(tx, item, number, collections.OrderedDict if ordered else dict)
         yield pair[0], pair[1]
 
 
-def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:
-    kind = item.python_type()
-    if all(class_lookup(kind, name) is MISSING for name in ("__iter__", "__getitem__")):
-        _refuse_pair(tx, number)
-    if isinstance(fake := getattr(item, "fake", None), torch.Tensor) and fake.ndim == 0:
-        _refuse_pair(tx, number)
+def _pair(tx: Interpreter, item: Value, number: int, cls: type[dict]) -> list[Value]:
+    """The key and value of item `number`, or what cls(items) raises for another item."""
+
+    def made_of(real: Any) -> Any:
+        return cls([((), ())] * number + [real])
+
+    kind, fake = item.python_type(), getattr(item, "fake", None)
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
+        fail_as(tx, made_of, item)
+    if isinstance(fake, torch.Tensor) and fake.ndim == 0:
+        fail_as(tx, made_of, item)
     pair = item.unpack(tx)
     if len(pair) != 2:
-        text = f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required"
-        raise_python(tx, ValueError, text)
+        fail_as(tx, made_of, TupleValue(pair))
     return pair
-
-
-def _unpacked_pair(tx: Interpreter, item: Value) -> list[Value]:
-    """The pair, refused in OrderedDict's words."""
-    kind = item.python_type()
-    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
-        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not iterable")
-    pair = item.unpack(tx)
-    if len(pair) > 2:
-        raise_python(tx, ValueError, "too many values to unpack (expected 2)")
-    if len(pair) < 2:
-        values = "values" if not pair else "value"
-        raise_python(tx, ValueError, f"need more than {len(pair)} {values} to unpack")
-    return pair
-
-
-def _refuse_pair(tx: Interpreter, number: int) -> NoReturn:
-    text = f"cannot convert dictionary update sequence element #{number} to a sequence"
-    raise_python(tx, TypeError, text)
 
 
 def dict_storage(value: Value) -> DictValue | None:

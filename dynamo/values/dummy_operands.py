@@ -7,6 +7,7 @@ to version: `fail_as` has Python itself fail, on objects of the same types.
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -59,7 +60,8 @@ def dummy_operand(value: Value) -> Any:
 _EMPTY = frozenset(
     [dict, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict]
 )
-_LONE: tuple[Any, ...] = (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip())
+_VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items(), types.MappingProxyType({}))
+_LONE: tuple[Any, ...] = (iter([]), iter(()), (_ for _ in ()), *_VIEWS, zip())
 _MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), dummy_operand)}
 
 

@@ -16,8 +16,10 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.dummy_operands import dummy_operand, fail_as
 from dynamo.values.exception_objects import ExceptionValue, TracebackOf
-from dynamo.values.exceptions import caught_classes, is_caught, raise_python
+from dynamo.values.exceptions import call_real, caught_classes, is_caught, raise_python
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ClassOf
 from dynamo.values.recipes import TUPLE, Made, Recipe
 
@@ -79,31 +81,22 @@ def new_group(
 
 def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
     """BaseExceptionGroup.__new__(cls, message, exceptions)."""
-    if len(args) != 2:
-        text = f"BaseExceptionGroup.__new__() takes exactly 2 arguments ({len(args)} given)"
-        raise_python(tx, TypeError, text)
-    message, sequence = args
-    if not issubclass(message.python_type(), str):
-        name = message.python_type().__name__
-        text = f"BaseExceptionGroup.__new__() argument 1 must be str, not {name}"
-        raise_python(tx, TypeError, text)
-    if not hasattr(sequence.python_type(), "__getitem__"):
-        raise_python(tx, TypeError, "second argument (exceptions) must be a sequence")
-    exceptions = sequence.unpack(tx)
-    if not exceptions:
-        raise_python(tx, ValueError, "second argument (exceptions) must be a non-empty sequence")
-    for i, item in enumerate(exceptions):
-        if not issubclass(item.python_type(), BaseException):
-            text = f"Item {i} of second argument (exceptions) is not an exception"
-            raise_python(tx, ValueError, text)
-    plain = all(issubclass(item.python_type(), Exception) for item in exceptions)
-    if cls is BaseExceptionGroup and plain:
-        cls = ExceptionGroup
-    elif cls is ExceptionGroup and not plain:
-        raise_python(tx, TypeError, "Cannot nest BaseExceptions in an ExceptionGroup")
-    elif issubclass(cls, Exception) and not plain:
-        raise_python(tx, TypeError, f"Cannot nest BaseExceptions in {cls.__name__!r}")
-    return tx.output.side_effects.track_new(GroupValue(cls, list(args), exceptions))
+    if type_holds(cls, "__del__"):  # of the dummy group
+        raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}()"))
+    if len(args) != 2 or not type_holds(args[1].python_type(), "__getitem__"):
+        fail_as(tx, BaseExceptionGroup, *args)
+    message = "" if issubclass(args[0].python_type(), str) else dummy_operand(args[0])
+    exceptions = args[1].unpack(tx)
+    group = call_real(tx, BaseExceptionGroup.__new__, cls, message, [*map(_dummy, exceptions)])
+    return tx.output.side_effects.track_new(GroupValue(type(group), list(args), exceptions))
+
+
+def _dummy(item: Value) -> Any:
+    """An exception of the same kind, plain or not; for others, a dummy operand."""
+    for kind in (Exception, BaseException):
+        if issubclass(item.python_type(), kind):
+            return kind()
+    return dummy_operand(item)
 
 
 # -- splitting ------------------------------------------------------------------------------------

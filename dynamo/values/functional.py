@@ -28,7 +28,8 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exceptions import call_real
 from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
@@ -148,7 +149,7 @@ def make_bound_partial(function: Any, args: tuple, kwargs: dict[str, Any], recei
 @handles(functools.partial)
 def _partial(tx, function, *args, **kwargs):
     if not TABLE[callable](tx, function).as_constant():  # type: ignore[union-attr]
-        raise_python(tx, TypeError, "the first argument must be callable")
+        fail_as(tx, functools.partial, function)
     if isinstance(function, PartialValue) and function.is_bare(tx):
         args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
         function = function.inner

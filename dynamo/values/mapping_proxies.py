@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op
 from dynamo.values.recipes import Recipe
 
@@ -54,9 +53,6 @@ class MappingProxyValue(BuiltinObject):
             return None
         sides = [self.target, getattr(other, "target", other)]
         return binary_op(tx, op, *(reversed(sides) if reflected else sides))
-
-    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        raise_python(tx, TypeError, "'mappingproxy' object does not support item assignment")
 
     def recipe(self) -> Recipe:
         return self.python_type(), [self.target]

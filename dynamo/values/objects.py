@@ -22,7 +22,6 @@ from dynamo.guards.sources import (
     InstanceDictSource,
     Source,
 )
-from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
@@ -44,6 +43,7 @@ from dynamo.values.descriptors import (
     reads_by_function,
     refuse_property,
 )
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import (
     RaisedException,
     call_real,
@@ -380,7 +380,7 @@ class ObjectValue(Value):
     def _call_method(self, tx: Interpreter) -> Value:
         method = self.special_method(tx, "__call__")
         if method is None:
-            raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not callable")
+            fail_as(tx, operator.call, self)
         if isinstance(method, ObjectValue):  # whose own __call__ may be that object again
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__call__"))
         return method
@@ -405,7 +405,7 @@ class ObjectValue(Value):
 
     def length(self, tx: Interpreter) -> int:
         if not self.is_python_special(tx, "__len__"):
-            raise_python(tx, TypeError, f"object of type {type_name(self.cls)!r} has no len()")
+            fail_as(tx, len, self)
         length = as_index(tx, self.special(tx, "__len__"))
         if not 0 <= length <= sys.maxsize:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__len__"))
@@ -413,8 +413,7 @@ class ObjectValue(Value):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if guarded_lookup(tx, self, "__getitem__") is MISSING:
-            text = f"{type_name(self.cls)!r} object is not subscriptable"
-            raise_python(tx, TypeError, text)
+            fail_as(tx, operator.getitem, self, key)
         return self.special(tx, "__getitem__", key)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
@@ -431,7 +430,7 @@ class ObjectValue(Value):
             return iterator
         if guarded_lookup(tx, self, "__getitem__") is not MISSING:
             return ItemProtocolIterator(self)
-        raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not iterable")
+        fail_as(tx, iter, self)
 
     def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
         iterator = self.iterate(tx)
@@ -458,7 +457,7 @@ class ObjectValue(Value):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if guarded_lookup(tx, self, "__next__") is MISSING:
-            raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not an iterator")
+            fail_as(tx, next, self)
         try:
             return self.special(tx, "__next__")
         except RaisedException as error:
@@ -470,7 +469,7 @@ class ObjectValue(Value):
         if self.is_python_special(tx, "__contains__"):
             return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
         if all(guarded_lookup(tx, self, n) is MISSING for n in ("__iter__", "__getitem__")):
-            raise_python(tx, TypeError, f"argument of type {type_name(self.cls)!r} is not iterable")
+            fail_as(tx, operator.contains, self, item)
         iterator = self.iterate(tx)
         while (value := iterator.next_value(tx)) is not None:
             if equal(tx, value, item):

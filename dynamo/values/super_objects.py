@@ -9,7 +9,6 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import BuiltinMethod, SlotValue, handles, is_none, real_object
@@ -194,8 +193,7 @@ def _super(tx, cls=None, owner=None):
         raise Unsupported(breaks.UncapturedCall("super(cls, None)"))
     after = real_object(cls)
     if not isinstance(after, type):
-        kind = type_name(type(after))
-        raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
+        fail_as(tx, super, cls)
     if owner is None:
         raise Unsupported(breaks.UncapturedCall("super() of a class alone"))
     _check_super(tx, after, owner)

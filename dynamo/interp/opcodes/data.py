@@ -17,6 +17,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
 from dynamo.values.dicts import make_dict
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import raise_python
 from dynamo.values.instance_checks import is_instance
 from dynamo.values.lookup import type_holds
@@ -203,8 +204,7 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
     target = tx.peek(instr.arg)
     kind = items.python_type()
     if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
-        text = f"Value after * must be an iterable, not {type_name(kind)}"
-        raise_python(tx, TypeError, text)
+        fail_as(tx, lambda real: [*real], items)
     if iterates(items) and not asks_length(tx, items):
         run_polyfill(tx, builtin_polyfills.extend, [target, items], pushed=())
     else:
@@ -233,8 +233,7 @@ def DICT_UPDATE(tx: Interpreter, instr: Instruction) -> None:
     """{**a}"""
     mapping = tx.pop()
     if not mapping.hasattr(tx, "keys"):
-        kind = mapping.python_type()
-        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not a mapping")
+        fail_as(tx, lambda real: {**real}, mapping)
     tx.peek(instr.arg).call_method(tx, "update", [mapping], {})
 
 
