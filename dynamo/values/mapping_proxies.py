@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op
 from dynamo.values.recipes import Recipe
 
@@ -29,7 +30,7 @@ class MappingProxyValue(BuiltinObject):
     def method(self, name: str) -> Callable[..., Value] | None:
         if name in ("__or__", "__ror__", *COMPARE_DUNDERS.values()):
             return super().method(name)
-        if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
+        if name == "__ior__" or not type_holds(types.MappingProxyType, name):
             return None
         return getattr(self.target, f"py_{name}", None)
 

@@ -289,4 +289,7 @@ list.append(l := [1], 2), l, dict.get({"a": 1}, "a"), str.upper("a"), tuple.inde
     deque.append(d := deque(), 1), d, int.bit_length(5), float.is_integer(2.0),
     object.__repr__ is None
 raised(a), raised(b), raised(c), raised(e), raised(f2), raised(a1)
+p = types.MappingProxyType(d := {"a": 1}); raised(lambda: p.__setitem__("a", 2)),
+    raised(lambda: p.__delitem__("a")), raised(lambda: operator.delitem(p, "a")),
+    raised(lambda: p.__init__({})), p.__len__(), list(p.__reversed__()), p.copy(), d
 """
