@@ -337,9 +337,6 @@ class DispatchedFunction(Value):
         super().__init__()
         self.function = function
 
-    def python_type(self) -> type:
-        return type(self.function)
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.function
 

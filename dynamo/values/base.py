@@ -56,6 +56,9 @@ class Value:
     # -- what it is -----------------------------------------------------------------------------
     def python_type(self) -> type:
         """The exact type that the real value has."""
+        known, real = self.identity()
+        if known:
+            return type(real)
         raise Unsupported(breaks.UnknownType(self.describe()))
 
     def python_type_is(self, *types: type) -> bool:

@@ -96,9 +96,6 @@ class LruCacheValue(Value):
         self.answers: dict[Hashable, Value] = {}  # those that the captured code made
         self.cleared = False
 
-    def python_type(self) -> type:
-        return type(self.real)
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 

@@ -511,9 +511,6 @@ class PyModuleValue(Value):
         super().__init__(source)
         self.module = module
 
-    def python_type(self) -> type:
-        return type(self.module)
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.module
 

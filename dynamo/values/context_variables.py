@@ -48,9 +48,6 @@ class ContextVarValue(BuiltinObject):
         self.read: Value | None = None  # what it held at the frame's entry
         self.changes: list[TokenValue] = []  # those that last
 
-    def python_type(self) -> type:
-        return contextvars.ContextVar
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 

@@ -22,9 +22,6 @@ class KnownObject(Value):
         super().__init__(source)
         self.known = known
 
-    def python_type(self) -> type:
-        return type(self.known)
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.known
 

@@ -33,9 +33,6 @@ class LockValue(BuiltinObject):
         self.depth = 0
         self.found_held = False  # the first that happened to it was that it was let go
 
-    def python_type(self) -> type:
-        return type(self.real)
-
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
 
