@@ -54,7 +54,7 @@ try:
         skip_guard_on_globals_unsafe,
         skip_guard_on_inbuilt_nn_modules_unsafe,
     )
-    from dynamo.guards.shapes import (
+    from dynamo.guards.marks import (
         mark_dynamic,
         mark_static,
         mark_static_address,

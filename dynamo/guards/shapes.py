@@ -25,7 +25,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
@@ -36,6 +36,7 @@ from dynamo import breaks
 from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_range, marks
 from dynamo.guards.named_sources import is_argument, is_named
 from dynamo.guards.shape_payload import ShapePayload
 from dynamo.guards.sources import (
@@ -61,138 +62,6 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
     from dynamo.plans import BreakBefore
-
-_MARKED = "_dynamo_dynamic_indices"  # torch's names: what is marked for torch.compile is for us
-_MAYBE = "_dynamo_weak_dynamic_indices"
-_STATIC = "_dynamo_static_indices"
-_RAGGED = "_dynamo_propagated_dynamic_indices"  # of the values of a jagged tensor
-_UNBACKED = "_dynamo_unbacked_indices"
-_ADDRESS = "_dynamo_static_input_type"
-_RANGES = "_dynamo_dynamic_range"
-_BOUNDS = "_dynamo_unbacked_bounds"
-
-
-# -- marks ----------------------------------------------------------------------------------------
-def mark_dynamic(
-    t: torch.Tensor,
-    dim: int | tuple[int, ...] | list[int],
-    min: int | None = None,
-    max: int | None = None,
-    *,
-    hint_override: int | None = None,
-    specialize_on: Sequence[Callable[..., Any]] | None = None,
-) -> None:
-    """Compile for any size of dimension `dim` of this tensor (in [min, max]) at once.
-
-    Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
-    hint_override (the size to optimise for) and specialize_on (conditions for which a backend may
-    make code of its own) are advice for torch.compile's backend; ours generates code for all sizes.
-    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have,
-    ValueError for an empty range.
-    """
-    _check_range(min, max)
-    for one in _dims(t, dim):
-        _mark(t, _MARKED, one)
-        t.__dict__.setdefault(_RANGES, set()).add(_Range(one, min, max))
-
-
-def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
-    """As mark_dynamic, also its errors; but captured code may make the size a constant again."""
-    for one in _dims(t, dim):
-        _mark(t, _MAYBE, one)
-
-
-def mark_static(t: Any, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
-    """Never compile for any size of this dimension (all: None), but for the one that it has.
-
-    A class of modules may be marked, too, which changes nothing: numbers that a module holds are
-    constants until they vary.
-
-    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
-    """
-    if isinstance(t, type):
-        if not issubclass(t, torch.nn.Module):
-            raise TypeError(f"a tensor or a class of modules is marked, not {t!r}")
-        return
-    for one in _dims(t, dim):
-        _mark(t, _STATIC, one)
-
-
-def mark_unbacked(
-    t: torch.Tensor,
-    dim: int | tuple[int, ...] | list[int],
-    hint_override: int | None = None,
-    strict: bool = False,
-    specialize_on: Sequence[Callable[..., Any]] | None = None,
-    shape_id: str | None = None,
-    min: int | None = None,
-    max: int | None = None,
-) -> None:
-    """Compile once for all sizes of this dimension (in [min, max]), 0 and 1 among them: as for
-    sizes that depend on data, captured code must not ask which one it is. Where it does, the graph
-    breaks.
-
-    hint_override, specialize_on: see mark_dynamic. strict: nothing is assumed in any case.
-    shape_id, a promise that sizes of this name are equal, is not made use of. Errors are those of
-    mark_dynamic.
-    """
-    _check_range(min, max)
-    for one in _dims(t, dim):
-        _mark(t, _UNBACKED, one)
-        t.__dict__.setdefault(_BOUNDS, {})[one] = (min, max)
-
-
-def _check_range(low: int | None, high: int | None) -> None:
-    if low is not None and high is not None and low > high:
-        raise ValueError(f"no size lies in the marked range: min {low} is more than max {high}")
-
-
-class _Range(NamedTuple):
-    """As torch.compile writes it."""
-
-    dim: int
-    min: int | None
-    max: int | None
-
-
-def _range(tensor: torch.Tensor, dim: int) -> tuple[int | None, int | None]:
-    """The bounds of a size that was marked, if the size lies in them."""
-    bounds = [(one.min, one.max) for one in getattr(tensor, _RANGES, ()) if one.dim == dim]
-    bounds.append(getattr(tensor, _BOUNDS, {}).get(dim, (None, None)))
-    low = max((low for low, _ in bounds if low is not None), default=None)
-    high = min((high for _, high in bounds if high is not None), default=None)
-    fits = (low or 0) <= tensor.shape[dim] and (high is None or tensor.shape[dim] <= high)
-    return (low, high) if fits else (None, None)
-
-
-def mark_static_address(t: torch.Tensor, guard: bool = True) -> None:
-    """Tell backends that this tensor's memory stays where it is: they find the mark on the
-    example input, as torch.compile's do. Capture does the same with and without. Raises TypeError
-    for what is no tensor.
-    """
-    if not isinstance(t, torch.Tensor):
-        raise TypeError(f"a tensor is marked, not {type(t).__name__}")
-    setattr(t, _ADDRESS, "guarded" if guard else "unguarded")
-
-
-def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None) -> list[int]:
-    if not isinstance(t, torch.Tensor):
-        raise TypeError(f"a tensor is marked, not {type(t).__name__}")
-    if dim is None:
-        return list(range(t.dim()))
-    dims = list(dim) if isinstance(dim, tuple | list) else [dim]
-    for one in dims:
-        if not -t.dim() <= one < t.dim():
-            raise IndexError(f"the tensor has {t.dim()} dimensions, none of them is {one}")
-    return [one % t.dim() for one in dims]
-
-
-def _mark(t: torch.Tensor, name: str, dim: int) -> None:
-    marks = getattr(t, name, None)
-    if marks is None:
-        marks = set()
-        setattr(t, name, marks)
-    marks.add(dim)
 
 
 # -- what was seen --------------------------------------------------------------------------------
@@ -365,7 +234,7 @@ class FrameSymbols:
             for dim in range(tensor.dim())
             if (why := self._why(tensor, dim, seen, named, unbacked))
         }
-        if varying and self._is_full() and not getattr(tensor, _MARKED, ()):
+        if varying and self._is_full() and not marks(tensor, MARKED):
             self._say_full(readable_name(source))
             return None
         strides = [dim for dim, stride in enumerate(seen.strides) if stride is None]
@@ -389,21 +258,21 @@ class FrameSymbols:
     ) -> str | None:
         """Why the size is a symbol; None: it is a constant."""
         size = tensor.shape[dim]
-        if dim in getattr(tensor, _STATIC, ()):
+        if dim in marks(tensor, STATIC):
             return None
-        if dim in getattr(tensor, _UNBACKED, ()):
+        if dim in marks(tensor, UNBACKED):
             return "marked by mark_unbacked"
         if unbacked:
             return "dynamo.config.unbacked_sources names it"
-        if dim in getattr(tensor, _MARKED, ()):
+        if dim in marks(tensor, MARKED):
             return "marked by mark_dynamic" if size > 1 else None
         if size < 2:
             return None
         if named:
             return "dynamo.config.dynamic_sources names it"
-        if dim in getattr(tensor, _MAYBE, ()):
+        if dim in marks(tensor, MAYBE):
             return "marked by maybe_mark_dynamic"
-        if self.automatic and dim in getattr(tensor, _RAGGED, ()):
+        if self.automatic and dim in marks(tensor, RAGGED):
             return "rows of a jagged tensor"
         if self.automatic and seen.sizes[dim] is None:
             return seen.why[dim]
@@ -421,9 +290,9 @@ class FrameSymbols:
         size = tensor.shape[dim]
         where = TensorSizeSource(source, dim)
         name = readable_name(where)
-        low, high = _range(tensor, dim)
+        low, high = marked_range(tensor, dim)
         self.reasons.append(f"{name} is a symbol: {why}")
-        if dim in getattr(tensor, _UNBACKED, ()) or is_named(source, config.unbacked_sources):
+        if dim in marks(tensor, UNBACKED) or is_named(source, config.unbacked_sources):
             made = self.env.new_unbacked(name, max(low or 0, 0), high, where)
             if low is not None or high is not None:
                 self.read.append((made, where))
@@ -434,7 +303,7 @@ class FrameSymbols:
                 self._by_hint[size] = symbol
         else:
             symbol = self._by_hint[size]
-        if shares and dim in getattr(tensor, _MARKED, ()):
+        if shares and dim in marks(tensor, MARKED):
             self.strict.setdefault(symbol.node.expr, name)
         self.read.append((symbol, where))
         return symbol
@@ -729,7 +598,7 @@ class FrameSymbols:
         }
         kept = [dim for dim, size in symbols.items() if not size.node.expr.is_number]
         fixed = [dim for dim in range(tensor.dim()) if dim not in symbols]
-        answers = ((_MARKED, kept), (_MAYBE, symbols), (_STATIC, fixed))
+        answers = ((MARKED, kept), (MAYBE, symbols), (STATIC, fixed))
         # What this very tensor asks for was considered.
         dynamic, maybe, static = (
             sum(1 << dim for dim in {*dims, *getattr(tensor, mark, ())}) for mark, dims in answers
@@ -747,11 +616,6 @@ class FrameSymbols:
             for number in layout_numbers(value):
                 found |= number.node.expr.free_symbols
         return {self._placeholder(symbol) for symbol in sorted(found, key=str)}
-
-
-def is_marked(tensor: torch.Tensor) -> bool:
-    """Whether the user marked a dimension of the tensor as one that varies."""
-    return bool(getattr(tensor, _MARKED, ()) or getattr(tensor, _MAYBE, ()))
 
 
 def takes_symbols(backend: Any) -> bool:
@@ -782,8 +646,5 @@ __all__ = [
     "FrameSymbols",
     "History",
     "SymbolInfo",
-    "mark_dynamic",
-    "mark_static",
-    "maybe_mark_dynamic",
     "takes_symbols",
 ]

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.shapes import is_marked
+from dynamo.guards.marks import is_marked
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
