@@ -41,7 +41,6 @@ from dynamo.values.descriptors import (
 )
 from dynamo.values.dicts import DefaultDictValue, DictValue
 from dynamo.values.enums import NATIVE_META, EnumValue
-from dynamo.values.exception_groups import make_group
 from dynamo.values.exception_objects import ExceptionValue, init_keywords, make_natively
 from dynamo.values.exceptions import (
     RaisedException,
@@ -407,10 +406,8 @@ def new_instance(
     if class_lookup(cls, "__del__") is not MISSING:
         # When it is called, the frame would have to know.
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}, which has __del__"))
-    if issubclass(cls, BaseExceptionGroup):
-        return make_group(tx, cls, args)
     if issubclass(cls, BaseException):
-        if make_natively(cls, args):
+        if make_natively(cls, args) or issubclass(cls, BaseExceptionGroup):
             raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
         return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
     if is_named_tuple(cls):

@@ -68,7 +68,7 @@ def test_families_partition_the_table():
 
 
 def test_every_canonical_opcode_is_captured_or_breaks_by_name():
-    assert not set(CANONICAL) - set(HANDLERS)
+    assert set(CANONICAL) - set(HANDLERS) == {"CHECK_EG_MATCH"}  # except*: a graph break
 
 
 def test_every_intrinsic_is_captured_or_breaks_by_name():

@@ -10,7 +10,6 @@ from dynamo.errors import Unsupported
 from dynamo.interp.inlining import push_call
 from dynamo.interp.opcodes.asynchronous import async_gen_wrap, stop_iteration_error
 from dynamo.interp.opcodes.data import mapping_keys, shown_name
-from dynamo.interp.opcodes.exception_groups import prep_reraise_star
 from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
@@ -132,7 +131,6 @@ def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
 INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
     "STOPITERATION_ERROR": stop_iteration_error,
     "ASYNC_GEN_WRAP": async_gen_wrap,
-    "PREP_RERAISE_STAR": prep_reraise_star,
 }
 
 

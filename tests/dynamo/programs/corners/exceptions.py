@@ -7,7 +7,7 @@ FAMILY = Family(backends=ONE)
 PROGRAMS = {
     "except_asks_no_metaclass": (
         1,
-        "",
+        "ATTRIBUTE_MUTATION NOT_CALLABLE UNSUPPORTED_OPCODE",
         """
         class Meta(type):
             def __subclasscheck__(cls, other): log.append("asked"); return True

@@ -218,7 +218,7 @@ PROGRAMS = {
         """,
     ),
     "exceptions_that_share_a_traceback": (
-        1,
+        None,
         """
         def f(x):
             group = ExceptionGroup('g', [ValueError(1), TypeError(2)])
