@@ -95,9 +95,6 @@ class Emitter:
     def pop_jump_if_not_none(self, label: Label) -> None:
         self.emit("POP_JUMP_IF_NOT_NONE", target=label)
 
-    def get_iter(self) -> None:
-        self.emit("GET_ITER")
-
     def for_iter(self, exhausted: Label) -> None:
         """Push the next item of the iterator on top, or pop that and jump to `exhausted`."""
         if not versions.FOR_ITER_LANDING:
@@ -251,40 +248,24 @@ class Emitter:
             self.load_const(names)
             self.emit("CALL_KW", n)
 
-    def call_function_ex(self, has_kwargs: bool) -> None:
-        """(load_callable) args_tuple [kwargs_dict] -- result."""
-        self.emit("CALL_FUNCTION_EX", int(has_kwargs))
-
-    def make_function(
-        self, code: CodeType, closure_names: Sequence[str] = (), *, defaults: bool = False,
-        kwdefaults: bool = False, annotations: bool = False,
-    ) -> None:  # fmt: skip
-        """Push a new function over `code`.
-
-        On the stack before, in this order, what is asked for: tuple of defaults, dict of keyword
-        defaults, tuple of annotations. `closure_names` are this frame's cells, for co_freevars.
-        """
-        flags = 1 * defaults | 2 * kwdefaults | 4 * annotations
-        if closure_names:
-            for name in closure_names:
-                self.load_closure(name)
-            self.build_tuple(len(closure_names))
-            flags |= 8
+    def make_function(self, code: CodeType) -> None:
+        """Push a new function over `code`, whose free variables are cells of this frame."""
+        for name in code.co_freevars:
+            self.load_closure(name)
+        if code.co_freevars:
+            self.build_tuple(len(code.co_freevars))
         self.load_const(code)
-        if versions.HAS_SET_FUNCTION_ATTRIBUTE:
-            self.emit("MAKE_FUNCTION")
-            for bit in (8, 4, 2, 1):
-                if flags & bit:
-                    self.emit("SET_FUNCTION_ATTRIBUTE", bit)
-        else:
-            self.emit("MAKE_FUNCTION", flags)
+        closure = 8 if code.co_freevars else 0
+        if not versions.HAS_SET_FUNCTION_ATTRIBUTE:
+            self.emit("MAKE_FUNCTION", closure)
+            return
+        self.emit("MAKE_FUNCTION")
+        if closure:
+            self.emit("SET_FUNCTION_ATTRIBUTE", closure)
 
     # -- operators ------------------------------------------------------------------------------
     def binary_op(self, symbol: str) -> None:
         self.emit("BINARY_OP", versions.BINARY_SYMBOLS.index(symbol))
-
-    def unary_negative(self) -> None:
-        self.emit("UNARY_NEGATIVE")
 
     def unary_not(self) -> None:
         self.to_bool()
@@ -310,9 +291,6 @@ class Emitter:
 
     def build_list(self, n: int) -> None:
         self.emit("BUILD_LIST", n)
-
-    def build_set(self, n: int) -> None:
-        self.emit("BUILD_SET", n)
 
     def build_map(self, n: int) -> None:
         """n pairs of key and value."""

@@ -63,6 +63,6 @@ def _instruction(instr: Instruction) -> str:
     return text
 
 
-def _short(value: Any, limit: int = 60) -> str:
+def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from dynamo.bytecode import versions
 from dynamo.bytecode.cache import CodeMap
-from dynamo.bytecode.decode import NO_POSITIONS, REMOVED, Native, Positions, decode
+from dynamo.bytecode.decode import NO_POSITIONS, Native, Positions, decode
 from dynamo.bytecode.nulls import MisplacedNull, NullFlow, bits
 from dynamo.bytecode.opcodes import CANONICAL
 
@@ -195,19 +195,6 @@ UNSUPPORTED = frozenset(
     "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
     "IMPORT_STAR", "PRINT_EXPR",
 }  # fmt: skip
-
-
-def canonical_ops(native_op: str) -> str | None:
-    """How a native opcode gets to be canonical: "removed", "rule", "same"; None: it does not."""
-    if native_op in UNSUPPORTED:
-        return None
-    if native_op in REMOVED:
-        return "removed"
-    if native_op in _RULES:
-        return "rule"
-    if native_op in _DIRECTED or (native_op in CANONICAL):
-        return "same"
-    return None
 
 
 _DIRECTED = frozenset(

@@ -602,7 +602,7 @@ class BreakCodegen:
         elif self.nested:
             self._push_callee(codegen, inner, code)
         else:
-            codegen.make_function(code, code.co_freevars)
+            codegen.make_function(code)
 
     @contextlib.contextmanager
     def _raised_in_loop(self, codegen: Codegen) -> Iterator[None]:
@@ -652,7 +652,7 @@ class BreakCodegen:
             lambda: codegen.load_const(_hook.TailCall if self.returns_next else _hook.trampoline)
         )
         if resume.co_freevars:
-            codegen.make_function(resume, resume.co_freevars)
+            codegen.make_function(resume)
         else:
             codegen.load_continuation(resume, self.outer.namespace)
         for i, argument in enumerate(passed):

@@ -197,7 +197,7 @@ class CheckCodegen:
             codegen.load_object(_hook.disabled(function), code.co_name)
             return
         codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
-        codegen.make_function(code, code.co_freevars)
+        codegen.make_function(code)
         codegen.call(1)
 
 

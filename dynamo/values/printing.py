@@ -21,7 +21,7 @@ from dynamo.values.conversions import text_value
 from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
-    from dynamo.interp.interpreter import Interpreter
+    pass
 
 
 def show(text: str, stream: str, flush: bool) -> None:
@@ -36,7 +36,7 @@ def is_text_stream(stream: Any) -> bool:
 
 @handles(print)
 def _print(tx, *values, sep=None, end=None, file=None, flush=None):
-    name = "stdout" if is_none(file) else _stream(tx, file)
+    name = "stdout" if is_none(file) else _stream(file)
     source = AttrSource(ModuleSource("sys"), name)
     replaced = tx.output.side_effects.load_global(vars(sys), name) is not None
     if replaced or not is_text_stream(getattr(sys, name)) or tx.output.bodies:
@@ -51,7 +51,7 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
     tx.output.side_effects.shown = True
 
 
-def _stream(tx: Interpreter, file: Value) -> str:
+def _stream(file: Value) -> str:
     """The name in sys of the stream that `file` was read from."""
     for name in ("stdout", "stderr"):
         if file.source == AttrSource(ModuleSource("sys"), name):

@@ -557,7 +557,7 @@ def call_in_graph(
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
-        if known is not None and not changes_something(op, target):
+        if known is not None and not changes_something(target):
             return known
     real = computed(op, target, proxy_args, proxy_kwargs) if symbols.has_fresh() else None
     if real is not None:

@@ -63,7 +63,7 @@ def _form(node: Node) -> tuple[Any, ...]:
     return fake.shape, fake.stride(), fake.storage_offset()
 
 
-def changes_something(op: str, target: Any) -> bool:
+def changes_something(target: Any) -> bool:
     """False only for what is known to be pure: then a result that is an argument itself needs no
     node.
     """

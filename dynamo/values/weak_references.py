@@ -216,7 +216,7 @@ def _weakref(tx, target, callback=None, /):
     if not cls.__weakrefoffset__:
         raise_python(tx, TypeError, f"cannot create weak reference to {type_name(cls)!r} object")
     if not is_none(callback):
-        return _with_callback(tx, target, callback, None)
+        return _with_callback(target, callback, None)
     known = tx.output.plain_references.get(id(target))
     if known is None:
         known = tx.output.plain_references[id(target)] = WeakRefValue(target)
@@ -226,10 +226,10 @@ def _weakref(tx, target, callback=None, /):
 
 @handles(weakref.KeyedRef)
 def _keyed_ref(tx, target, callback, key, /):
-    return _with_callback(tx, target, callback, key)
+    return _with_callback(target, callback, key)
 
 
-def _with_callback(tx: Interpreter, target: Value, callback: Value, key: Value | None) -> Value:
+def _with_callback(target: Value, callback: Value, key: Value | None) -> Value:
     if target.outside is None and not target.identity()[0]:
         # It may go while captured code runs, which would have to call the callback.
         raise Unsupported(breaks.UncapturedCall("weakref.ref with a callback"))

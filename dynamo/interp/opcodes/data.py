@@ -278,7 +278,7 @@ def shown_name(tx: Interpreter, function: Value) -> str:
 @handler
 def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
-    made = polyfill_unpack(tx, value, instr.arg, None) if _is_asked(tx, value) else None
+    made = polyfill_unpack(tx, value, instr.arg, None) if _is_asked(value) else None
     items = _unpack(tx, value, instr.arg) if made is None else made.unpack(tx)
     if len(items) != instr.arg:
         _wrong_count(tx, len(items), instr.arg, "")
@@ -289,7 +289,7 @@ def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
 def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
     value = tx.pop()
-    made = polyfill_unpack(tx, value, before, after) if _is_asked(tx, value) else None
+    made = polyfill_unpack(tx, value, before, after) if _is_asked(value) else None
     if made is not None:
         tx.stack.extend(reversed(made.unpack(tx)))
         return
@@ -301,7 +301,7 @@ def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     tx.stack.extend(reversed([*items[:before], middle, *items[end:]]))
 
 
-def _is_asked(tx: Interpreter, value: Value) -> bool:
+def _is_asked(value: Value) -> bool:
     """Whether methods of the program's may give the items."""
     return hasattr(value.python_type(), "__next__") or isinstance(value, ObjectValue)
 
@@ -310,7 +310,7 @@ def _unpack_starred(tx: Interpreter, value: Value, before: int) -> list[Value]:
     """All items. What iter(value) gives is first asked for those `before` the star, and then it is
     what a list is made of: its own __iter__ is called, too.
     """
-    if not (_is_asked(tx, value) and hasattr(value.python_type(), "__iter__")):
+    if not (_is_asked(value) and hasattr(value.python_type(), "__iter__")):
         return _unpack(tx, value, None)
     iterator = value.iterate(tx)
     items: list[Value] = []
