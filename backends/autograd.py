@@ -1,5 +1,5 @@
-"""What the functional backends share: the form of their results, and deciding when a graph must run
-op by op instead.
+"""Common parts of the functional backends: the form of their results, and the decision when a graph
+must run op by op instead.
 """
 
 from __future__ import annotations

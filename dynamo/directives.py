@@ -1,4 +1,4 @@
-"""What users said about how single functions are to be captured.
+"""Directives of users: how single functions are to be captured.
 
 Keyed by identity; each entry keeps its function alive so that an id is never reused.
 """

@@ -1,6 +1,4 @@
-"""What happened during compilation, as plain data. Capture fills it; explain, logs and doctor read
-it.
-"""
+"""Events of a compilation, as plain data: filled by capture, read by explain, logs and doctor."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ class GraphRecord:
 
 
 class Change:
-    """What a program does beside computing tensors. `changed`: the object that it changes."""
+    """One effect of a program besides computing tensors. `changed`: the object that changes."""
 
     def __init__(self, text: str, changed: Any = None) -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""What set_stance() says about compilations, besides the policy of the frame hook."""
+"""The settings of set_stance() for compilations, besides the policy of the frame hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node does besides returning a value: writes, randomness, global state.
+"""Effects of nodes besides their value: writes, randomness, global state.
 
 Passes ask here before they drop, share or move a node. What is not known counts as impure.
 """

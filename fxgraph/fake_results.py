@@ -1,4 +1,4 @@
-"""What operators gave of fake tensors, remembered by operator and arguments' metadata.
+"""A cache of operators' results on fake tensors, by operator and arguments' metadata.
 
 Running an operator over fake tensors costs 0.1 ms and, where the rule is written in Python, up to 1
 ms; with symbolic sizes ten times that. Models repeat a few shapes: an answer's metadata is kept,

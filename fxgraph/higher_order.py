@@ -1,4 +1,4 @@
-"""What graphs call to run a body: a transform of torch.func over a sub-graph, a checkpointed
+"""Functions by which graphs run bodies: a transform of torch.func over a sub-graph, a checkpointed
 sub-graph, and functions that such a transform returned.
 
     body = self.body_0

@@ -1,5 +1,5 @@
-"""What graphs call to change what a tensor is, as Python does by assignments: autograd itself runs
-these nodes (fxgraph/aot/split.py).
+"""Functions by which graphs change the state of a tensor, as assignments of Python do: autograd
+itself runs these nodes (fxgraph/aot/split.py).
 """
 
 from __future__ import annotations

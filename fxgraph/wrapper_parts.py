@@ -1,4 +1,4 @@
-"""What tensors that wrap others are made of: tensors, and, of some classes, other objects too (the
+"""Parts of tensors that wrap others: tensors, and, of some classes, other objects too (the
 mesh of a DTensor), which stand in the context here.
 """
 

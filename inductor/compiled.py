@@ -1,6 +1,4 @@
-"""What a compiled graph is when it is called: its plan, what is done around the plan, or the graph
-on aten.
-"""
+"""The callable form of a compiled graph: its plan, work around the plan, or the graph on aten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is known of a GPU before anything runs on it: peaks, and the times that follow from them.
+"""Facts about GPUs that are known before anything runs on them: peaks, and the times that follow
+from them.
 
 These numbers choose between kernels (`max-autotune` measures instead, see device_tuning.py) and
 predict (benchmarks/roofline.py). Peaks are of data sheets, dense; the shares of them that good

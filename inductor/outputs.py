@@ -1,4 +1,4 @@
-"""What the plan returns: every value of the functional graph's frame as a buffer, input, view or
+"""Outputs of a plan: every value of the functional graph's frame as a buffer, input, view or
 constant."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What users call: compile, module, export, explain; and the conversion of one frame."""
+"""The public functions: compile, module, export, explain; and the conversion of one frame."""

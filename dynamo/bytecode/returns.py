@@ -1,4 +1,4 @@
-"""What code returns, as far as its instructions tell."""
+"""Results of code, as far as its instructions tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the running CPython's bytecode can do, as data. Only this file looks at the version.
+"""Capabilities of the running CPython's bytecode, as data. Only this file looks at the version.
 
 Other modules ask these sets and flags, never the version itself. Most of them follow from which
 opcodes exist.

@@ -1,4 +1,4 @@
-"""What a frame that breaks at an `except*` clause does with a real exception."""
+"""An `except*` clause at which a frame breaks, performed on a real exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What continuations are made of (see resume.py): what is on the stack, what they make at their
+"""Parts of continuations (see resume.py): items of the stack, values that are made again at the
 start, and the call of a callee's continuation.
 """
 
@@ -18,7 +18,7 @@ from dynamo.bytecode.normalize import real_order
 
 
 class Item(enum.Enum):
-    """What is at a place of the canonical stack."""
+    """The kinds of items on the canonical stack."""
 
     VALUE = enum.auto()  # an object; a parameter
     NULL = enum.auto()  # of a call (PUSH_NULL, LOAD_METHOD); no parameter
@@ -44,10 +44,10 @@ Pushed = (
 
 @dataclass(frozen=True)
 class Rematerialised:
-    """What a continuation makes at its start: function(*arguments). An argument is a parameter
-    (None), the number of another one that was made before, or the name of a cell that is the
-    continuation's own (others are shared with the frame that goes on in it). kind: generators that
-    stand elsewhere are of another; continuations that make these are different codes. places:
+    """A value that a continuation makes at its start: function(*arguments). An argument is a
+    parameter (None), the number of another one that was made before, or the name of a cell that is
+    the continuation's own (others are shared with the frame that goes on in it). kind: generators
+    that stand elsewhere are of another; continuations that make these are different codes. places:
     those of the parameters that it is instead of. names: what its parameters are for the user.
     """
 

@@ -62,7 +62,7 @@ class CannotResume(Exception):
 
 @dataclass(frozen=True)
 class Origin:
-    """What a continuation was made from; `code` is None once the function's code is gone."""
+    """The origin of a continuation; `code` is None once the function's code is gone."""
 
     code: CodeType | None
     lineno: int | None

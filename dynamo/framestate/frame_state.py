@@ -46,7 +46,7 @@ class Composed:
 
 @dataclass(frozen=True)
 class Virtual:
-    """What a continuation can make of a value: make(*operands), captured there.
+    """The form of a value in a continuation: make(*operands), captured there.
 
     operands: ids of values, Closures, Composed ones, other Parts. held: the ids of what the value
     holds. code: of a generator, as it goes on. drained: which of the operands the value takes its
@@ -106,7 +106,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Caught:
-    """What a call makes of an exception of class `error`: function(*values), of `count` values;
+    """The answer of a call to an exception of class `error`: function(*values), of `count` values;
     None for a function ends the loop.
     """
 
@@ -117,7 +117,9 @@ class Caught:
 
 @dataclass(frozen=True)
 class PushedByCall:
-    """What the current call of a frame pushes: `form`, made of the result and of `values`."""
+    """The result that the current call of a frame pushes: `form`, made of the result and of
+    `values`.
+    """
 
     form: tuple[Pushed, ...] = ()
     values: tuple[ValueId, ...] = ()

@@ -335,7 +335,7 @@ class VirtualObjects:
 
 
 class _Order:
-    """What a continuation makes, in order: first what others are made of."""
+    """The values that a continuation makes, in order: operands before the values made of them."""
 
     def __init__(
         self,

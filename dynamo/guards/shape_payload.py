@@ -1,4 +1,4 @@
-"""What was assumed about symbols, as programs that csrc/guard_shapes.cpp evaluates.
+"""Assumptions about symbols, as programs that csrc/guard_shapes.cpp evaluates.
 
 x.size(0) == y.size(1), asked in line 7      ->     READ 0, READ 1, EQ
 """

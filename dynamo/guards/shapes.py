@@ -121,7 +121,7 @@ MOST_DATA = 32  # symbols for data in one graph that may break
 
 
 class History:
-    """What one CompileContext has seen."""
+    """The sizes and numbers that one CompileContext has seen."""
 
     def __init__(self) -> None:
         self._frames: CodeMap[SeenFrame] = CodeMap()

@@ -605,7 +605,7 @@ def proxy_target(proxy: Any) -> Any:
 
 @source_type
 class TargetSource(ChainedSource):
-    """What a weak reference leads to; guarded to be there still.
+    """The target of a weak reference, guarded to be there still.
 
     Garbage may be collected between the guards and a load, by another thread, too: the rewritten
     frame takes hold of it first (see framestate/weak_targets.py).
@@ -638,7 +638,7 @@ class TargetSource(ChainedSource):
 
 @source_type
 class ProxyTargetSource(TargetSource):
-    """What a weak proxy stands for."""
+    """The target of a weak proxy."""
 
     read = staticmethod(proxy_target)
 

@@ -1,4 +1,4 @@
-"""What the arguments of frames that we made are called in the user's own code."""
+"""The names that arguments of continuations and wrappers have in the user's own code."""
 
 from __future__ import annotations
 

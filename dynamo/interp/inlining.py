@@ -45,7 +45,9 @@ def _can_be_continued(function: FunctionValue) -> bool:
 
 
 class Parameters(NamedTuple):
-    """What calls of a function read of its code, whose attributes make new tuples at each read."""
+    """The parameters of a function, as calls read them of its code, whose attributes make new
+    tuples at each read.
+    """
 
     positional: tuple[str, ...]
     keyword_only: tuple[str, ...]

@@ -73,8 +73,8 @@ _SECONDS = 1.0
 
 
 class Installed(dict[str, Any]):
-    """What the rewritten frames of one dict of globals load: it dies with that dict, which may be
-    copied.
+    """The objects that rewritten frames of one dict of globals load: it dies with that dict, which
+    may be copied.
     """
 
     __slots__ = ("__weakref__", "owner")
@@ -98,7 +98,7 @@ class GraphInput:
 
 
 class OutputGraph:
-    """What capture of one frame has produced so far."""
+    """The products of one attempt to capture a frame: graph, inputs, guards, side effects."""
 
     reads_inputs = False  # numbers, of tensors that are inputs
     # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.

@@ -82,7 +82,7 @@ class State(NamedTuple):
 
 @dataclass
 class Side:
-    """What one side did. result: what it returned, if the frame ends with it."""
+    """The record of one side. result: its return value, if the frame ends with the side."""
 
     graph: Subgraph
     stack: list[Any]

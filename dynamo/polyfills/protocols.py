@@ -1,4 +1,5 @@
-"""What Python makes of what a special method returns, for frames that go on behind it.
+"""Checks and conversions of the results of special methods, for frames that go on behind the
+method.
 
 A graph break inside of `a.__add__(b)` leaves the rest of that method, and the rest of its callers,
 to continuations; the caller's applies one of these to what the method returned. They are captured

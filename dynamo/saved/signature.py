@@ -1,4 +1,4 @@
-"""What a program takes, as data, and the check of a call against it.
+"""Inputs of a saved program, as data, and the check of a call against them.
 
 {"parameters": [{"name": "x", "kind": "POSITIONAL_OR_KEYWORD", "given": true}, ...],
  "nest": {"dict": [["x", {"leaf": 0}], ...]},

@@ -1,4 +1,4 @@
-"""What capture tells and asks a static graph while it is built."""
+"""Calls of a static graph by capture while the graph is built: reports and questions."""
 
 from __future__ import annotations
 

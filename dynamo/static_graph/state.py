@@ -1,4 +1,4 @@
-"""What a static graph keeps between calls: optimizers, settings, the compiled step."""
+"""State of a static graph between calls: optimizers, settings, the compiled step."""
 
 from __future__ import annotations
 

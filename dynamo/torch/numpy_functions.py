@@ -1,4 +1,4 @@
-"""What of numpy is traced to torch: functions that give the same dtype, and the same bits or
+"""Functions of numpy that are traced to torch: those that give the same dtype, and the same bits or
 values within rounding.
 
 To the bit: elementwise arithmetic that IEEE rounds exactly, comparisons, bits, reductions of

@@ -1,4 +1,4 @@
-"""What classes have of the C types that they derive from."""
+"""Inheritance of the program's classes from C types."""
 
 from __future__ import annotations
 

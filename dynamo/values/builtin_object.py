@@ -1,5 +1,5 @@
-"""What values of built-in types share: methods by name, changes that are recorded, items that wrap
-when used.
+"""The base class of values of built-in types: methods by name, recorded changes, items that are
+wrapped when used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is in a functools.lru_cache, read without asking it: an answer it gives counts as a hit.
+"""Entries of a functools.lru_cache, read without a call of the cache, which would count as a hit.
 
 The cache has no such method, but shows the garbage collector what it holds: the least recently
 used entry first; last its dict, the function, the mark in front of keywords, two types, and its

@@ -68,7 +68,7 @@ class CallOf:
 
 
 class AnswerOf(CallOf):
-    """What a cache holds for a call; it is not called."""
+    """The answer that a cache holds for a call, without the call."""
 
     def _key(self) -> Hashable:
         return (AnswerOf, super()._key())

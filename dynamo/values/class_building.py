@@ -251,7 +251,7 @@ def _has_set_name(value: Value) -> bool:
 
 # -- Values as real objects -----------------------------------------------------------------------
 class DummyAttribute:
-    """What a class attribute is while capturing whose value is only known as a Value."""
+    """The stand-in, while capturing, for a class attribute that is known as a Value alone."""
 
 
 class UnhashableDummyAttribute(DummyAttribute):

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class StoredClassAttr:
-    """What the captured code stored in a class: an instance that reads it binds it."""
+    """An object that captured code stored in a class: bound by an instance that reads the
+    attribute.
+    """
 
     def __init__(self, held: Value) -> None:
         self.held = held

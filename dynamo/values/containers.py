@@ -361,7 +361,7 @@ class NamedTupleValue(TupleValue):
 
 
 class MutableSequence(SequenceValue):
-    """What list and deque share."""
+    """The base class of list and deque."""
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)

@@ -129,7 +129,7 @@ def is_fresh(token: Any, variable: contextvars.ContextVar) -> bool:
 
 
 class TokenValue(Value):
-    """What set() gives, or a change by reset(taken). value: what the variable holds then; None:
+    """The token of set(), or a change by reset(taken). value: what the variable holds then; None:
     nothing.
     """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class CoroutineValue(GeneratorValue):
-    """What a call of an `async def` function gives."""
+    """The coroutine that a call of an `async def` function gives."""
 
     noun = "coroutine"
     kind = types.CoroutineType
@@ -135,7 +135,7 @@ class AsyncYield(Value):
 
 
 class AsyncGeneratorValue(GeneratorValue):
-    """What a call of an `async def` function with a yield in it gives."""
+    """The async generator that a call of an `async def` function with a yield gives."""
 
     noun = "async generator"
     kind = types.AsyncGeneratorType

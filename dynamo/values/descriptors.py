@@ -1,6 +1,4 @@
-"""What a class holds under a name, and what an instance makes of it: lookup through the MRO, and
-the descriptor protocol.
-"""
+"""Attributes of classes and instances: lookup through the MRO, and the descriptor protocol."""
 
 from __future__ import annotations
 

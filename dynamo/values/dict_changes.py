@@ -1,4 +1,4 @@
-"""What the frame did to a dict from outside, to be done again step by step.
+"""Changes of the frame to a dict from outside, which the new code does again step by step.
 
 A dict's table remembers the places of deleted keys, and an OrderedDict and its iterators notice
 changes: whoever iterates over the dict outside of the frame goes by that. A dict that was emptied

@@ -481,7 +481,7 @@ def order_of(real: collections.OrderedDict) -> list[int]:
 
 
 class OrderedDictValue(DictValue):
-    """It has attributes, too: nn.Module.state_dict hangs its metadata on its result."""
+    """A dict with attributes: nn.Module.state_dict hangs its metadata on its result."""
 
     cls = collections.OrderedDict
 

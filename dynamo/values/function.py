@@ -131,7 +131,7 @@ def opaque_reason(function: types.FunctionType) -> breaks.Break:
 
 
 class FunctionValue(Value):
-    """What inlining needs to know of a Python function."""
+    """A Python function, as inlining reads it."""
 
     code: types.CodeType
     globals: dict[str, Any]

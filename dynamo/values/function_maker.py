@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # -- closures -------------------------------------------------------------------------------------
 class FunctionMakerValue(Value):
-    """What makes functions over cells, in continuations (rematerialise.FunctionMaker)."""
+    """The maker of functions over cells, in continuations (rematerialise.FunctionMaker)."""
 
     def __init__(self, made: FunctionMaker) -> None:
         super().__init__()

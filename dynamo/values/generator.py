@@ -46,7 +46,7 @@ _DELEGATING = (2, 3)  # the low bits of RESUME's argument behind `yield from` an
 
 
 class Resumable(Value):
-    """What `yield from` and `await` send to: resume gives the next item, or None at the end, when
+    """A receiver of `yield from` and `await`: resume gives the next item, or None at the end, when
     return_value is what the expression evaluates to.
     """
 

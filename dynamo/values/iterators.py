@@ -187,7 +187,8 @@ class RepeatIterator(IteratorValue):
 
 
 class TeeBuffer(Value):
-    """What the iterators of one tee() share: where items come from, and those drawn so far.
+    """The buffer that the iterators of one tee() share: the source of items, and those drawn so
+    far.
 
     Made again, it is one more of these iterators, at the first item.
     """

@@ -1,5 +1,5 @@
-"""What the metaclass says of a class as an object: its special methods, and attributes that the
-class does not have.
+"""Classes as objects of their metaclass: its special methods, and attributes that the class does
+not have.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class ReversedTextIterator(ReversedIterator):
 
 
 class CalledIterator(SequenceIterator):
-    """What a pure function gives, whose items are known; `make` calls it again."""
+    """The iterator of a pure function, whose items are known; `make` calls the function again."""
 
     def __init__(self, kind: type, make: Callable[..., Any], args: Sequence[Value], items: Any):
         super().__init__(TupleValue(items))

@@ -61,7 +61,7 @@ def operand_values(operands: Sequence[Any], kind: type) -> Iterator[Any]:
 
 
 class Make:
-    """What makes a value of its operands otherwise than by a call of a function with these."""
+    """A way to make a value of its operands that is no call of a function with them."""
 
     def __call__(self, *operands: Any) -> Any:
         raise TypeError(f"{type(self).__name__} only makes values in bytecode")
@@ -71,7 +71,7 @@ class Make:
 
 
 class Attribute(Make):
-    """What makes an attribute of its operand."""
+    """The attribute of this name of the operand."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -125,7 +125,7 @@ def exact(obj: Any) -> Made:
 
 
 class Loaded(Make):
-    """What a source loads, of a value that is always from there."""
+    """The load of a source, for a value that is always from there."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -156,7 +156,7 @@ class GlobalsOf(Make):
 
 
 class GraphOutput(Make):
-    """What the graph computes."""
+    """An output of the graph."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""What types and functions of C tell of themselves: names, attributes, receivers, parameters.
+"""Reflection of types and functions of C: names, attributes, receivers, parameters.
 
 A call that its C function refuses is a graph break: Python itself raises, in its own words.
 """

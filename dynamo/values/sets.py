@@ -331,8 +331,8 @@ def _has_no_place(member: Value) -> bool:
 
 @dataclass(frozen=True)
 class _Gathered:
-    """What an iterable gives to a set: members by key, and a real iterable of the same kind that
-    gives their constants (sets take sets, dicts and other iterables in different ways).
+    """The members that an iterable gives to a set: members by key, and a real iterable of the same
+    kind that gives their constants (sets take sets, dicts and other iterables in different ways).
     """
 
     members: Members

@@ -1,5 +1,4 @@
-"""What the captured code did to the world: recorded while capturing, replayed by the rewritten
-frame.
+"""Side effects of the captured code: recorded while capturing, replayed by the rewritten frame.
 
 A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents
 themselves (a ListValue its Python list of Values, already with the change made) and only report

@@ -67,8 +67,8 @@ UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
 class PreviousException(Value):
-    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or
-    None.
+    """The item that PUSH_EXC_INFO puts below the exception: the one that was being handled before,
+    or None.
     """
 
     def __init__(self, exception: Value | None, handled: Value) -> None:

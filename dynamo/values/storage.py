@@ -1,4 +1,4 @@
-"""What instances of subclasses of built-in types store in their built-in base, as a plain Value: a
+"""Storage of instances of subclasses of built-in types in the built-in base, as a plain Value: a
 container, or the constant that a str, int, float, ... subclass is.
 """
 

@@ -200,7 +200,9 @@ class SymbolValue(Value):
 
 # -- numbers --------------------------------------------------------------------------------------
 class deciding:
-    """What needs the value of a data-dependent number breaks the graph, with the reason."""
+    """A region in which a need of a data-dependent number's value breaks the graph, with the
+    reason.
+    """
 
     def __enter__(self) -> None:
         return None

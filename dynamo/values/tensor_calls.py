@@ -1,5 +1,5 @@
-"""What a call of torch does to its arguments, and what its result is made of: for calls that become
-nodes of the graph (values/tensor.py).
+"""Effects of calls of torch on their arguments, and the making of their results: for calls that
+become nodes of the graph (values/tensor.py).
 """
 
 from __future__ import annotations

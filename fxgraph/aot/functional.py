@@ -1,4 +1,4 @@
-"""What functionalising gives: a graph without mutation and aliasing, and how to put both back."""
+"""The result of functionalisation: a graph without mutation and aliasing, and the way back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What autograd recorded while a graph was traced: who reaches whom, and what a backward frees."""
+"""The record of autograd while a graph was traced: reachability, and the memory that a backward
+frees.
+"""
 
 from __future__ import annotations
 

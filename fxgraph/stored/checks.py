@@ -1,4 +1,4 @@
-"""What stored graphs say of their inputs and values, against the shapes that were computed."""
+"""Check of stored graphs: what is said of inputs and values, against shapes that are computed."""
 
 from __future__ import annotations
 

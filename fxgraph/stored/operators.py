@@ -1,4 +1,4 @@
-"""What nodes of stored graphs may call: operators of the dispatcher, and functions of numbers."""
+"""Callables of the nodes in stored graphs: operators of the dispatcher, functions of numbers."""
 
 from __future__ import annotations
 

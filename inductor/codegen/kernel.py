@@ -1,6 +1,6 @@
-"""What every code generator needs to know about a fused kernel before it writes text: merged loops,
-which variable is vectorised, and in which pass over a row each step runs. Neutral of language and
-device."""
+"""The analysis of a fused kernel that all code generators share: merged loops, the vectorised
+variable, and the pass over a row in which each step runs. Neutral of language and device.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What lowerings build with: lazy pointwise tensors, reductions, and realising them as loops over a
-buffer."""
+"""The building blocks of lowerings: lazy pointwise tensors, reductions, and realising them as loops
+over a buffer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the default backend finds on this machine, as rows (what, found, works) for `python -m
+"""Tools of this machine that the default backend uses, as rows (what, found, works) for `python -m
 dynamo doctor`.
 """
 

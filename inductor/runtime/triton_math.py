@@ -1,5 +1,5 @@
-"""What generated Triton kernels call by name: `math` for functions beyond triton.language, and row
-reductions.
+"""Functions that generated Triton kernels call by name: `math` for functions beyond
+triton.language, and row reductions.
 
 On a device `math` is Triton's libdevice. Triton's interpreter, which tests use to run kernels on
 CPU tensors, has no libdevice, so there the same names are torch's functions of the same meaning.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LocalNamespace(Value):
-    """What LOAD_LOCALS pushes in a class body."""
+    """The namespace that LOAD_LOCALS pushes in a class body."""
 
 
 @handler
