@@ -80,7 +80,6 @@ REASONS = {
         "values/classes.py:ClassValue._class_attr",
         "values/classes.py:ClassValue._meta_attr",
         "values/classes.py:PyModuleValue._by_program",
-        "values/exception_groups.py:_condition",
         "values/instance_checks.py:_abstract_instance",
         "values/super_objects.py:SuperValue._bound",
     ],
