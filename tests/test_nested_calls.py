@@ -70,7 +70,6 @@ REASONS = {
     "the cache of C decides after the call what it keeps": [
         "values/caches.py:LruCacheValue._call_of_values",
         "values/caches.py:LruCacheValue._computed",
-        "values/caches.py:NewCacheValue.call",
     ],
     # list.sort of CPython runs meanwhile: programs see the order in which timsort calls __lt__, and
     # versions of Python differ in that order. A sort by `key=` calls the key in a polyfill. A break

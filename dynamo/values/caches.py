@@ -1,4 +1,4 @@
-"""functools.lru_cache: caches from outside, and those that the captured code makes."""
+"""functools.lru_cache from outside: entries are guarded, and new answers are kept by the new code."""
 
 from __future__ import annotations
 
@@ -16,25 +16,21 @@ from dynamo.plans import Retry
 from dynamo.values import cache_entries
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.builtins import handles, is_none
 from dynamo.values.classes import ClassValue, ObjectConstant, is_trusted_function
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import (
     ListValue,
-    NamedTupleValue,
     SizeValue,
     TupleValue,
 )
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.dicts import DictValue
-from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.hash_keys import key_of
 from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.identity_keys import IdentityKey
-from dynamo.values.literals import from_constant
-from dynamo.values.lookup import class_lookup, type_holds
+from dynamo.values.lookup import class_lookup
 from dynamo.values.random_state import program_draws
 from dynamo.values.recipes import Attribute, Existing, Recipe
 from dynamo.values.symbol import SymbolValue
@@ -368,17 +364,14 @@ def _hashes_by_identity(obj: Any) -> bool:
 class CacheMethod(Value):
     """cache_info, cache_clear, cache_parameters of a cached function."""
 
-    def __init__(self, owner: Value, name: str) -> None:
+    def __init__(self, owner: LruCacheValue, name: str) -> None:
         super().__init__()
         self.owner = owner
         self.name = name
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not args and not kwargs:
-            if isinstance(self.owner, NewCacheValue):
-                return self.owner.answer(tx, self.name)
-            if isinstance(self.owner, LruCacheValue) and self.name == "cache_clear":
-                return self.owner.clear(tx)
+        if not args and not kwargs and self.name == "cache_clear":
+            return self.owner.clear(tx)
         raise Unsupported(breaks.UncapturedCall(self.name))
 
     def recipe(self) -> Recipe:
@@ -393,88 +386,3 @@ def build_lru_cache(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     wrapped = tx.wrap(obj.__wrapped__, inner)
     return tx.output.remember(obj, source, LruCacheValue(obj, wrapped, source))
-
-
-class NewCacheValue(Value):
-    """A cached function that the captured code made: its cache is known while capturing."""
-
-    def __init__(self, wrapped: Value, maxsize: int | None, typed: bool) -> None:
-        super().__init__()
-        self.wrapped = wrapped
-        self.maxsize = maxsize
-        self.typed = typed
-        self.answers: dict[Hashable, Value] = {}
-        self.hits = self.misses = 0
-
-    def python_type(self) -> type:
-        return functools._lru_cache_wrapper
-
-    def children(self) -> Sequence[Value]:
-        return (self.wrapped, *self.answers.values())
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        stored = tx.output.side_effects.load_attr(self, name)
-        if isinstance(stored, Value):
-            return stored
-        if name in _CACHE_METHODS:
-            return CacheMethod(self, name)
-        own = name == "__dict__" or not self._of_type(name)
-        return self.wrapped.getattr(tx, name) if own else super().getattr(tx, name)
-
-    def _of_type(self, name: str) -> bool:
-        """Whether no copy of what the function has in its dict answers to the name."""
-        kinds = (self.python_type(), self.wrapped.python_type())
-        return any(type_holds(kind, name) for kind in kinds)
-
-    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        tx.output.side_effects.store_attr(self, name, value)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        stored = tx.output.side_effects.load_attr(self, name)
-        if isinstance(stored, Value) or name in _CACHE_METHODS:
-            return True
-        if self._of_type(name):
-            return type_holds(self.python_type(), name)
-        return self.wrapped.hasattr(tx, name)
-
-    def answer(self, tx: Interpreter, method: str) -> Value:
-        tx.output.side_effects.touch()
-        if method == "cache_clear":
-            self.answers.clear()
-            self.hits = self.misses = 0
-            return ConstantValue(None)
-        if method == "cache_parameters":
-            known: dict[str, Value] = {
-                "maxsize": ConstantValue(self.maxsize),
-                "typed": ConstantValue(self.typed),
-            }
-            return tx.output.side_effects.track_new(DictValue.of(tx, known))
-        numbers = (self.hits, self.misses, self.maxsize, len(self.answers))
-        kind = type(functools.lru_cache(abs).cache_info())
-        return NamedTupleValue(kind, from_constant(numbers).unpack(tx))
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        tx.output.side_effects.touch()
-        key = (*(key_of(tx, a) for a in args), *((k, key_of(tx, v)) for k, v in kwargs.items()))
-        if self.typed:
-            key = (*key, *(v.python_type() for v in (*args, *kwargs.values())))
-        if key in self.answers:
-            self.hits += 1
-            found = self.answers[key] = self.answers.pop(key)  # the latest one now
-            return found
-        self.misses += 1
-        result = tx.call_function(self.wrapped, args, kwargs)
-        if self.maxsize == 0:
-            return result
-        self.answers[key] = result
-        if self.maxsize is not None and len(self.answers) > self.maxsize:
-            del self.answers[next(iter(self.answers))]
-        return result
-
-
-@handles(functools._lru_cache_wrapper)
-def _new_cache(tx, function, maxsize, typed, cache_info):
-    limit = None if is_none(maxsize) else maxsize.as_constant()
-    if not function.hasattr(tx, "__call__"):
-        fail_as(tx, functools.lru_cache(), function)
-    return tx.output.side_effects.track_new(NewCacheValue(function, limit, typed.truth(tx)))

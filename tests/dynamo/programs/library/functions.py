@@ -232,11 +232,11 @@ wrapped(x), wrapped.__name__, wrapped.__doc__, wrapped.__wrapped__(x), wrapped._
     wrapped.__qualname__
 local = deco(lambda y: y); local(x), local.__name__, local.__wrapped__.__name__, local.__doc__
 f = functools.lru_cache(maxsize=None)(lambda a: a * 2); f(1), f(1), f(2), f.cache_info(),
-    f(x) is f(x), f.cache_parameters(), f.cache_clear(), f.cache_info().hits
+    f(x) is f(x), f.cache_parameters(), f.cache_clear(), f.cache_info().hits # graphs -
 f = functools.lru_cache(maxsize=2)(lambda a: [a]); f(1) is f(1), f(2), f(3), f.cache_info(),
-    f(1) is f(1), f.__wrapped__(5), f.cache_info().misses
-f = functools.cache(lambda n: n if n < 2 else f(n - 1) + f(n - 2)); f(15), f.cache_info()
-f = functools.lru_cache(lambda a: a); f(1), f(a=1), f.cache_info().currsize
+    f(1) is f(1), f.__wrapped__(5), f.cache_info().misses # graphs -
+f = functools.cache(lambda n: n if n < 2 else f(n - 1) + f(n - 2)); f(15), f.cache_info() # graphs -
+f = functools.lru_cache(lambda a: a); f(1), f(a=1), f.cache_info().currsize # graphs -
 cached(3), cached(3, b=1), cached(3)
 fib(10), fib(9) # graphs 2
 cached_tensor(4) + x, cached_tensor(4) is cached_tensor(4)
