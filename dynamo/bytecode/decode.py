@@ -87,8 +87,6 @@ _SPLIT: dict[str, Callable[[Any, int], list[_Part]]] = {
     "PRECALL": lambda v, _: [],
 }
 _PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"})
-# Opcodes that decoded code never contains.
-REMOVED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "RETURN_CONST", *_PAIRS})
 
 
 class Native:

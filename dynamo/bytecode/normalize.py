@@ -186,21 +186,6 @@ _RULES: dict[str, Callable[[Native], list[_Row]]] = {
 if versions.LOAD_ATTR_LOADS_METHODS:
     _RULES["LOAD_ATTR"] = _load_attr
 
-# Opcodes of dis.opmap that function code never holds: the compiler's pseudo-ops, the interpreter's
-# own, those of modules and interactive input, and instrumented ones (co_code shows the plain ones).
-UNSUPPORTED = frozenset(
-    name for name, op in versions.OPMAP.items()
-    if op > 255 or name.startswith("INSTRUMENTED_")
-) | {
-    "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
-    "IMPORT_STAR", "PRINT_EXPR",
-}  # fmt: skip
-
-
-_DIRECTED = frozenset(
-    {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-    | {name for name in versions.OPMAP if name.startswith("POP_JUMP_")}
-)
 _cache: CodeMap[list[Instruction]] = CodeMap()
 
 

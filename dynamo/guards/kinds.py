@@ -112,7 +112,6 @@ class Guard:
     source: Source | None
     kind: str
     payload: Any = None
-    user_frame: str | None = None  # "file:line in function" that made us assume it, for reports
 
     def key(self) -> Hashable:
         if self.kind in _IDENTITY_KINDS:

@@ -1,4 +1,4 @@
-"""functools.lru_cache from outside: entries are guarded, and new answers are kept by the new code."""
+"""functools.lru_cache from outside: entries are guarded, new answers are kept by the new code."""
 
 from __future__ import annotations
 
