@@ -223,3 +223,17 @@ def test_a_break():
     for lengths in SIZES:
         x = jagged(*lengths)
         assert_same(compiled(x), fn(x))
+
+
+def test_parts_go_through_a_break():
+    """They are views of the jagged tensor, which no graph takes as inputs."""
+
+    def fn(x):
+        parts = (x * 2).unbind()
+        dynamo.graph_break()
+        return [part + 1 for part in parts]
+
+    compiled = dynamo.compile(fn, backend="eager")
+    for lengths in SIZES:
+        x = jagged(*lengths)
+        assert_same(compiled(x), fn(x))
