@@ -311,6 +311,8 @@ class _DummyOperands:
             dummy = torch.empty(0).as_subclass(_Spy)
         elif isinstance(value, TensorValue):
             dummy = torch.empty(0)
+            if value.python_type() is torch.nn.Parameter:
+                dummy = torch.nn.Parameter(dummy, requires_grad=False)
         else:
             dummy = to_fake(value.as_proxy())
             if value.is_constant() or is_literal(dummy):

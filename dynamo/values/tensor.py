@@ -735,6 +735,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     strided = obj.layout is torch.strided and not obj.is_nested
     if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
+        raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame

@@ -548,6 +548,20 @@ def test_layers_of_varying_sizes_in_inference_mode(backend):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
+def test_inference_tensors_with_gradients(dynamic):
+    def f(x):
+        return x * 2, (x * x).requires_grad
+
+    compiled = compile(f, backend="aot_eager", dynamic=dynamic)
+    with torch.inference_mode():
+        x = torch.ones(3, requires_grad=True)
+        assert compiled(x)[0].tolist() == [2, 2, 2]
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            assert repr(compiled(x)) == repr(f(x))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_grad_mode_has_no_effect_in_inference_mode(backend, dynamic):
     def f(x):
