@@ -58,7 +58,6 @@ REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref
 # name -> the address of the parameter or buffer in the last compilation, and how often it was
 # another before. A weak reference would be noticed where the tensor ends.
 Seen = dict[str, tuple[int, int]]
-SEEN: weakref.WeakKeyDictionary[torch.nn.Module, Seen] = weakref.WeakKeyDictionary()
 _REPLACEMENTS = 2  # more than a state dict that is assigned, as when each call has its own
 
 
@@ -93,12 +92,17 @@ class ModuleTable(DictValue):
     """_parameters, _buffers or _modules of a module from outside."""
 
     def __init__(
-        self, real: dict, source: Source | None, kind: type[DictValue], module: torch.nn.Module
+        self,
+        real: dict,
+        source: Source | None,
+        kind: type[DictValue],
+        varying: set[str],
+        seen: Seen,
     ) -> None:
         super().__init__({}, source, real)
         self.cls = kind.cls
-        self.varying = REPLACED_BUFFERS.get(module, set())
-        self.seen = SEEN.setdefault(module, {})
+        self.varying = varying
+        self.seen = seen
 
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
         if isinstance(source, ModuleItemSource) and source.key in self.varying:
@@ -132,7 +136,8 @@ class ModuleValue(ObjectValue):
         if known is not None:
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
-        value = ModuleTable(real, source, kind, self.real)
+        seen = tx.output.context.parameters_seen.setdefault(self.real, {})
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real, set()), seen)
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
 
