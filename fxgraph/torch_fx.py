@@ -203,10 +203,10 @@ class _FakeMode(FakeTensorMode):
                 memory = self._meta_memory(tensor.untyped_storage())
                 elem.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
                 fake = FakeTensor(self, elem, tensor.device)
+                if tensor.requires_grad:
+                    fake.requires_grad_(True)
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
-            if tensor.requires_grad:
-                fake.requires_grad_(True)
             if tensor.grad is not None:
                 fake.grad = self.from_tensor(tensor.grad)
             converter.set_tensor_memo(tensor, fake)

@@ -21,6 +21,7 @@ Each stage takes the `Compilation` and fills in its part; the driver times it an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -410,7 +411,8 @@ def run_stages(
             continue
         c.stage = name
         started = time.perf_counter()
-        stage(c)
+        with contextlib.nullcontext() if name == "functionalize" else _on_cpu():
+            stage(c)
         spent = time.perf_counter() - started
         c.seconds[name] = c.seconds.get(name, 0.0) + spent
         if log_times.isEnabledFor(logging.DEBUG):
@@ -422,6 +424,11 @@ def run_stages(
         if name == until:
             break
     return c
+
+
+def _on_cpu() -> contextlib.AbstractContextManager[Any]:
+    """Tensors of our own are on the CPU, whatever the program's default device."""
+    return torch.device("cpu") if torch._C._len_torch_function_stack() else contextlib.nullcontext()
 
 
 def _about(c: Compilation, stage: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from dynamo import stances
 from dynamo.bytecode.cache import CodeMap
@@ -31,6 +32,10 @@ class CompileContext:
     again: Callable[..., Any] | None = None  # api.compile.compile_again
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
+    # By module and name, for those that another one replaces in each call (torch/modules.py).
+    parameters_seen: WeakKeyDictionary[Any, dict[str, tuple[int, int]]] = field(
+        default_factory=WeakKeyDictionary
+    )
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
+from dynamo.torch.overrides import dispatch
 from dynamo.values.builtins import handles
 from dynamo.values.fake_calls import run_fake
 from dynamo.values.tensor import TensorValue
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 @handles(torch.autograd.grad)
 def _grad(tx, *args, **kwargs):
+    dispatched = dispatch(tx, "call_function", torch.autograd.grad, args, kwargs)
+    if dispatched is not None:
+        return dispatched
     nest = tuple(opened(tx, value) for value in args)
     named = {key: opened(tx, value) for key, value in kwargs.items()}
     for leaf in pytree.tree_leaves((nest, named)):

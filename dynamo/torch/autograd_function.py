@@ -20,7 +20,9 @@ from torch.autograd.function import FunctionCtx
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
+from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.classes import ClassValue
@@ -78,6 +80,33 @@ class ForwardValue(Value):
         return context, result
 
 
+class WithoutHistoryValue(ForwardValue):
+    """forward where autograd has nothing to record: in no-grad mode, and what it returns is none of
+    its arguments, but for those that it has written.
+    """
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        context, result = self.run(tx, args, kwargs)
+        dirty = tx.output.side_effects.load_attr(context, "dirty_tensors")
+        written = dirty.items(tx) if isinstance(dirty, TupleValue) else []
+
+        def alone(output: Value) -> Value:
+            if not isinstance(output, TensorValue):
+                return output
+            given = any(output is arg for arg in args)
+            if output.fake.requires_grad:
+                if not given:  # torch detaches the tensor itself
+                    raise _refuse("forward returns a tensor with a history")
+                return output.call_method(tx, "detach", [], {})
+            if not given or any(output is one for one in written):
+                return output
+            return output.call_method(tx, "view_as", [output], {})
+
+        if isinstance(result, TupleValue):
+            return TupleValue([alone(output) for output in result.items(tx)])
+        return alone(result)
+
+
 class RoundTripValue(ForwardValue):
     """forward, and backward on gradients for all that it returned. A backward may apply its own
     class, as sums over processes do.
@@ -120,8 +149,14 @@ def _apply(tx, owner, *args, **kwargs):
     assert isinstance(owner, ClassValue)
     needs = [isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args]
     differentiates = torch.is_grad_enabled() and any(needs)
-    if not (differentiates or tx.output.bodies) or owner.cls in RoundTripValue.running:
+    if owner.cls in RoundTripValue.running:
         return ForwardValue(owner, [False] * len(args)).call(tx, args, kwargs)
+    if not (differentiates or tx.output.bodies):
+        forward = WithoutHistoryValue(owner, needs)
+        if not torch.is_grad_enabled():
+            return forward.call(tx, args, kwargs)
+        run = torch_polyfills.run_with_grad_mode
+        return inline(tx, run, ConstantValue(False), forward, *args, **kwargs)
     objects = _objects(tx, args)
     nest = tuple(opened(tx, arg) if isinstance(arg, TensorValue) else arg for arg in args)
     body = _tried(tx, RoundTripValue(owner, needs), nest, kwargs)

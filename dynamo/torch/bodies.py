@@ -22,7 +22,7 @@ from dynamo.values.containers import ListValue, NamedTupleValue, SizeValue, Tupl
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.fake_calls import run_fake, to_fake
-from dynamo.values.tensor import TensorValue
+from dynamo.values.tensor import TensorValue, value_class
 from fxgraph import GraphModule, Node
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.higher_order import dispatch_keys_kept, forget_frames
@@ -196,7 +196,7 @@ def _run_on_zeros(tx: Interpreter, target: Any, args: tuple[Any, ...]) -> tuple[
 def wrap_nest(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of what a node returns."""
     if isinstance(result, torch.Tensor):
-        return tx.output.tensor_value(node, result, TensorValue)
+        return tx.output.tensor_value(node, result, value_class(result))
     if isinstance(result, dict):
         pairs = [(key, _item(tx, node, key, item)) for key, item in result.items()]
         return closed(tx, type(result)(pairs))
@@ -307,9 +307,13 @@ def trace_body(
                 continue
             with tx.output.fake_mode:
                 fake = make_fake(number, value.fake)
+            made = value_class(fake)
+            plain = value.python_type() in (torch.Tensor, torch.nn.Parameter)
+            if made is TensorValue and not plain:  # its class would be lost
+                raise Unsupported(breaks.NotGraphArgument(value.describe()))
             inputs.append(fake)
             node = graph.placeholder(f"arg_{len(inputs) - 1}", fake)
-            inner.append(tx.output.tensor_value(node, fake, TensorValue))
+            inner.append(tx.output.tensor_value(node, fake, made))
         if grad_enabled is not None:
             torch._C._set_grad_enabled(grad_enabled)
         nested, named = pytree.tree_unflatten(inner, spec)

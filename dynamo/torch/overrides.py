@@ -23,15 +23,15 @@ from dynamo.torch.function_modes import ask_mode
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod, handles, is_none, real_object
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import ListValue, NamedTupleValue, SequenceValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
+from dynamo.values.fake_calls import to_fake
 from dynamo.values.function import MethodValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects import ObjectValue
-from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
@@ -306,13 +306,17 @@ class _DummyOperands:
     def _dummy_operand(self, value: Value) -> Any:
         if isinstance(value, SequenceValue) and not value.is_constant():
             return value.make_real([self._dummy_operand(item) for item in value.wrapped()])
-        if isinstance(value, SliceValue):
-            return value.as_proxy()
-        if not isinstance(value, TensorValue) and not overriding([value]):
-            return value.as_proxy()
-        dummy = torch.empty(0)
+        dummy: Any
         if overriding([value]):
-            dummy = dummy.as_subclass(_Spy)
+            dummy = torch.empty(0).as_subclass(_Spy)
+        elif isinstance(value, TensorValue):
+            dummy = torch.empty(0)
+            if value.python_type() is torch.nn.Parameter:
+                dummy = torch.nn.Parameter(dummy, requires_grad=False)
+        else:
+            dummy = to_fake(value.as_proxy())
+            if value.is_constant() or is_literal(dummy):
+                return dummy
         self.values[id(dummy)] = value
         self.alive.append(dummy)
         return dummy

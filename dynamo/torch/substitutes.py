@@ -20,6 +20,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
+from dynamo.torch.overrides import unseen
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
@@ -429,7 +430,8 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
                 return made
         if not _sizes_or_data(args) or any(map(_holds_tensors, args)):
             raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
-        return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
+        with unseen(tx):  # torch asks no mode of a class
+            return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
 
     return construct
 

@@ -280,6 +280,8 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
         is_plain = not is_traceable_wrapper_subclass(part)
         if is_plain:  # sizes of the parts of a jagged tensor are equal by chance
             made = symbols.fake_input(part, place, obj.layout is not torch.jagged)
+            if made is not None and obj.layout is torch.jagged and not _has_fixed_strides(made):
+                made = None
         else:
             made = symbolic_fake(tx, part, place)
         varies |= made is not None
@@ -297,6 +299,11 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
         fake = unflatten(type(obj), inner, context, tuple(sizes), tuple(strides))
         fake.requires_grad_(obj.requires_grad)
         return fake if obj.is_leaf else fake.clone()
+
+
+def _has_fixed_strides(fake: torch.Tensor) -> bool:
+    """Whether strides are constants: torch multiplies ragged sizes by no symbol."""
+    return not any(isinstance(stride, torch.SymInt) for stride in fake.stride())
 
 
 def guard_wrapper(

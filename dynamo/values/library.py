@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib.util
 import inspect
 import math
 import operator
@@ -189,6 +190,19 @@ def _search(function: Any, said: Any) -> Any:
 
 TABLE[operator.countOf] = _search(operator.countOf, builtin_polyfills.count_in)
 TABLE[operator.indexOf] = _search(operator.indexOf, builtin_polyfills.index_of)
+
+
+@handles(importlib.import_module)
+def _import_module(tx, name, package=None):
+    """Of a module that is loaded: loading one is a graph break, as by a statement."""
+    text, base = name.as_constant(), None if package is None else package.as_constant()
+    try:
+        full = importlib.util.resolve_name(text, base)
+    except (AttributeError, ImportError):
+        raise Unsupported(breaks.UncapturedCall("importlib.import_module")) from None
+    if sys.modules.get(full) is None:
+        raise Unsupported(breaks.ModuleImport(full))
+    return tx.wrap(sys.modules[full], ModuleSource(full))
 
 
 @handles(operator.call)

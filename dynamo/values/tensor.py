@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
     FakeTensor,
     UnsupportedFakeTensorException,
 )
@@ -601,7 +602,7 @@ def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
 def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
     if isinstance(result, torch.Tensor):
-        return tx.output.tensor_value(node, result, _value_class(result))
+        return tx.output.tensor_value(node, result, value_class(result))
     if (
         isinstance(result, (tuple, list))
         and type(result) is not torch.Size
@@ -632,7 +633,8 @@ def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
     return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)
 
 
-def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
+def value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
+    """The class of the Value of a tensor that a node returns."""
     if isinstance(result, FakeTensor) or type(result) is torch.nn.Parameter:
         return TensorValue
     return late_bound.wrapper_result if late_bound.is_wrapper(result) else TensorValue
@@ -733,13 +735,16 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     strided = obj.layout is torch.strided and not obj.is_nested
     if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
+        raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
     static = static and not tx.output.symbols.is_another(obj, source)
     try:
         node = tx.output.add_input(obj, source, static)
-    except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
+    except (UnsupportedFakeTensorException, DataDependentOutputException) as error:
+        # A view of a sparse tensor, or of a jagged one.
         raise Unsupported(breaks.UnknownObject(type(obj).__name__)) from error
     if static:
         tx.guard(source, "static_tensor", obj)

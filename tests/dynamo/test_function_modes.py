@@ -88,9 +88,25 @@ def of_a_subclass(x):
     return y * 2
 
 
+PARAMETER = torch.nn.Parameter(torch.ones(3))
+
+
+def of_a_parameter(x):
+    with Notes("a"):
+        return x * PARAMETER.shape[0], PARAMETER.detach() + 1
+
+
+def differentiates(x):
+    with Notes("a"):
+        y = x.detach().requires_grad_()
+        return torch.autograd.grad((y * y).sum(), y)
+
+
 def constructors(x):
     with InDouble():
-        return torch.zeros(3), torch.ones(2, dtype=torch.int32), x + torch.ones(())
+        made = torch.zeros(3), torch.ones(2, dtype=torch.int32), x + torch.ones(())
+    with Notes("a"):
+        return made, torch.Tensor([1, 2]), torch.FloatTensor([3])
 
 
 def entered_by_hand(x):
@@ -125,7 +141,7 @@ def refused(x):
 
 WHOLE = [
     *(answers, made_outside, operations, nested, of_a_subclass, constructors, entered_by_hand),
-    *(left_by_an_exception, asks_for_the_stack, refused),
+    *(left_by_an_exception, asks_for_the_stack, refused, of_a_parameter, differentiates),
 ]
 
 

@@ -223,3 +223,30 @@ def test_a_break():
     for lengths in SIZES:
         x = jagged(*lengths)
         assert_same(compiled(x), fn(x))
+
+
+def test_a_width_that_varies():
+    """torch multiplies ragged sizes by no symbol: the width of each tensor is a constant."""
+
+    def fn(x):
+        return (x * 2).sum(-1), x.size(0)
+
+    compiled = dynamo.compile(fn, backend="eager")
+    for width in (4, 5, 6):
+        for lengths in SIZES[:3]:
+            x = jagged(*lengths, d=width)
+            assert_same(compiled(x), fn(x))
+
+
+def test_parts_go_through_a_break():
+    """They are views of the jagged tensor, which no graph takes as inputs."""
+
+    def fn(x):
+        parts = (x * 2).unbind()
+        dynamo.graph_break()
+        return [part + 1 for part in parts]
+
+    compiled = dynamo.compile(fn, backend="eager")
+    for lengths in SIZES:
+        x = jagged(*lengths)
+        assert_same(compiled(x), fn(x))

@@ -548,6 +548,20 @@ def test_layers_of_varying_sizes_in_inference_mode(backend):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
+def test_inference_tensors_with_gradients(dynamic):
+    def f(x):
+        return x * 2, (x * x).requires_grad
+
+    compiled = compile(f, backend="aot_eager", dynamic=dynamic)
+    with torch.inference_mode():
+        x = torch.ones(3, requires_grad=True)
+        assert compiled(x)[0].tolist() == [2, 2, 2]
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            assert repr(compiled(x)) == repr(f(x))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_grad_mode_has_no_effect_in_inference_mode(backend, dynamic):
     def f(x):
@@ -561,3 +575,16 @@ def test_grad_mode_has_no_effect_in_inference_mode(backend, dynamic):
         for result in compiled(x):
             assert (result.requires_grad, result.is_inference()) == (False, True)
     assert compiled(x)[0].requires_grad
+
+
+def test_kernels_are_made_under_a_default_device_of_other_tensors():
+    def f(x):
+        return torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear") * 0.1
+
+    compiled = compile(f, backend="inductor")
+    x = torch.randn(1, 2, 4, 4, requires_grad=True)
+    with torch.device("meta"):
+        y = compiled(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(y, f(x))
+    torch.testing.assert_close(gradient, torch.autograd.grad(f(x).sum(), x)[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils.checkpoint import checkpoint
 
 import dynamo
 from tests.dynamo.capturing import compiled
@@ -233,6 +234,60 @@ def test_the_state_around_the_frame_is_guarded():
         with region():
             found, state, ndim = captured(x)
             assert (state, ndim) == (says(), x.ndim)
+
+
+class Logs(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        log.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+WITH_NUMBERS = {
+    "operator": lambda x, n: x * n,
+    "float": lambda x, n: torch.add(x, n * 0.5),
+    "slice": lambda x, n: x[:, 1 : n + 1],
+    "sizes": lambda x, n: x.new_zeros(n, x.shape[0] + n),
+    "keyword": lambda x, n: x.narrow(1, start=n - 2, length=1),
+}
+
+
+@pytest.mark.parametrize("program", WITH_NUMBERS.values(), ids=WITH_NUMBERS)
+def test_overrides_are_asked_with_numbers_that_vary(program):
+    captured, _ = compiled(program)
+    for n in (2, 3, 4, 5):
+        x = torch.ones(2, 6).as_subclass(Logs)
+        seen = []
+        for function in (program, captured):
+            log.clear()
+            seen.append((repr(function(x, n)), list(log)))
+        assert seen[0] == seen[1]
+
+
+DIFFERENTIATED = {
+    "grad": lambda x, seen: torch.autograd.grad((x * x).sum(), x),
+    "func.grad": lambda x, seen: torch.func.grad(lambda y: seen(y * y).sum())(x),
+    "vjp": lambda x, seen: torch.func.vjp(lambda y: seen(y * y), x)[0],
+    "vmap": lambda x, seen: torch.vmap(lambda y: seen(y * 2))(x),
+    "checkpoint": lambda x, seen: checkpoint(lambda y: seen(y * 2), x, use_reentrant=False),
+}
+
+
+@pytest.mark.parametrize("kind", [Logs, type("Plain", (Tensor,), {})])
+@pytest.mark.parametrize("program", DIFFERENTIATED.values(), ids=DIFFERENTIATED)
+def test_classes_of_differentiated_tensors(program, kind):
+    def fn(x):
+        classes = []
+        result = program(x, lambda y: (classes.append(type(y)), y)[1])
+        return result, classes
+
+    captured, _ = compiled(fn)
+    x = torch.ones(2).as_subclass(kind).requires_grad_()
+    seen = []
+    for function in (fn, captured, captured):
+        log.clear()
+        seen.append((repr(function(x)), list(log)))
+    assert seen[0] == seen[1] == seen[2]
 
 
 NEEDS_REDISPATCH = pytest.mark.skipif(

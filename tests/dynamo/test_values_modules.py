@@ -215,6 +215,28 @@ def test_training_flag_and_plain_attributes_are_guarded():
         compare(captured(x), module(x))
 
 
+@pytest.mark.parametrize("kind", [nn.Parameter, nn.Buffer])
+def test_of_parameters_that_each_call_replaces_any_may_come(kind):
+    module = nn.Linear(4, 4)
+    del module.weight
+    backend = CountingBackend()
+    captured = compile(lambda x: module(x).sin(), backend=backend, fullgraph=True)
+    kept = []  # addresses are not used again
+    for turn in range(6):
+        kept.append(kind(torch.randn(4, 4)))
+        module.weight = kept[-1]
+        x = torch.randn(2, 4)
+        found = []
+        for function in (captured, lambda x: module(x).sin()):
+            module.zero_grad()
+            kept[-1].grad = None
+            result = function(x)
+            result.sum().backward()
+            found.append([result, module.bias.grad.clone(), kept[-1].grad])
+        assert all(map(lambda a, b: a is b is None or torch.equal(a, b), *found))
+    assert backend.graphs == 3
+
+
 def test_source_names():
     sources = []
 

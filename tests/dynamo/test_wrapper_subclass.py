@@ -526,3 +526,18 @@ def test_what_init_stores_is_read_inside_of_try(breaks):
     for tag in ("a", "b", "b"):
         (y, found), (z, expected) = compiled(torch.ones(2), tag), fn(torch.ones(2), tag)
         assert torch.equal(y, z) and found == expected
+
+
+def test_gradients_are_wrappers_while_capturing():
+    def fn(x):
+        (x * x).sum().backward()
+        (second,) = torch.autograd.grad((x * x).sum(), x)
+        return isinstance(x.grad, Pair), x.grad.a, second.tag, second.b
+
+    compiled = dynamo.compile(fn, backend="aot_eager")
+    results = []
+    for function in (fn, compiled):
+        x = Pair(torch.ones(2), torch.ones(2) * 3).requires_grad_()
+        results.append(repr(function(x)))
+    assert results[0] == results[1]
+    assert [len(record.graphs) for record in compiled.context.records] == [1]

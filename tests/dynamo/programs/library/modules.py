@@ -20,6 +20,7 @@ import decimal
 import fractions
 import functools
 import hashlib
+import importlib
 import inspect
 import itertools
 import json
@@ -81,6 +82,9 @@ os.path.join("a", "b"), os.path.basename("/x/y.z"), os.path.splitext("a.b"), os.
 sys.version_info >= (3, 8), sys.maxsize, sys.byteorder, sys.platform, sys.version_info[0],
     sys.getrecursionlimit() > 10, sys.float_info.max, sys.intern("ab"), sys.getsizeof is None,
     sys.modules["math"] is math, sys.argv is sys.argv
+importlib.import_module("os.path").sep, importlib.import_module(".path", "os") is os.path
+raised(lambda: importlib.import_module("no_such_module")) # graphs -
+raised(lambda: importlib.import_module(".path")) # graphs -
 log.debug("x"), out
 log.debug("x %s", x), log.info("y"), log.isEnabledFor(10), log.level, log.name,
     log.getEffectiveLevel()

@@ -520,4 +520,54 @@ PROGRAMS = {
         run(T(3, 5), T(4, 3), torch.tensor([0, 2, 1, -1]))
     """,
     ),
+    "function_without_gradients_finds_parameters": (
+        3,
+        """
+        lin = nn.Linear(3, 3)
+        class Apply(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                log.append((ctx.needs_input_grad, torch.is_grad_enabled()))
+                return lin(x), lin(x).requires_grad
+            @staticmethod
+            def backward(ctx, g, _): return g
+        def f(x):
+            y, inside = Apply.apply(x)
+            return y, inside, y.requires_grad
+        def without(x):
+            with torch.no_grad(): return run(x)
+        ---
+        run(T(2, 3))
+        without(T(2, 3))
+        without(T(2, 3, grad=True))
+    """,
+    ),
+    "function_without_gradients_returns_an_argument": (
+        3,
+        """
+        class Same(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x
+            @staticmethod
+            def backward(ctx, g): return g
+        class Written(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.mark_dirty(x)
+                return x.add_(1), x * 2
+            @staticmethod
+            def backward(ctx, g, _): return g
+        def f(x):
+            y = Same.apply(x)
+            with torch.no_grad():
+                z, w = Written.apply(x)
+            return y, y is x, z, z.requires_grad, w
+        def without(x):
+            with torch.no_grad(): return run(x), x
+        ---
+        run(T(3))
+        without(T(3))
+        without(T(3, grad=True))
+    """,
+    ),
 }
