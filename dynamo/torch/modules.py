@@ -8,7 +8,6 @@ like user code.
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from dynamo import breaks
+from dynamo.bytecode.cache import IdentityMap
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import (
     AttrSource,
@@ -52,7 +52,7 @@ GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
 
 
 # Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
-REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
+REPLACED_BUFFERS: IdentityMap[torch.nn.Module, set[str]] = IdentityMap()
 
 
 # name -> the address of the parameter or buffer in the last compilation, and how often it was
@@ -137,7 +137,7 @@ class ModuleValue(ObjectValue):
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
         seen = tx.output.context.parameters_seen.setdefault(self.real, {})
-        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real, set()), seen)
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real) or set(), seen)
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
 
