@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from dynamo import stances
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import CodeMap, IdentityMap
 from dynamo.config import config
 from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
@@ -33,8 +32,8 @@ class CompileContext:
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
     # By module and name, for those that another one replaces in each call (torch/modules.py).
-    parameters_seen: WeakKeyDictionary[Any, dict[str, tuple[int, int]]] = field(
-        default_factory=WeakKeyDictionary
+    parameters_seen: IdentityMap[Any, dict[str, tuple[int, int]]] = field(
+        default_factory=IdentityMap
     )
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)

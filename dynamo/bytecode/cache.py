@@ -1,7 +1,8 @@
-"""A dictionary keyed by code objects: by identity, and without keeping them alive.
+"""Dictionaries keyed by objects: by identity, and without keeping them alive.
 
-Code objects compare and hash by content (slowly, and two equal ones may need different entries), so
-neither a dict nor WeakKeyDictionary will do. Values must not refer strongly to their key.
+Code objects compare and hash by content (slowly, and two equal ones may need different entries),
+modules by whatever the program defines, so neither a dict nor WeakKeyDictionary will do. Values
+must not refer strongly to their key.
 """
 
 from __future__ import annotations
@@ -11,31 +12,40 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Generic, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 _watched: dict[int, weakref.ref[CodeType]] = {}  # by their own ids
 
 
-class CodeMap(Generic[T]):
+class IdentityMap(Generic[K, T]):
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+        self._entries: dict[int, tuple[weakref.ref[K], T]] = {}
 
-    def get(self, code: CodeType) -> T | None:
-        entry = self._entries.get(id(code))
-        return entry[1] if entry is not None and entry[0]() is code else None
+    def get(self, item: K) -> T | None:
+        entry = self._entries.get(id(item))
+        return entry[1] if entry is not None and entry[0]() is item else None
 
-    def set(self, code: CodeType, value: T) -> T:
-        key, entries = id(code), self._entries
+    def set(self, item: K, value: T) -> T:
+        key, entries = id(item), self._entries
 
-        def forget(ref: weakref.ref[CodeType]) -> None:
+        def forget(ref: weakref.ref[K]) -> None:
             entry = entries.get(key)
             if entry is not None and entry[0] is ref:
                 del entries[key]
 
-        entries[key] = (weakref.ref(code, forget), value)
+        entries[key] = (weakref.ref(item, forget), value)
         return value
+
+    def setdefault(self, item: K, value: T) -> T:
+        known = self.get(item)
+        return self.set(item, value) if known is None else known
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+class CodeMap(IdentityMap[CodeType, T]):
+    """Keyed by code objects."""
 
 
 def when_gone(code: CodeType, call: Callable[[], None]) -> None:

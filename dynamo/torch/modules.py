@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as module_globals
-from torch.utils.weak import WeakIdKeyDictionary
 
 from dynamo import breaks
+from dynamo.bytecode.cache import IdentityMap
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, ModuleItemSource, ModuleSource, Source
 from dynamo.polyfills import module_calls
@@ -46,9 +46,8 @@ FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
 
 
-# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded. Keys
-# are compared by identity: __eq__ and __hash__ of a module are the program's.
-REPLACED_BUFFERS: MutableMapping[torch.nn.Module, set[str]] = WeakIdKeyDictionary()
+# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
+REPLACED_BUFFERS: IdentityMap[torch.nn.Module, set[str]] = IdentityMap()
 
 
 # name -> the address of the parameter or buffer in the last compilation, and how often it was
@@ -133,7 +132,7 @@ class ModuleValue(ObjectValue):
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
         seen = tx.output.context.parameters_seen.setdefault(self.real, {})
-        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real, set()), seen)
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real) or set(), seen)
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
 

@@ -237,6 +237,34 @@ def test_of_parameters_that_each_call_replaces_any_may_come(kind):
     assert backend.graphs == 3
 
 
+class Equal(nn.BatchNorm1d):
+    """Compared and hashed by the program's own code, as a module of tensordict is."""
+
+    def __eq__(self, other):
+        calls.append("__eq__")
+        return True
+
+    def __hash__(self):
+        calls.append("__hash__")
+        return 1
+
+
+calls = []
+
+
+def test_modules_are_not_compared_by_their_own_methods():
+    models = [nn.Sequential(nn.Linear(4, 4), Equal(4), Equal(4)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    calls.clear()
+    captured = compile(models[0], backend="eager", fullgraph=True)
+    for size in (2, 3):
+        x = torch.randn(size, 4)
+        compare(captured(x), models[1](x))
+    assert not calls
+    for a, b in zip(models[0].buffers(), models[1].buffers()):
+        compare(a, b)
+
+
 def test_source_names():
     sources = []
 
