@@ -41,7 +41,7 @@ EMPTY = 2.5e-6
 
 
 def _tensor(half: float, single: float) -> dict[str, float]:
-    return {"float32": single, "bfloat16": half, "float16": half}
+    return {"float32": single, "bfloat16": half, "float16": half, "int8": 2 * half}
 
 
 KB = 1024

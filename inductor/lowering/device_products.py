@@ -24,7 +24,7 @@ from inductor.lowering.numbers import Number
 from inductor.lowering.registry import NotLowered
 from inductor.ops import Value, ops, recording
 
-DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
+DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.int8])
 PARTS = (2, 4, 8, 16, 32)  # of a sum
 LEAST_PART = 256  # elements
 
@@ -33,12 +33,12 @@ def device_product(
     ctx: Lowering, a: Tensor, b: Tensor, bias: Tensor | None = None, beta: Number = 1,
     alpha: Number = 1, *, read_by_one: bool = False,
 ) -> Tensor:  # fmt: skip
-    """a @ b of matrices, or of batches of them. read_by_one: whether one operator reads the result,
-    by a kernel.
+    """a @ b of matrices, or of batches of them; of int8 in int32. read_by_one: whether one operator
+    reads the result, by a kernel.
     """
     val = ctx.val()
-    size = ctx.shape()
-    if not devices.is_gpu(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
+    size, dtype = ctx.shape(), a.dtype
+    if not devices.is_gpu(val.device) or dtype not in DTYPES or 0 in (*a.size, *b.size):
         raise NotLowered("a product of the library alone")
     if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
         raise NotLowered("a result that is laid out otherwise")
@@ -50,7 +50,7 @@ def device_product(
     for t in (a, b):
         if all(t is not one for one in casts):
             ctx.realize(t)
-    if not casts or not _is_better(ctx, sizes, val.dtype):
+    if not casts or not _is_better(ctx, sizes, dtype):
         found = _in_parts(ctx, sizes, a, b, added, (alpha, beta), read_by_one)
         if found is not None:
             return found
@@ -72,8 +72,8 @@ def device_product(
             None if added is None else _operand(added, _broadcast((*first, x, r), added)),
             sizes,
             place,
-            val.dtype,
-            precision(val.dtype),
+            dtype,
+            precision(dtype),
             target,
             call,
             (float(alpha), float(beta)),
@@ -150,6 +150,8 @@ def _in_parts(
     val = ctx.val()
     batch, rows, inner, columns = sizes
     if batch != 1 or len(a.size) != 2 or is_symbolic(sizes) or not read_by_one:
+        return None
+    if not val.dtype.is_floating_point:
         return None
     kind, gpu = precision(val.dtype), ctx.gpu
     assert isinstance(inner, int)

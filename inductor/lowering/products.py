@@ -30,7 +30,7 @@ from inductor.panels import panel_mm
 from inductor.winograd import winograd_mm
 
 
-@lower(aten.mm.default, aten.bmm.default)
+@lower(aten.mm.default, aten.bmm.default, aten._int_mm.default)
 def mm(ctx: Lowering, a: Tensor, b: Tensor) -> Tensor:
     return device_product(ctx, a, b, read_by_one=_is_read_by_one_kernel(ctx.node))
 
@@ -68,7 +68,7 @@ def _is_read_by_one_kernel(node: Any) -> bool:
     return False
 
 
-_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default])
+_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default, aten._int_mm.default])
 
 
 def _is_view(target: Any) -> bool:

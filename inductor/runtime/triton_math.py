@@ -47,13 +47,15 @@ if INTERPRETED:  # which multiplies the bits of bfloat16
     @triton.jit
     def dot(a, b, sums, precision: tl.constexpr):
         """sums + a @ b."""
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision="ieee")
+        if a.dtype.is_floating():
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        return tl.dot(a, b, sums, input_precision="ieee", out_dtype=sums.dtype)
 else:
 
     @triton.jit
     def dot(a, b, sums, precision: tl.constexpr):
         """sums + a @ b; precision: of products of float32."""
-        return tl.dot(a, b, sums, input_precision=precision)
+        return tl.dot(a, b, sums, input_precision=precision, out_dtype=sums.dtype)
 
 
 @triton.jit
