@@ -385,7 +385,7 @@ class DeviceProduct:
     these names, and k is "ka" in a and "kb" in b. dtype: that a and b have when they are
     multiplied; sums are float32, int32 of int8. precision: of a product of float32, "ieee" or
     "tf32". target: contiguous. call: None where the library would need other operands. scales:
-    alpha and beta.
+    alpha and beta. factors: of the sums, too.
     """
 
     name: str
@@ -399,6 +399,7 @@ class DeviceProduct:
     target: Buffer
     call: AtenCall | None
     scales: tuple[float, float] = (1.0, 1.0)
+    factors: list[Operand] = field(default_factory=list)
     bundle: None = None
 
     @property
@@ -407,7 +408,7 @@ class DeviceProduct:
 
     @property
     def operands(self) -> list[Operand]:
-        return [self.a, self.b, *([] if self.bias is None else [self.bias])]
+        return [self.a, self.b, *self.factors, *([] if self.bias is None else [self.bias])]
 
     @property
     def reads(self) -> dict[str, list[Index]]:

@@ -292,7 +292,8 @@ class ProductEmitter(Emitter):
         value = operand.value
         if value.op == "load" and self.buffers[value.attr.buffer].dtype == dtype:
             pointer, axes = body.pointer(value.attr.buffer, value.attr.index, body.axes)
-            return [f"{name} = tl.load({pointer}{body.mask_argument(axes, other=True)})"]
+            zero = "0.0" if dtype.itemsize == 1 and dtype.is_floating_point else "0"
+            return [f"{name} = tl.load({pointer}{body.mask_argument(axes, other=zero)})"]
         term = body.compute(operand.tape, [value])[0]
         text = f"{spread(body, term.text, term.axes)}.to({type_name(dtype)})"
         return [*body.take_lines(), f"{name} = {text}"]
@@ -301,6 +302,9 @@ class ProductEmitter(Emitter):
         step = self.step
         alpha, beta = step.scales
         result = Term("sums", frozenset(body.axes))
+        for factor in step.factors:
+            term = body.compute(factor.tape, [factor.value])[0]
+            result = body.bind(f"{result.text} * {term.text}", body.axes)
         if alpha != 1:
             result = body.bind(f"{result.text} * {alpha!r}", body.axes)
         if step.bias is None:

@@ -54,8 +54,10 @@ else:
 
     @triton.jit
     def dot(a, b, sums, precision: tl.constexpr):
-        """sums + a @ b; precision: of products of float32."""
-        return tl.dot(a, b, sums, input_precision=precision, out_dtype=sums.dtype)
+        """sums + a @ b; precision: of products of float32. float8 is added up in float32, too."""
+        return tl.dot(
+            a, b, sums, input_precision=precision, max_num_imprecise_acc=0, out_dtype=sums.dtype
+        )
 
 
 @triton.jit

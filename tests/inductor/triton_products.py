@@ -17,9 +17,9 @@ from inductor.plan_steps import build_plan
 from inductor.runtime.link import link
 
 CASES = {}
-f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+f32, f16, bf16, f8 = torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn
 # The interpreter cuts off where bfloat16 is rounded.
-TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2, torch.int8: 1e-5}
+TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2, torch.int8: 1e-5, f8: 8e-2}
 
 
 def case(*examples, launches=1):
@@ -153,6 +153,14 @@ def int8(*size):
 @case(int8(33, 40), int8(24, 40).t(), rand(33, 1))
 def of_int8(x, w, scale):
     return torch._int_mm(x, w) * scale
+
+
+HALF, QUARTER = torch.tensor(0.5), torch.tensor(0.25)
+
+
+@case(rand(32, 48, dtype=f8), rand(16, 48, dtype=f8), HALF, QUARTER, rand(16, dtype=bf16))
+def of_float8(x, w, one, other, b):
+    return torch.relu(torch._scaled_mm(x, w.t(), one, other, bias=b, out_dtype=torch.bfloat16))
 
 
 @case(int8(18, 40), int8(40, 24))
