@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 
 import dynamo
-from fxgraph.aot import functionalize_training
+from fxgraph.aot import functionalize_training, partition
 from fxgraph.torch_fx import fake_tensor_mode
 from inductor.lowering.graph import LOWERINGS
 from inductor.options import Options
@@ -47,7 +47,8 @@ def plans(
     if not training:
         return [plan(gm, inputs, dtype, **options)]
     table: Any = {} if whole else None
-    traced = functionalize_training(gm, inputs, table, keep=LOWERINGS)
+    with mock.patch.object(partition, "on_gpu", lambda node: True):
+        traced = functionalize_training(gm, inputs, table, keep=LOWERINGS)
     found = []
     for part in (traced.forward, traced.backward):
         count = len(part.graph_module.graph.find_nodes(op="placeholder"))

@@ -42,19 +42,24 @@ EMPTY = 2.5e-6
 
 
 def _tensor(half: float, single: float) -> dict[str, float]:
-    return {"float32": single, "bfloat16": half, "float16": half}
+    return {"float32": single, "bfloat16": half, "float16": half, "int8": 2 * half}
+
+
+def _tensor8(half: float, single: float) -> dict[str, float]:
+    """Of devices that multiply float8, too."""
+    return _tensor(half, single) | dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), 2 * half)
 
 
 KB = 1024
 DEVICES = {
     d.kind: d
     for d in (
-        Device("b200", 7.7e12, 75e12, _tensor(2250e12, 1100e12), 148, 227 * KB),
-        Device("h200", 4.8e12, 67e12, _tensor(989e12, 494e12), 132, 227 * KB),
-        Device("h100", 3.35e12, 67e12, _tensor(989e12, 494e12), 132, 227 * KB),
+        Device("b200", 7.7e12, 75e12, _tensor8(2250e12, 1100e12), 148, 227 * KB),
+        Device("h200", 4.8e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB),
+        Device("h100", 3.35e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB),
         Device("a100", 2.04e12, 19.5e12, _tensor(312e12, 156e12), 108, 163 * KB),
         Device("a10g", 0.6e12, 31.5e12, _tensor(70e12, 35e12), 80, 99 * KB),
-        Device("l4", 0.3e12, 30.3e12, _tensor(121e12, 60e12), 58, 99 * KB),
+        Device("l4", 0.3e12, 30.3e12, _tensor8(121e12, 60e12), 58, 99 * KB),
     )
 }
 # Where the name of the device at hand is none of these: the one that is most like it.

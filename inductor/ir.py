@@ -383,8 +383,9 @@ class DeviceProduct:
 
     size: of z, x, k and r. place: z, x and r as indices, 0 for an extent of 1; their variables have
     these names, and k is "ka" in a and "kb" in b. dtype: that a and b have when they are
-    multiplied; sums are float32. precision: of a product of float32, "ieee" or "tf32". target:
-    contiguous. call: None where the library would need other operands. scales: alpha and beta.
+    multiplied; sums are float32, int32 of int8. precision: of a product of float32, "ieee" or
+    "tf32". target: contiguous. call: None where the library would need other operands. scales:
+    alpha and beta. factors: of the sums, too.
     """
 
     name: str
@@ -398,11 +399,16 @@ class DeviceProduct:
     target: Buffer
     call: AtenCall | None
     scales: tuple[float, float] = (1.0, 1.0)
+    factors: list[Operand] = field(default_factory=list)
     bundle: None = None
 
     @property
+    def sums(self) -> torch.dtype:
+        return torch.int32 if self.dtype == torch.int8 else torch.float32
+
+    @property
     def operands(self) -> list[Operand]:
-        return [self.a, self.b, *([] if self.bias is None else [self.bias])]
+        return [self.a, self.b, *self.factors, *([] if self.bias is None else [self.bias])]
 
     @property
     def reads(self) -> dict[str, list[Index]]:

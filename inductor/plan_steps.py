@@ -51,6 +51,7 @@ def build_plan(
     """Generate the kernels and spell out the steps. `triton` takes those of device buffers."""
     triton = triton or TritonModule(program)
     live = live_buffers(program, items)
+    items = [read for item in items if (read := _read_later(item, live)) is not None]
     kept = _results_kept(program, items)
     module = CppModule(program, live, kept)
     steps: list[Any] = []
@@ -216,6 +217,17 @@ def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
             else:
                 live |= one.step.reads.keys()
     return live
+
+
+def _read_later(item: Scheduled, live: set[str]) -> Scheduled | None:
+    """The item without kernels whose results nobody reads, such as a part of a buffer whose other
+    part is read where that is made."""
+    if isinstance(item, Kernel):
+        return item if live & item.writes().keys() else None
+    if not isinstance(item, Bundle):
+        return item
+    kernels = [kernel for kernel in item.kernels if live & kernel.writes().keys()]
+    return replace(item, kernels=kernels) if kernels else None
 
 
 def _input(buffer: Buffer | Extent, number: int) -> TensorSpec | NumberSpec:

@@ -103,6 +103,8 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _into_floats(rule)
     if op is aten.heaviside.default:
         return _where(lambda *args: len(_types(args)) == 1, rule)
+    if op is aten.smooth_l1_loss_backward.default:
+        return _keeping_nan(rule)
     if op is aten.smooth_l1_loss.default:
         rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
     return _where(_of_floats, rule) if op._opname in FOR_FLOATS else rule
@@ -145,6 +147,17 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         return rule(*args, **kwargs).contiguous()
+
+    return decomposed
+
+
+def _keeping_nan(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a loss's gradient, NaN where the difference is: the rule takes NaN for large."""
+
+    @functools.wraps(rule)
+    def decomposed(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+        difference = x - target
+        return torch.where(difference == difference, rule(grad, x, target, *args), difference)
 
     return decomposed
 

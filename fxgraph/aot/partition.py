@@ -215,9 +215,22 @@ def _cheap(node: Node) -> bool:
         return False
     if effects.of(node).impure():
         return False
+    if target is aten.cat.default and on_gpu(node):
+        # In memory anyway where others than kernels of elements read it, as eager has it: to make
+        # it again is a launch, and traffic as for the first time.
+        return all(_of_elements(user.target) for user in node.users)
+    return _of_elements(target)
+
+
+def _of_elements(target: Any) -> bool:
+    """Whether an operator makes or moves elements one by one."""
     if is_view(target) or getattr(target, "overloadpacket", None) in _CHEAP:
         return True
     return torch.Tag.pointwise in getattr(target, "tags", ())
+
+
+def on_gpu(node: Node) -> bool:
+    return node.meta["val"].device.type == "cuda"
 
 
 def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:

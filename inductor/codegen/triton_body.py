@@ -145,13 +145,13 @@ class Pass:
         return f"[{', '.join(block if axis in axes else '1' for axis, block in self.tile)}]"
 
     def mask_argument(
-        self, axes: Collection[str], extra: str | None = None, other: bool = False
+        self, axes: Collection[str], extra: str | None = None, other: str = ""
     ) -> str:
         masks = [m for a in self.axes if a in axes and (m := self.emitter.mask(a))]
         masks += [extra] if extra else []
         if not masks:
             return ""
-        return f", mask={' & '.join(masks)}" + (", other=0" if other else "")
+        return f", mask={' & '.join(masks)}" + (f", other={other}" if other else "")
 
     def index(self, index: Index) -> tuple[str, frozenset[str]]:
         """An index as Triton text, and the axes it varies along."""
@@ -230,7 +230,7 @@ class Pass:
         least = self.axes if self.zeros else mask.axes if mask else ()
         pointer, axes = self.pointer(access.buffer, access.index, least)
         zeros = self.zeros or mask is not None
-        arguments = self.mask_argument(axes, mask.text if mask else None, other=zeros)
+        arguments = self.mask_argument(axes, mask.text if mask else None, "0" if zeros else "")
         text = f"tl.load({pointer}{arguments})"
         dtype = self.emitter.buffers[access.buffer].dtype
         if dtype != value.dtype:

@@ -19,6 +19,8 @@ TYPES = {
     torch.int64: "i64",
     torch.uint8: "u8",
     torch.bool: "i1",
+    torch.float8_e4m3fn: "fp8e4nv",  # of operands of products alone
+    torch.float8_e5m2: "fp8e5",
 }
 
 

@@ -1,9 +1,9 @@
 """Triton for matrix products: one template, and in it the kernel that reads the result.
 
-A program computes a tile of rows x and columns r of one matrix z, in float32. Neighbouring programs
-compute tiles of neighbouring rows, GROUP of them before the next column, so that what they read is
-in the device's cache. Then it runs the pointwise kernel that reads the product, whose loops are
-written in x, r and z; the product itself is stored only if others read it.
+A program computes a tile of rows x and columns r of one matrix z, in float32, or in int32 of int8.
+Neighbouring programs compute tiles of neighbouring rows, GROUP of them before the next column, so
+that what they read is in the device's cache. Then it runs the pointwise kernel that reads the
+product, whose loops are written in x, r and z; the product itself is stored only if others read it.
 
 Elements outside of the operands are 0 in a tile: rows and columns of them are not stored, and
 elements beyond `inner` meet 0 in both operands.
@@ -76,7 +76,7 @@ Sizes = tuple[Extent, Extent, Extent, Extent]
 
 def configurations(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> list[Tiles]:
     """Those that fit the device, the cheapest by the model first."""
-    least = max(16, power_of_two(hint(size[2])))
+    least = max(32 // dtype.itemsize, 16, power_of_two(hint(size[2])))
     exactly = _is_exact(dtype, precision)
     fitting = {}
     for tiles in CONFIGURATIONS:
@@ -234,7 +234,7 @@ class ProductEmitter(Emitter):
         step = self.step
         self.lines += [*self._place(), *self._range("x", "down * XBLOCK + ", "[:, None]")]
         self.lines += self._range("r", "across * RBLOCK + ", "[None, :]")
-        self.lines.append("sums = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
+        self.lines.append(f"sums = tl.zeros([XBLOCK, RBLOCK], {type_name(step.sums)})")
         a = self._operand(step.a, Pass(self, _A, "a", zeros=True))
         b = self._operand(step.b, Pass(self, _B, "b", zeros=True))
         inside = [
@@ -252,7 +252,7 @@ class ProductEmitter(Emitter):
             for index in reading.reads.get(step.target.name, ()):
                 body.known[step.target.name, index] = result
         if self.kept:
-            rounds = step.target.dtype != torch.float32
+            rounds = step.target.dtype != step.sums
             body.store(step.target, position(step), result, body.axes, rounds)
         for reading in self.kernel.steps:
             body.run(reading)
@@ -292,7 +292,8 @@ class ProductEmitter(Emitter):
         value = operand.value
         if value.op == "load" and self.buffers[value.attr.buffer].dtype == dtype:
             pointer, axes = body.pointer(value.attr.buffer, value.attr.index, body.axes)
-            return [f"{name} = tl.load({pointer}{body.mask_argument(axes, other=True)})"]
+            zero = "0.0" if dtype.itemsize == 1 and dtype.is_floating_point else "0"
+            return [f"{name} = tl.load({pointer}{body.mask_argument(axes, other=zero)})"]
         term = body.compute(operand.tape, [value])[0]
         text = f"{spread(body, term.text, term.axes)}.to({type_name(dtype)})"
         return [*body.take_lines(), f"{name} = {text}"]
@@ -301,6 +302,9 @@ class ProductEmitter(Emitter):
         step = self.step
         alpha, beta = step.scales
         result = Term("sums", frozenset(body.axes))
+        for factor in step.factors:
+            term = body.compute(factor.tape, [factor.value])[0]
+            result = body.bind(f"{result.text} * {term.text}", body.axes)
         if alpha != 1:
             result = body.bind(f"{result.text} * {alpha!r}", body.axes)
         if step.bias is None:

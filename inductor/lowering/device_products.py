@@ -10,21 +10,25 @@ An operand that is a cast of another tensor is read as that, if the template is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
-from fxgraph.sizes import hint, is_symbolic
+from fxgraph.sizes import Extent, hint, is_symbolic
 from inductor import devices
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton_products import Sizes
 from inductor.devices import EMPTY
 from inductor.index import ZERO, Index, Var, contiguous_strides
-from inductor.ir import AtenCall, DeviceProduct, Indices, Operand, Tape, Tensor, Window
+from inductor.ir import AtenCall, Buffer, DeviceProduct, Indices, Operand, Tape, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.numbers import Number
 from inductor.lowering.registry import NotLowered
-from inductor.ops import Value, ops, recording
+from inductor.ops import Access, Value, ops, recording
 
-DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
+DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.int8])
+FLOAT8 = frozenset([torch.float8_e4m3fn, torch.float8_e5m2])
 PARTS = (2, 4, 8, 16, 32)  # of a sum
 LEAST_PART = 256  # elements
 
@@ -33,12 +37,12 @@ def device_product(
     ctx: Lowering, a: Tensor, b: Tensor, bias: Tensor | None = None, beta: Number = 1,
     alpha: Number = 1, *, read_by_one: bool = False,
 ) -> Tensor:  # fmt: skip
-    """a @ b of matrices, or of batches of them. read_by_one: whether one operator reads the result,
-    by a kernel.
+    """a @ b of matrices, or of batches of them; of int8 in int32. read_by_one: whether one operator
+    reads the result, by a kernel.
     """
     val = ctx.val()
-    size = ctx.shape()
-    if not devices.is_gpu(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
+    size, dtype = ctx.shape(), a.dtype
+    if not devices.is_gpu(val.device) or dtype not in DTYPES or 0 in (*a.size, *b.size):
         raise NotLowered("a product of the library alone")
     if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
         raise NotLowered("a result that is laid out otherwise")
@@ -50,17 +54,14 @@ def device_product(
     for t in (a, b):
         if all(t is not one for one in casts):
             ctx.realize(t)
-    if not casts or not _is_better(ctx, sizes, val.dtype):
+    if not casts or not _is_better(ctx, sizes, dtype):
         found = _in_parts(ctx, sizes, a, b, added, (alpha, beta), read_by_one)
         if found is not None:
             return found
         given = [*([] if bias is None else [ctx.realize(bias)]), ctx.realize(a), ctx.realize(b)]
         kwargs = {"beta": beta, "alpha": alpha} if bias is not None else {}
         call = AtenCall(f"aten{len(ctx.program.steps)}", ctx.node.target, given, kwargs, [])
-    like, kind = Tensor(size, val.dtype, val.device), "temp" if call is None else "aten"
-    target = ctx.new_buffer(size, contiguous_strides(size), like, kind)
-    if call is not None:
-        call.outputs = [target]
+    target = _target(ctx, call)
     place = _place(sizes)
     z, x, r = place
     first = [z] if batch else []
@@ -72,14 +73,76 @@ def device_product(
             None if added is None else _operand(added, _broadcast((*first, x, r), added)),
             sizes,
             place,
-            val.dtype,
-            precision(val.dtype),
+            dtype,
+            precision(dtype),
             target,
             call,
             (float(alpha), float(beta)),
         )
     )
     return Tensor.of(target)
+
+
+def _target(ctx: Lowering, call: AtenCall | None) -> Buffer:
+    """Memory for the product, the library's operator's too."""
+    val, size = ctx.val(), ctx.shape()
+    like, kind = Tensor(size, val.dtype, val.device), "temp" if call is None else "aten"
+    target = ctx.new_buffer(size, contiguous_strides(size), like, kind)
+    if call is not None:
+        call.outputs = [target]
+    return target
+
+
+def scaled_product(
+    ctx: Lowering, a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], bias: Tensor | None,
+    kwargs: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """a @ b of float8 matrices, times the scale of each, or the scales of its rows or columns."""
+    val, size, dtype = ctx.val(), ctx.shape(), a.dtype
+    if not devices.is_gpu(val.device) or b.dtype != dtype or 0 in (*a.size, *b.size):
+        raise NotLowered("a product of the library alone")
+    if dtype not in FLOAT8 or str(dtype).removeprefix("torch.") not in ctx.gpu.tensor:
+        raise NotLowered("a product that the device has not")
+    if ctx.strides(val) != contiguous_strides(size) or val.dtype in FLOAT8 or is_symbolic(size):
+        raise NotLowered("a result that is laid out or typed otherwise")
+    if any(s.dtype != torch.float32 or not _spreads(s, size) for s in scales):
+        raise NotLowered("scales of blocks")
+    given = [ctx.realize(t) for t in (a, b, *scales)]
+    more = {} if bias is None else {"bias": ctx.realize(bias)}
+    name = f"aten{len(ctx.program.steps)}"
+    call = AtenCall(name, ctx.node.target, [*given], {**more, **kwargs}, [])
+    sizes = (1, size[0], a.size[-1], size[1])
+    place = _place(sizes)
+    _, x, r = place
+    step = DeviceProduct(
+        f"product{len(ctx.program.steps)}",
+        _in_memory(given[0], (x, _inner(sizes, "ka"))),
+        _in_memory(given[1], (_inner(sizes, "kb"), r)),
+        None if bias is None else _operand(bias, _broadcast((x, r), bias)),
+        sizes,
+        place,
+        dtype,
+        precision(dtype),
+        _target(ctx, call),
+        call,
+        factors=[_operand(s, _broadcast((x, r), s)) for s in scales],
+    )
+    ctx.program.steps.append(step)
+    return Tensor.of(step.target)
+
+
+def _spreads(scale: Tensor, size: Sequence[Extent]) -> bool:
+    """Whether a scale is one for all, or one for each row or column."""
+    return len(scale.size) <= 2 and all(
+        n in (1, whole) for n, whole in zip(reversed(scale.size), reversed(size), strict=False)
+    )
+
+
+def _in_memory(window: Window, place: Indices) -> Operand:
+    """An operand of a type that loops have not."""
+    tape = Tape()
+    access = Access(window.buffer.name, window.index(place))
+    return Operand(tape, tape.emit("load", (), torch.float32, access))
 
 
 def precision(dtype: torch.dtype) -> str:
@@ -150,6 +213,8 @@ def _in_parts(
     val = ctx.val()
     batch, rows, inner, columns = sizes
     if batch != 1 or len(a.size) != 2 or is_symbolic(sizes) or not read_by_one:
+        return None
+    if not val.dtype.is_floating_point:
         return None
     kind, gpu = precision(val.dtype), ctx.gpu
     assert isinstance(inner, int)

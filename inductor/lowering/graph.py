@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     views,
 )
 from inductor.lowering.context import Lowering
+from inductor.lowering.products import FLOAT8, OF_FLOAT8
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 
@@ -226,7 +227,8 @@ class _Run:
             str(target) in self.aten_ops or str(target.overloadpacket) in self.aten_ops
         ):
             lowering = None
-        if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
+        more = FLOAT8 if target in OF_FLOAT8 else ()
+        if lowering is not None and _representable([args, kwargs], node.meta.get("val"), more):
             # What was realised until then stays: others may hold it, and dead steps are dropped.
             with contextlib.suppress(NotLowered, Undecided):
                 result = lowering(self.ctx, *args, **kwargs)
@@ -300,13 +302,14 @@ class _Opaque:
         self.text = text
 
 
-def _representable(args: Any, val: Any) -> bool:
-    """Whether loops can hold every tensor involved: a kernel sees the memory of one device."""
+def _representable(args: Any, val: Any, more: Collection[torch.dtype] = ()) -> bool:
+    """Whether loops can hold every tensor involved: a kernel sees the memory of one device. more:
+    types beside those of loops."""
     tensors = _tensors([args, val])
     if len({t.device for t in tensors}) > 1:
         return False
     for t in tensors:
-        if t.dtype not in COMPUTE_TYPES:
+        if t.dtype not in COMPUTE_TYPES and t.dtype not in more:
             return False
         if isinstance(t, torch.Tensor) and t.layout != torch.strided:
             return False

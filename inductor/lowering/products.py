@@ -21,7 +21,7 @@ from inductor.ir import (
     WinogradPanels,
 )
 from inductor.lowering.context import Lowering
-from inductor.lowering.device_products import device_product
+from inductor.lowering.device_products import FLOAT8, device_product, scaled_product
 from inductor.lowering.numbers import Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.matrices import matrix_mm
@@ -30,7 +30,7 @@ from inductor.panels import panel_mm
 from inductor.winograd import winograd_mm
 
 
-@lower(aten.mm.default, aten.bmm.default)
+@lower(aten.mm.default, aten.bmm.default, aten._int_mm.default)
 def mm(ctx: Lowering, a: Tensor, b: Tensor) -> Tensor:
     return device_product(ctx, a, b, read_by_one=_is_read_by_one_kernel(ctx.node))
 
@@ -68,7 +68,26 @@ def _is_read_by_one_kernel(node: Any) -> bool:
     return False
 
 
-_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default])
+@lower(aten._scaled_mm.default)
+def scaled_mm(
+    ctx: Lowering, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor,
+    bias: Tensor | None = None, scale_result: Tensor | None = None, out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    if scale_result is not None:
+        raise NotLowered("a scale of the result")
+    kwargs = {"out_dtype": out_dtype, "use_fast_accum": use_fast_accum}
+    return scaled_product(ctx, a, b, (scale_a, scale_b), bias, kwargs)
+
+
+# What takes tensors of float8, in memory as they are.
+OF_FLOAT8 = frozenset([aten._scaled_mm.default, aten.permute.default])
+_PRODUCTS = frozenset(
+    [
+        aten.mm.default, aten.bmm.default, aten.addmm.default, aten._int_mm.default,
+        aten._scaled_mm.default,
+    ]
+)  # fmt: skip
 
 
 def _is_view(target: Any) -> bool:
@@ -168,3 +187,6 @@ def gradient_of_weight(
     step = WeightGradient(name, images, gradients, of_window, steps, around, winograd, target)
     ctx.program.steps.append(step)
     return Tensor.of(target)
+
+
+__all__ = ["FLOAT8", "OF_FLOAT8"]

@@ -47,13 +47,17 @@ if INTERPRETED:  # which multiplies the bits of bfloat16
     @triton.jit
     def dot(a, b, sums, precision: tl.constexpr):
         """sums + a @ b."""
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision="ieee")
+        if a.dtype.is_floating():
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        return tl.dot(a, b, sums, input_precision="ieee", out_dtype=sums.dtype)
 else:
 
     @triton.jit
     def dot(a, b, sums, precision: tl.constexpr):
-        """sums + a @ b; precision: of products of float32."""
-        return tl.dot(a, b, sums, input_precision=precision)
+        """sums + a @ b; precision: of products of float32. float8 is added up in float32, too."""
+        return tl.dot(
+            a, b, sums, input_precision=precision, max_num_imprecise_acc=0, out_dtype=sums.dtype
+        )
 
 
 @triton.jit

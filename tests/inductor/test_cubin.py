@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
+from inductor.codegen.triton_ops import operation
 from inductor.options import Options
 from inductor.runtime import cache, cubin
 from inductor.runtime.cubin import Cubin, KernelError, compile_kernels
@@ -18,6 +20,7 @@ from inductor.runtime.plan import TritonSpec
 SOURCE = """
 import triton
 import triton.language as tl
+from inductor.runtime.triton_math import math
 
 
 @triton.jit
@@ -64,15 +67,28 @@ def test_targets_and_alignments_have_code_of_their_own(store):
     assert len(codes) == 4
 
 
-def test_subnormal_numbers_are_not_taken_for_0(store, tmp_path):
-    """As in eager: functions of libdevice would, unless told."""
+def disassembled(value, folder):
+    """The instructions of a kernel that stores an expression of float32."""
     import triton
 
-    (made,) = compile_kernels([kernel(value="tl.erf(tl.load(x + i, mask=i < n0))")], "sm_90")
-    (tmp_path / "k0").write_bytes(made.image)
+    (made,) = compile_kernels([kernel(value=value)], "sm_90")
+    (folder / "k0").write_bytes(made.image)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-    shown = subprocess.run([tool, tmp_path / "k0"], capture_output=True, text=True, check=True)
-    assert "FFMA" in shown.stdout and "FFMA.FTZ" not in shown.stdout
+    return subprocess.run([tool, folder / "k0"], capture_output=True, text=True, check=True).stdout
+
+
+def test_subnormal_numbers_are_not_taken_for_0(store, tmp_path):
+    """As in eager: functions of libdevice would, unless told."""
+    shown = disassembled("tl.erf(tl.load(x + i, mask=i < n0))", tmp_path)
+    assert "FFMA" in shown and "FFMA.FTZ" not in shown
+
+
+@pytest.mark.parametrize("op", ["exp", "sigmoid"])
+def test_exponentials_of_large_numbers_are_exact(store, tmp_path, op):
+    """As in eager: x * log2(e) in one rounding is wrong by some 1e-6 of the result from 20 on."""
+    text = operation(op, ["tl.load(x + i, mask=i < n0)"], torch.float32)
+    shown = disassembled(text, tmp_path)
+    assert "MUFU.EX2" in shown and "1.925963033500011079e-08" in shown  # the rest of log2(e)
 
 
 def test_what_is_found_needs_no_triton(store):

@@ -124,6 +124,26 @@ def test_updates_share_launches():
     assert all(len(k.source) < 64_000 for k in c.spec.triton)
 
 
+def test_a_cat_that_others_than_kernels_of_elements_read_is_made_once():
+    """The backward is given what lies in memory anyway."""
+    from benchmarks.device_plan import captured, plans
+
+    def dense(x, y):
+        a, b = x.exp(), y.exp()  # the backward reads them
+        both = torch.cat([a, b], 1)
+        turned = torch.cat([-a[:, 1:], a[:, :1]], 1)  # part of a kernel of elements
+        return ((both * both.mean((0, 2))[:, None]).sin().sum() + (turned * b).sin().sum(),)
+
+    x, y = (torch.randn(4, 2, 9, requires_grad=True) for _ in range(2))
+    ((gm, inputs),) = captured(dense, {"x": x, "y": y}, training=True)
+    backward = plans(gm, inputs, training=True)[1].functional.graph_module.graph
+    cats = [n for n in backward.nodes if n.target is torch.ops.aten.cat.default]
+    kept = [
+        n for n in backward.nodes if n.op == "placeholder" and n.meta["val"].shape[1:] == (4, 9)
+    ]
+    assert [n.meta["val"].shape[1] for n in cats] == [2] and len(kept) == 1
+
+
 def test_predictions():
     """A fused plan moves fewer bytes in fewer launches; a graph takes the host's time away."""
     from benchmarks import device_plan, roofline

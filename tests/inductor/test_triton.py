@@ -10,9 +10,11 @@ import torch
 pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
+from inductor import devices
 from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
+from inductor.plan_steps import build_plan
 from inductor.runtime.cubin import compile_kernels
 from tests.inductor import interpreting, triton_cases, triton_products, triton_rows
 from tests.inductor.triton_cases import CASES, Builder, emit_case
@@ -104,6 +106,16 @@ def test_compiled_to_machine_code(target):
         reduces = "tl.sin(" in kernel.source or "tl.cos(" in kernel.source
         assert 0 < made.registers <= 255, kernel.source
         assert made.spills == 0 or (reduces and made.spills <= 32), kernel.source
+
+
+@pytest.mark.parametrize("name", ["of_int8", "of_float8"])
+def test_narrow_products_compile_to_machine_code(name, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    fn, inputs, _ = triton_products.CASES[name]
+    c = triton_products.compiled(fn, list(inputs))
+    _, spec = build_plan(c.program, c.items, triton_products.Template(c.program))
+    (made,) = compile_kernels(spec.triton, "sm_90")
+    assert made.spills == 0 and made.symbol == "k0"
 
 
 @pytest.mark.parametrize("name", ON_FILE)

@@ -17,9 +17,9 @@ from inductor.plan_steps import build_plan
 from inductor.runtime.link import link
 
 CASES = {}
-f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+f32, f16, bf16, f8 = torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn
 # The interpreter cuts off where bfloat16 is rounded.
-TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2}
+TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2, torch.int8: 1e-5, f8: 8e-2}
 
 
 def case(*examples, launches=1):
@@ -144,6 +144,28 @@ def heads(x, w, b):
 @case(rand(18, 20), torch.randint(-9, 9, (20, 19)).to(torch.int8))
 def cast_of_the_weight(x, w):
     return torch.relu(x @ w.to(x.dtype))
+
+
+def int8(*size):
+    return torch.randint(-99, 99, size, generator=torch.Generator().manual_seed(0)).to(torch.int8)
+
+
+@case(int8(33, 40), int8(24, 40).t(), rand(33, 1))
+def of_int8(x, w, scale):
+    return torch._int_mm(x, w) * scale
+
+
+HALF, QUARTER = torch.tensor(0.5), torch.tensor(0.25)
+
+
+@case(rand(32, 48, dtype=f8), rand(16, 48, dtype=f8), HALF, QUARTER, rand(16, dtype=bf16))
+def of_float8(x, w, one, other, b):
+    return torch.relu(torch._scaled_mm(x, w.t(), one, other, bias=b, out_dtype=torch.bfloat16))
+
+
+@case(int8(18, 40), int8(40, 24))
+def of_int8_alone(x, w):
+    return torch._int_mm(x, w)
 
 
 @case(rand(2, 9, 16), rand(2, 9, 16), rand(2, 9, 16), launches=6)

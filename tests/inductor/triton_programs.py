@@ -60,6 +60,14 @@ def table_gradients(grad, index):
     return table, torch.zeros(5, 8).index_add(0, index[0], grad[0].float() * 2).half()
 
 
+@program(rand(3, 6))
+def written_through_a_view_and_read_there(x):
+    """Nobody reads the first column of the copy that is written."""
+    y = (x * 2)[:, 1:]
+    y.index_fill_(0, torch.tensor([0]), 1.0)
+    return torch.deg2rad(y.clamp(max=1))
+
+
 @program(rand(2, 3, 8, 8))
 def pooling_gradients(x):
     value, at = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [0, 0])
