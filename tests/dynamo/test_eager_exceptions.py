@@ -5,6 +5,7 @@ are eager's.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import traceback
 import warnings
@@ -244,6 +245,43 @@ def test_types_that_kernels_do_not_take(backend):
     calls += [lambda: F.cross_entropy(f, classes, weight=h[0])]
     for call in calls:
         assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
+
+
+REFUSED_TYPES = {
+    "median": lambda x: (x > 0).median(),
+    "softplus": lambda x: F.softplus(x.int()),
+    "bilinear": lambda x: F.interpolate(x.long()[None, None], scale_factor=2, mode="bilinear"),
+    "order": lambda x: x.to(torch.complex64) < x,
+    "two types": lambda x: torch.cdist(x, x.half()),
+    "flip of a type without kernels": lambda x: x[0].to(torch.complex32).flip(0),
+    "in place": lambda x: x.half().fill_(1e6),
+    "a number": lambda x: torch.full((2,), 300, dtype=torch.uint8),
+    "random": lambda x: torch.rand_like(x.long()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", REFUSED_TYPES)
+def test_refused_types_are_caught(name, backend):
+    """Whether the result is used or not: a program that asks so what it can use."""
+    tried = REFUSED_TYPES[name]
+
+    def asked(x, used):
+        with contextlib.suppress(ValueError):
+            try:
+                result = tried(x)
+            except RuntimeError as error:
+                return x + 1, str(error)
+        return (x * 2, result) if used else x * 2
+
+    x = torch.arange(12.0).reshape(3, 4)
+    for used in (False, True):
+        state = torch.get_rng_state()
+        compiled = dynamo.compile(asked, backend=backend)(x, used)
+        assert torch.equal(torch.get_rng_state(), state)
+        expected = asked(x, used)
+        assert expected[1] == compiled[1]
+        assert torch.equal(expected[0], compiled[0])
 
 
 def test_a_layer_norm_of_another_shape_with_a_number_that_varies():
