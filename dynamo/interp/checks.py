@@ -193,7 +193,8 @@ class Checks:
     ) -> None:
         """Break before an operation that kernels refuse where the program catches the exception."""
         if _is_caught(tx, _FAILURES) and refuses_types(op, target, args, kwargs):
-            raise Unsupported(breaks.CaughtFailure(getattr(target, "__name__", target)))
+            name = getattr(target, "__name__", target)
+            raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
 
     @staticmethod
     def may_be_wanted(tx: Interpreter) -> bool:
