@@ -54,6 +54,7 @@ from fxgraph.args import leaves
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.passes.memory import written_inputs
+from fxgraph.type_trials import refuses_types
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -186,6 +187,14 @@ class Checks:
             raise Unsupported(reason)
         if self.noticed is None:
             self.noticed = self.breaking_at(tx, reason)
+
+    def node_may_be_refused(
+        self, op: str, target: Any, args: tuple, kwargs: dict[str, Any], tx: Interpreter
+    ) -> None:
+        """Break before an operation that kernels refuse where the program catches the exception."""
+        if _is_caught(tx, _FAILURES) and refuses_types(op, target, args, kwargs):
+            name = getattr(target, "__name__", target)
+            raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
 
     @staticmethod
     def may_be_wanted(tx: Interpreter) -> bool:

@@ -51,6 +51,7 @@ from fxgraph.expression_nodes import value_of
 from fxgraph.fallible_operations import can_fail
 from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode
+from fxgraph.type_trials import has_unusual_types
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
@@ -268,6 +269,8 @@ class OutputGraph:
         """
         if tx is not None and can_fail(target, args):
             self.checks.node_may_fail(target, tx)
+        elif tx is not None and has_unusual_types(args, kwargs):
+            self.checks.node_may_be_refused(op, target, args, kwargs, tx)
         self.inference.check(op, target)
         self._nodes += 1
         for value, history in self.hooked:

@@ -9,7 +9,7 @@ like user code.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +28,7 @@ from dynamo.values.classes import INSTANCE_KINDS
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import MISSING, guarded_lookup
-from dynamo.values.dicts import DictValue, OrderedDictValue
+from dynamo.values.dicts import DictValue, OrderedDictValue, guarded_order
 from dynamo.values.exceptions import raise_python
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.literals import from_constant
@@ -98,6 +98,13 @@ class ModuleTable(DictValue):
         self.cls = kind.cls
         self.varying = varying
         self.seen = seen
+
+    def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
+        """An OrderedDict's own; containers make one when a child is deleted."""
+        tx.guard(self.source, "type", type(real))
+        if isinstance(real, OrderedDict):
+            return guarded_order(tx, self, real)
+        return super().real_order(tx, real)
 
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
         if isinstance(source, ModuleItemSource) and source.key in self.varying:

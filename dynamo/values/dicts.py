@@ -480,6 +480,22 @@ def order_of(real: collections.OrderedDict) -> list[int]:
         return [-1]
 
 
+def guarded_order(
+    tx: Interpreter, value: DictValue, real: collections.OrderedDict
+) -> Sequence[int]:
+    """`order_of` an OrderedDict from outside, which `value` stands for."""
+    expected = order_of(real)
+    if sorted(expected) != list(range(len(real))):
+        raise Unsupported(breaks.CannotReconstruct(f"{value.describe()} (its order)"))
+
+    def same_order(value: Any) -> bool:
+        return order_of(value) == expected
+
+    same_order.__name__ = "has its keys in the same order"
+    tx.guard(value.source, "predicate", same_order)
+    return expected
+
+
 class OrderedDictValue(DictValue):
     """A dict with attributes: nn.Module.state_dict hangs its metadata on its result."""
 
@@ -495,16 +511,7 @@ class OrderedDictValue(DictValue):
         self.outside = real
 
     def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
-        expected = order_of(real)  # type: ignore[arg-type]
-        if sorted(expected) != list(range(len(real))):
-            raise Unsupported(breaks.CannotReconstruct(f"{self.describe()} (its order)"))
-
-        def same_order(value: Any) -> bool:
-            return order_of(value) == expected
-
-        same_order.__name__ = "has its keys in the same order"
-        tx.guard(self.source, "predicate", same_order)
-        return expected
+        return guarded_order(tx, self, real)  # type: ignore[arg-type]
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)

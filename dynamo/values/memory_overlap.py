@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from fxgraph.aot.fake import dense
-from fxgraph.symbolic_values import is_symbolic
+from fxgraph.args import leaves
+from fxgraph.symbolic_values import depends_on_data, is_symbolic, numbers_of
 
 _IN_PLACE = frozenset(
     getattr(operator, f"i{name}")
@@ -33,23 +34,21 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         written, read = _item(*args[:2]), args[2:]
         if _repeats(written) or _repeats(_whole(args[0])):
             raise RuntimeError(_TEXT)
-        if _is_known(written) and getattr(read[0], "shape", None) != written.shape:
+        if _is_placed(written) and getattr(read[0], "shape", None) != written.shape:
             return  # what is stored is expanded first
     elif target in _IN_PLACE or _is_named_in_place(target):
         written, read = args[0] if args else None, (*args[1:], *kwargs.values())
     elif kwargs.get("out") is not None:
-        written, read = kwargs["out"], args
+        written, read = kwargs["out"], (*args, *(v for k, v in kwargs.items() if k != "out"))
     else:
         return
-    repeats = _repeats(written) or _repeats(_whole(written))
-    if kwargs.get("out") is None and repeats and _writes_elements(target):
-        raise RuntimeError(_TEXT)
-    if not _is_known(written):
-        return
-    memory = written.untyped_storage()._cdata
-    for other in filter(_is_known, read):
-        if other.untyped_storage()._cdata == memory and _overlap_in_part(written, other):
+    for one in leaves(written):
+        repeats = _repeats(one) or _repeats(_whole(one))
+        if repeats and _writes_elements(target):
             raise RuntimeError(_TEXT)
+        for other in filter(_is_placed, leaves(read) if _is_placed(one) else ()):
+            if _share_memory(one, other) and _overlap_in_part(one, other):
+                raise RuntimeError(_TEXT)
 
 
 _OF_SHAPES = frozenset(
@@ -101,8 +100,10 @@ def _is_named_in_place(target: Any) -> bool:
 def _item(tensor: Any, index: Any) -> Any:
     """What a store to `tensor[index]` writes to, if that is a view."""
     parts = index if isinstance(index, tuple) else (index,)
-    simple = all(isinstance(part, (int, slice, type(None), type(...))) for part in parts)
-    return tensor[index] if simple and _is_known(tensor) else None
+    kinds = (int, torch.SymInt, slice, type(None), type(...))
+    simple = all(isinstance(part, kinds) for part in parts)
+    known = not any(map(depends_on_data, numbers_of(parts)))
+    return tensor[index] if simple and known and _is_placed(tensor) else None
 
 
 def _is_known(value: Any) -> bool:
@@ -113,12 +114,24 @@ def _is_known(value: Any) -> bool:
     return not any(map(is_symbolic, place))
 
 
+def _is_placed(value: Any) -> bool:
+    """A tensor whose place in its memory does not depend on data."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not any(map(depends_on_data, (*value.shape, *value.stride(), value.storage_offset())))
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
 def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
     """As at::get_overlap_status has it."""
     if one is other or not (one.numel() and other.numel() and dense(one) and dense(other)):
         return False
     starts = [t.storage_offset() * t.element_size() for t in (one, other)]
-    ends = [start + t.nbytes for start, t in zip(starts, (one, other))]
+    sizes = [t.numel() * t.element_size() for t in (one, other)]  # nbytes refuses symbols
+    ends = [start + size for start, size in zip(starts, sizes)]
     if starts[0] == starts[1] and ends[0] == ends[1]:
         return one.stride() != other.stride()
     return starts[0] < ends[1] and starts[1] < ends[0]

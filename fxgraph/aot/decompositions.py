@@ -18,6 +18,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from fxgraph.aot import foreach, fused
+from fxgraph.aot.kernel_types import refused
 
 aten = torch.ops.aten
 
@@ -68,19 +69,6 @@ DECOMPOSED_BACKWARD = (
 )  # fmt: skip
 
 
-# Those whose rules take types that eager's kernels refuse: they stay whole for all but floats of
-# one type.
-FOR_FLOATS = frozenset(
-    {
-        "addcdiv", "binary_cross_entropy_with_logits", "elu",
-        "frac", "glu", "hardshrink", "hardsigmoid", "hardswish", "huber_loss", "leaky_relu", "lerp",
-        "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "mish", "mvlgamma", "nansum",
-        "_prelu_kernel", "renorm", "smooth_l1_loss", "soft_margin_loss", "softplus", "softshrink",
-        "special_entr", "special_log_ndtr", "special_xlog1py", "xlogy",
-    }
-)  # fmt: skip
-
-
 @functools.cache
 def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
@@ -101,13 +89,11 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _in_format(rule)
     if op._opname in ("linspace", "logspace"):
         return _into_floats(rule)
-    if op is aten.heaviside.default:
-        return _where(lambda *args: len(_types(args)) == 1, rule)
     if op is aten.smooth_l1_loss_backward.default:
         return _keeping_nan(rule)
     if op is aten.smooth_l1_loss.default:
         rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
-    return _where(_of_floats, rule) if op._opname in FOR_FLOATS else rule
+    return _where(lambda *args, **kwargs: not refused(op, (*args, *kwargs.values())), rule)
 
 
 def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,15 +104,6 @@ def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[...
         return rule(*args, **kwargs) if takes(*args, **kwargs) else NotImplemented
 
     return decomposed
-
-
-def _types(args: Iterable[Any]) -> set[torch.dtype]:
-    return {arg.dtype for arg in args if isinstance(arg, torch.Tensor)}
-
-
-def _of_floats(*args: Any, **kwargs: Any) -> bool:
-    types = _types((*args, *kwargs.values()))
-    return len(types) == 1 and all(t.is_floating_point for t in types)
 
 
 def _into_floats(rule: Callable[..., Any]) -> Callable[..., Any]:

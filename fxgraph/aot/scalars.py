@@ -222,7 +222,11 @@ def _layer_norm(
     eps: Any = 1e-5,
     cudnn_enable: bool = True,
 ) -> torch.Tensor:
-    dims = tuple(range(-len(tuple(normalized_shape)), 0))
+    shape = tuple(normalized_shape)
+    scaled = [t for t in (weight, bias) if t is not None]
+    if not shape or input.shape[-len(shape) :] != shape or any(t.shape != shape for t in scaled):
+        raise TypeError
+    dims = tuple(range(-len(shape), 0))
     variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
     result = (input - mean) * torch.rsqrt(variance + eps)
     result = result if weight is None else result * weight

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
@@ -226,6 +227,8 @@ class _Run:
         if self.aten_ops and (
             str(target) in self.aten_ops or str(target.overloadpacket) in self.aten_ops
         ):
+            lowering = None
+        if lowering is not None and refused(target, (*args, *kwargs.values())):
             lowering = None
         more = FLOAT8 if target in OF_FLOAT8 else ()
         if lowering is not None and _representable([args, kwargs], node.meta.get("val"), more):

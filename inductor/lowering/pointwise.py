@@ -208,7 +208,7 @@ def isnan(ctx: Lowering, x: Tensor) -> Tensor:
 def isinf(ctx: Lowering, x: Tensor) -> Tensor:
     if not x.dtype.is_floating_point:
         return ctx.pointwise(lambda v: ops.ne(v, v), [x], torch.bool, x.dtype)
-    return ctx.pointwise(ops.isinf, [x], torch.bool, x.dtype)
+    return ctx.pointwise(ops.isinf, [stored(ctx, x)], torch.bool, x.dtype)
 
 
 @lower(aten.signbit.default)

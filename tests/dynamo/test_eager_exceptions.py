@@ -5,6 +5,7 @@ are eager's.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import traceback
 import warnings
@@ -219,6 +220,76 @@ def test_what_the_rules_of_operators_do_not_refuse(backend):
     calls += [lambda: ones[:1].clone().atan2_(ones)] * 2  # the second finds what the first has kept
     for call in calls:
         assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_types_that_kernels_do_not_take(backend):
+    """Rules and loops would take them: operators stay whole for these types."""
+    i = torch.arange(12).reshape(3, 4)
+    b, f, c, classes = i > 3, i.float(), i.to(torch.complex64), torch.tensor([0, 1, 2])
+    h = f.half()
+    calls = [lambda: torch.vdot(b[0], b[0]), lambda: b.trace(), lambda: F.threshold(b, 1, 5)]
+    calls += [lambda: torch.addcmul(b, b, b), lambda: torch.addcdiv(b, b, b), lambda: c.aminmax()]
+    calls += [lambda: F.tanhshrink(b), lambda: F.poisson_nll_loss(b, b), lambda: F.mse_loss(c, c)]
+    calls += [lambda: F.pad(b, (1, 1), mode="reflect"), lambda: F.prelu(i, classes[:1])]
+    calls += [lambda: F.unfold(i[None, None], 2), lambda: F.fold(i.reshape(1, 4, 3), (2, 4), 2)]
+    calls += [lambda: F.interpolate(i[None], scale_factor=2, mode="linear")]
+    calls += [
+        lambda: F.interpolate(i[None], scale_factor=2),
+        lambda: F.avg_pool3d(h[None, None], 1),
+    ]
+    calls += [lambda: F.multi_margin_loss(i, classes), lambda: F.multi_margin_loss(h, classes)]
+    calls += [lambda: torch.special.log_ndtr(h), lambda: torch.heaviside(c, c)]
+    calls += [lambda: torch.cross(b[:, :3], b[:, :3], dim=1), lambda: c.nan_to_num()]
+    calls += [lambda: torch.cross(f[:, :3], h[:, :3], dim=1)]
+    calls += [lambda: F.cross_entropy(f, classes, weight=h[0])]
+    for call in calls:
+        assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
+
+
+REFUSED_TYPES = {
+    "median": lambda x: (x > 0).median(),
+    "softplus": lambda x: F.softplus(x.int()),
+    "bilinear": lambda x: F.interpolate(x.long()[None, None], scale_factor=2, mode="bilinear"),
+    "order": lambda x: x.to(torch.complex64) < x,
+    "two types": lambda x: torch.cdist(x, x.half()),
+    "flip of a type without kernels": lambda x: x[0].to(torch.complex32).flip(0),
+    "in place": lambda x: x.half().fill_(1e6),
+    "a number": lambda x: torch.full((2,), 300, dtype=torch.uint8),
+    "random": lambda x: torch.rand_like(x.long()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", REFUSED_TYPES)
+def test_refused_types_are_caught(name, backend):
+    """Whether the result is used or not: a program that asks so what it can use."""
+    tried = REFUSED_TYPES[name]
+
+    def asked(x, used):
+        with contextlib.suppress(ValueError):
+            try:
+                result = tried(x)
+            except RuntimeError as error:
+                return x + 1, str(error)
+        return (x * 2, result) if used else x * 2
+
+    x = torch.arange(12.0).reshape(3, 4)
+    for used in (False, True):
+        state = torch.get_rng_state()
+        compiled = dynamo.compile(asked, backend=backend)(x, used)
+        assert torch.equal(torch.get_rng_state(), state)
+        expected = asked(x, used)
+        assert expected[1] == compiled[1]
+        assert torch.equal(expected[0], compiled[0])
+
+
+def test_a_layer_norm_of_another_shape_with_a_number_that_varies():
+    compiled, x = dynamo.compile(F.layer_norm, dynamic=True), torch.ones(3, 4)
+    for shape, weight in (((5,), None), ((4,), torch.ones(1)), ((3, 5), None)):
+        wanted = raised_by(lambda: F.layer_norm(x, shape, weight, eps=0.5))
+        assert wanted is not None
+        assert raised_by(lambda: compiled(x, shape, weight, eps=0.5)) == wanted
 
 
 def test_the_errors_of_our_own_are_documented():

@@ -14,6 +14,15 @@ PROGRAMS = {
         type(m).forward = lambda self, x: old(self, x) * 2  # undo: del type(m).forward
         nn.Linear.forward = lambda self, x: old(self, x) * 2  # undo: nn.Linear.forward = old
     """,
+    "the order of children of which one was deleted": """
+        n = nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.Tanh())
+        del n[2]
+        def f(x): return n(x)
+        ---
+        n._modules.move_to_end('0')
+        n._modules = dict(n._modules); n[0] = nn.Tanh()
+        n[0] = nn.Tanh()
+    """,
     "modules": """
         torch.manual_seed(0)
         class N(nn.Module):

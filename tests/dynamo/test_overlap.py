@@ -36,6 +36,10 @@ def by_keyword(x):
     x.clamp_(min=x[0])
 
 
+def joined(x):
+    torch.cat([x[:1], x[1:3]], out=x[2:5])
+
+
 def all_of_it(x):
     x.mul_(x).add_(x.view(2, 3).view(6))
 
@@ -67,13 +71,13 @@ def bits_in_place(x):
 
 
 REFUSED = [
-    *(shifted, stored, copied, given_out),
+    *(shifted, stored, copied, given_out, joined),
     *(scaled_by_an_item, transposed, by_keyword, bits_in_place),
 ]
 ALLOWED = [all_of_it, between_the_others, apart, item_stored, bits]
 
 
-def outcome(function, backend):
+def outcome(function, backend, dynamic=None):
     """What is left, the error, and the lines of this file that it passed."""
     dynamo.reset()
     x = torch.arange(6.0)
@@ -84,7 +88,9 @@ def outcome(function, backend):
         return x * 2
 
     fullgraph = function in ALLOWED
-    call = dynamo.compile(run, backend=backend, fullgraph=fullgraph) if backend else run
+    call = run
+    if backend:
+        call = dynamo.compile(run, backend=backend, dynamic=dynamic, fullgraph=fullgraph)
     try:
         return x, call(x)
     except RuntimeError as error:
@@ -98,8 +104,9 @@ def outcome(function, backend):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("function", [*REFUSED, *ALLOWED])
-def test_overlap(function, backend):
-    expected, found = outcome(function, None), outcome(function, backend)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_overlap(function, backend, dynamic):
+    expected, found = outcome(function, None), outcome(function, backend, dynamic)
     assert torch.equal(found[0], expected[0])
     if function in REFUSED:
         assert found[1:] == expected[1:]
@@ -124,6 +131,17 @@ def row_written(x):
     return x * 1
 
 
+def as_out(x):
+    torch.add(torch.ones(x.shape), 1, out=x)
+    return x * 1
+
+
+def joined_as_out(x):
+    half = torch.ones(1, x.shape[1])
+    torch.cat([half, torch.ones(x.shape[0] - 1, x.shape[1])], out=x)
+    return x * 1
+
+
 def repeating():
     """Inputs with several elements in one place, between others of the same sizes."""
     yield torch.arange(6.0).view(3, 2)
@@ -136,9 +154,12 @@ def repeating():
     yield torch.arange(6.0).view(3, 2)
 
 
+WRITTEN = [whole_written, item_written, row_written, as_out, joined_as_out]
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
-@pytest.mark.parametrize("function", [whole_written, item_written, row_written])
+@pytest.mark.parametrize("function", WRITTEN)
 def test_inputs_that_repeat_elements(function, backend, dynamic):
     compiled = dynamo.compile(function, backend=backend, dynamic=dynamic)
     for eager, ours in zip(repeating(), repeating()):

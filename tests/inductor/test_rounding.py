@@ -70,6 +70,8 @@ STEPS = {
     "maximum with its position": lambda x: (x * 1.7 / 3).max(1).indices,
     "floor": lambda x: (x * 1.7 / 3 * 30).floor(),
     "to an integer": lambda x: (x * 1.7 / 3 * 30).int(),
+    "infinite": lambda x: (x * 1e4 * x * 1e30).isinf(),
+    "finite": lambda x: (x * 1e4 * x * 1e30).isfinite(),
     "whole quotients": lambda x: torch.div(x * 1.7 / 3 * 30, 3, rounding_mode="floor"),
 }
 

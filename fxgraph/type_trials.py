@@ -1,0 +1,104 @@
+"""Operations that kernels refuse for the types of their tensors, which fake tensors do not tell:
+
+    try:
+        y = x.median()             # "median_cpu" not implemented for 'Bool'
+    except RuntimeError:
+        y = x.float().median()
+
+A program that catches the exception learns so what it can use. One call for each combination of
+types, sizes and other arguments tells: of real tensors with four elements in each dimension, or as
+many as there are.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import warnings
+from typing import Any
+
+import torch
+
+from fxgraph.args import leaves, map_aggregate
+from fxgraph.node import Node
+from fxgraph.symbolic_values import hint_of
+
+_REFUSAL = re.compile(
+    r"not implemented for|not (yet |currently |intended to )?support|scalar type|dtype"
+    r"|without overflow|with (a|two) bool tensor|for tensors with|complex tensors"
+    r"|Integer division"
+)
+_CONSTANTS: tuple[type, ...] = (int, float, complex, bool, str, type(None), type(...))
+_CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_USUAL = {torch.float32, torch.float64}
+_known: dict[Any, bool] = {}
+
+
+def has_unusual_types(args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether kernels may have no form for the types, or none for a number."""
+    found = list(leaves((args, kwargs)))
+    dtypes = {leaf.meta["val"].dtype for leaf in found if _is_tensor(leaf)}
+    return len(dtypes) != 1 or not dtypes <= _USUAL or complex in map(type, found)
+
+
+def refuses_types(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether the operation raises for types like those of the arguments, of which tensors are
+    nodes; False where that cannot be tried.
+    """
+    method = op == "call_method"
+    function = getattr(torch.Tensor, target, None) if method else target
+    if not _is_pure(function):
+        return False
+    described = [_description(leaf) for leaf in leaves((args, list(kwargs.items())))]
+    if None in described:
+        return False
+    key = (function, len(args), tuple(described), torch.get_default_dtype())
+    if key not in _known:
+        _known[key] = _try(function, map_aggregate(args, _real), map_aggregate(kwargs, _real))
+    return _known[key]
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, Node) and isinstance(leaf.meta.get("val"), torch.Tensor)
+
+
+def _is_pure(function: Any) -> bool:
+    """A function of torch's that does nothing but compute."""
+    if isinstance(function, types.FunctionType):
+        return function.__module__ in ("torch.nn.functional", "torch.functional")
+    kinds = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+    return isinstance(function, kinds)
+
+
+def _description(leaf: Any) -> Any:
+    if _is_tensor(leaf):
+        val = leaf.meta["val"]
+        plain = val.layout is torch.strided and val.device.type == "cpu" and not val.is_nested
+        return (val.dtype, tuple(map(_few, val.shape))) if plain else None
+    if isinstance(leaf, Node):
+        return (hint_of(leaf.meta.get("val")),)
+    return (type(leaf), leaf) if isinstance(leaf, _CONSTANTS) else None
+
+
+def _few(size: Any) -> int:
+    return min(hint_of(size) or 0, 4)
+
+
+def _real(leaf: Any) -> Any:
+    if _is_tensor(leaf):
+        val = leaf.meta["val"]
+        return torch.ones([_few(size) for size in val.shape], dtype=val.dtype, device="cpu")
+    return hint_of(leaf.meta.get("val")) if isinstance(leaf, Node) else leaf
+
+
+def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    state = torch.default_generator.get_state()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(*args, **kwargs)
+    except Exception as error:
+        return _REFUSAL.search(str(error)) is not None
+    finally:
+        torch.default_generator.set_state(state)
+    return False
