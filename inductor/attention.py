@@ -164,7 +164,7 @@ def _share(q: torch.Tensor, k: torch.Tensor) -> bool:
     return alike and shared > 0 and heads % shared == 0
 
 
-def _not_repeated(q: Node, k: Node, v: Node) -> list[Node]:
+def not_repeated(q: Node, k: Node, v: Node) -> list[Node]:
     """Keys and values before each of their heads was repeated for several of the queries'."""
     found = [source for one in (k, v) if (source := _repeated(one)) is not None]
     vals = [node.meta["val"] for node in found]
@@ -213,7 +213,7 @@ def _attended(graph: Graph, result: Node, node: Node, new: Mapping[Node, Node]) 
     size = node.args[0].meta["val"].shape[3]
     scale = settings["scale"]
     mask = settings["attn_mask"]
-    given = [node.args[0], *_not_repeated(*node.args[:3]), mask]
+    given = [node.args[0], *not_repeated(*node.args[:3]), mask]
     args = (
         *(one and build.cast(new[one], torch.float32, one.meta) for one in given),
         1 / math.sqrt(size) if scale is None else scale,

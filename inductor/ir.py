@@ -287,8 +287,16 @@ class Called:
         raise NotImplementedError
 
     @property
+    def bodies(self) -> list[Loops]:
+        """Loops that the function runs piece by piece, over memory of its own as their target."""
+        return []
+
+    @property
     def reads(self) -> dict[str, list[Index]]:
-        return {window.buffer.name: [] for window in self.operands}
+        found: dict[str, list[Index]] = {window.buffer.name: [] for window in self.operands}
+        for body in self.bodies:
+            found.update((name, at) for name, at in body.reads.items() if name != body.target.name)
+        return found
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -298,11 +306,13 @@ class Called:
     def symbols(self) -> set[str]:
         """The symbols whose values it needs."""
         sizes = [[w.size, w.stride, w.offset] for w in self.operands]
-        return {s.name for s in symbols([self.target.size, self.target.stride, sizes])}
+        found = {s.name for s in symbols([self.target.size, self.target.stride, sizes])}
+        return found.union(*(body.symbols for body in self.bodies))
 
     def __str__(self) -> str:
         operands = ", ".join(window.buffer.name for window in self.operands)
-        return f"{self.name}: {self.target.name} = {type(self).__name__}({operands})"
+        call = f"{self.name}: {self.target.name} = {type(self).__name__}({operands})"
+        return "\n".join([call, *map(str, self.bodies)])
 
 
 @dataclass(eq=False)
@@ -352,6 +362,12 @@ class Attention(Called):
     q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), or of fewer
     heads, each for several of q; elements of a head side by side. mask: of the scores' size, the
     stride of its keys 0 or 1. causal: query i sees the keys up to i.
+
+    scores: the exponents of the softmax from the products q k^T, in place of scale and mask; over
+    (sequences, heads, queries, keys) in this order. visible: False for keys whose weight is 0,
+    where the values are finite and either `exact` holds or no product by `bound` overflows;
+    alike: so for all heads.
+    nothing_is_nan: a query that sees no key has NaN as its result, not 0.
     """
 
     name: str
@@ -362,10 +378,20 @@ class Attention(Called):
     scale: float
     causal: bool
     target: Buffer
+    scores: Loops | None = None
+    visible: Loops | None = None
+    bound: float = 1.0
+    alike: bool = False
+    exact: bool = False
+    nothing_is_nan: bool = False
 
     @property
     def operands(self) -> list[Window]:
         return [self.q, self.k, self.v, *([] if self.mask is None else [self.mask])]
+
+    @property
+    def bodies(self) -> list[Loops]:
+        return [body for body in (self.scores, self.visible) if body is not None]
 
 
 @dataclass(eq=False)

@@ -16,6 +16,7 @@ operation.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -303,7 +304,30 @@ def _is(value: Value, number: float) -> bool:
 def _add(a: Value, b: Value) -> Value | None:
     if _is(b, 0) and not a.dtype.is_floating_point:  # -0.0 + 0.0 is 0.0
         return a
-    return None
+    return _of_indices(a, b, lambda x, y: x + y)
+
+
+def _sub(a: Value, b: Value) -> Value | None:
+    return _of_indices(a, b, lambda x, y: x - y)
+
+
+def _of_indices(a: Value, b: Value, fn: Callable[[Index, Index], Index]) -> Value | None:
+    """The sum or difference of two indices as an index."""
+    one, other = _index(a), _index(b)
+    if a.op == b.op == "constant" or one is None or other is None:
+        return None
+    return ops.index_expr(fn(one, other), torch.int64)
+
+
+def _index(value: Value) -> Index | None:
+    """The 64-bit integer as an index, if loop variables and sizes make it."""
+    if value.dtype != torch.int64:
+        return None
+    if value.op == "constant":
+        return Index({}, value.attr)
+    if value.op != "index_expr" or any(isinstance(atom, Indirect) for atom in value.attr.atoms()):
+        return None
+    return value.attr
 
 
 def _mul(a: Value, b: Value) -> Value | None:
@@ -324,6 +348,10 @@ def _compare(name: str) -> Callable[[Value, Value], Value | None]:
     rule, opposite = holds[name], holds[_OPPOSITE[name]]
 
     def simplify(a: Value, b: Value) -> Value | None:
+        decided = decide(a, b)
+        return _compared_in_32_bits(name, a, b) if decided is None else decided
+
+    def decide(a: Value, b: Value) -> Value | None:
         number = _number(b)
         if number is None or a.op not in ("index_expr", "constant"):
             return None
@@ -340,6 +368,26 @@ def _compare(name: str) -> Callable[[Value, Value], Value | None]:
         return ops.constant(False, torch.bool) if opposite(low, number) else None
 
     return simplify
+
+
+def _compared_in_32_bits(name: str, a: Value, b: Value) -> Value | None:
+    """The comparison of two indices that fit: twice as many in a vector."""
+    narrow = [_in_32_bits(v) for v in (a, b)]
+    if a.op == b.op == "constant" or None in narrow:
+        return None
+    return _state.tape.emit(name, tuple(narrow), torch.bool)
+
+
+def _in_32_bits(value: Value) -> Value | None:
+    index = _index(value)
+    if index is None:
+        return None
+    try:
+        low, high = index.bounds()
+        fits = known_le(-(1 << 31), low) and known_lt(high, 1 << 31)
+    except Undecided:
+        return None
+    return ops.index_expr(index, torch.int32) if fits else None
 
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
@@ -365,9 +413,11 @@ def _number(value: Value) -> Extent | None:
 # Rewrites that are exact for every value, NaN and signed zero included.
 _SIMPLIFY: dict[str, Callable[..., Value | None]] = {
     "add": _add,  # x + 0 -> x (integers)
+    "sub": _sub,
     "mul": _mul,  # x * 1 -> x
     "logical_and": _logical_and,  # x & true -> x
     **{name: _compare(name) for name in ("lt", "le", "gt", "ge")},  # i < n -> true, within bounds
+    **{name: functools.partial(_compared_in_32_bits, name) for name in ("eq", "ne")},
 }
 
 ops: Any = Ops()

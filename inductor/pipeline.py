@@ -77,6 +77,7 @@ from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
+from inductor.softmax_attention import spelled_attention
 from inductor.standalone import without_libraries
 from inductor.widen import widen
 
@@ -220,10 +221,12 @@ def _attention(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference or c.options.tuning not in _TUNING:
         return
-    found = generated_attention(c.functional, always=c.options.standalone)
-    if found is not None:
-        c.functional, note = found
-        c.notes.append(note)
+    given = functools.partial(generated_attention, always=c.options.standalone)
+    for one in (given, spelled_attention):
+        found = one(c.functional)
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
 
 
 def _derive(c: Compilation) -> None:

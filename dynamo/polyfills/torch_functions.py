@@ -125,6 +125,10 @@ def index_by_tensors(mode, func, types, args=(), kwargs=None):
     return func(*args, **(kwargs or {}))
 
 
+class IndexByTensors(torch.overrides.TorchFunctionMode):
+    __torch_function__ = index_by_tensors
+
+
 def call_optimized_module(module, *args, **kwargs):
     """The call of a module that torch.compile wrapped."""
     return module._modules["_orig_mod"](*args, **kwargs)
@@ -299,9 +303,11 @@ def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_optio
     scores = query.to(precision) @ key.to(precision).transpose(-2, -1)
     places = [torch.arange(0, size, device=scores.device) for size in scores.shape]
     scores = (scores * scale).to(precision)
-    allowed = _over_places(block_mask[-1], ())(*places)
+    with IndexByTensors():
+        allowed = _over_places(block_mask[-1], ())(*places)
+        changed = _over_places(score_mod, (0,))(scores, *places)
     lowest = torch.full((), -math.inf, dtype=precision, device=scores.device)
-    scores = torch.where(allowed, _over_places(score_mod, (0,))(scores, *places), lowest)
+    scores = torch.where(allowed, changed, lowest)
     nothing = torch.all(scores == -math.inf, dim=-1)
     logsumexp = torch.where(nothing, -math.inf, scores.logsumexp(dim=-1))
     largest = torch.max(scores, dim=-1)[0]

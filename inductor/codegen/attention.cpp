@@ -1,4 +1,4 @@
-// Keys come chunk by chunk: those of a chunk and their values lie in panels (product.h) on the stack, the scores of a
+// Keys come chunk by chunk, without those that a mask hides from a whole block of queries: those of a chunk and their values lie in panels (product.h) on the stack, the scores of a
 // block of queries in the cache. The largest score of a row and the sum of its exponentials are kept as chunks go by;
 // where a chunk brings a larger score, the row of the result so far is scaled down. Few queries, of all heads that share
 // their keys, read keys and values as they lie.
@@ -85,10 +85,107 @@ INLINE void multiply_row(float* row, int64_t size, float factor) {
   for (; e < size; ++e) row[e] *= factor;
 }
 
+// A row function, applied to rows that are elsewhere than its tensor.
+template <class T> struct Rows {
+  const RowFunction& f;
+  void* pointers[MOST_POINTERS];
+
+  explicit Rows(const RowFunction& f) : f(f) {
+    for (int i = 0; i < f.count; ++i) pointers[i] = f.pointers[i];
+  }
+  explicit operator bool() const { return f.run != nullptr; }
+  // row[0] stands for the element at `position`.
+  void operator()(T* row, int64_t position, int64_t n) {
+    pointers[f.slot] = (void*)((uintptr_t)row - (uintptr_t)position * sizeof(T));
+    f.run(pointers, position, position + n, f.sizes);
+  }
+};
+
+// The largest magnitude of some rows; NaN if there is one.
+INLINE float magnitude(const float* p, int64_t row, int64_t rows, int64_t size) {
+  using namespace wide;
+  lane_vector top = lane_vector{};
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t e = 0;
+    for (; e + FG_WIDE <= size; e += FG_WIDE) top = maximum(top, abs(load(p + r * row + e, Full{})));
+    if (e < size) top = maximum(top, abs(load(p + r * row + e, Part{size - e})));
+  }
+  return max_lanes(top);
+}
+
+constexpr float FINITE = 1e37f;  // products and sums below overflow nowhere
+
+// Which keys of a chunk no query of a block sees.
+struct Hidden {
+  const Attention& a;
+  Rows<bool> visible;
+  float queries = 0;  // the largest magnitude
+
+  explicit Hidden(const Attention& a) : a(a), visible(a.visible) {}
+  bool known() const { return a.visible.run != nullptr || (a.mask != nullptr && a.keys > CHUNK && a.mask_step[3] == 1); }
+  bool exact() const { return a.visible.run != nullptr && a.exact; }
+
+  // Whether what is hidden adds nothing: 0 times the values, and no score is NaN.
+  bool adds_nothing(const float* k, const float* v, int64_t chunk) const {
+    if (!(magnitude(v, a.v_step[2], chunk, a.size) < __builtin_inff())) return false;
+    if (exact()) return true;
+    return queries * magnitude(k, a.k_step[2], chunk, a.size) * (float)a.size * a.bound < FINITE;
+  }
+
+  // position: of the first query's score with the chunk's first key; mask: there.
+  bool all(int64_t rows, int64_t position, const float* mask, int64_t chunk) {
+    alignas(64) bool row[CHUNK + 8] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      uint64_t any = 0;
+      if (visible) {
+        visible(row, position + r * a.keys, chunk);
+        for (int64_t j = 0; j < chunk; j += 8) {
+          uint64_t eight;
+          __builtin_memcpy(&eight, row + j, 8);
+          any |= eight;
+        }
+      } else {
+        const float* const m = mask + r * a.mask_step[2];
+        for (int64_t j = 0; j < chunk; ++j) any |= m[j] != -__builtin_inff();
+      }
+      if (any) return false;
+    }
+    return true;
+  }
+
+  // The same, asked once for all heads of a sequence where they see alike. block: of queries; number: of the chunk.
+  bool all(int64_t sequence, int64_t block, int64_t number, int64_t rows, int64_t position, const float* mask,
+           int64_t chunk) {
+    const int64_t chunks = (a.keys + CHUNK - 1) / CHUNK, at = block * chunks + number;
+    if (!a.alike || at >= KNOWN) return all(rows, position, mask, chunk);
+    if (sequence != known_sequence) __builtin_memset(known_blocks, 0, KNOWN), known_sequence = sequence;
+    if (known_blocks[at] == 0) known_blocks[at] = all(rows, position, mask, chunk) ? 2 : 1;
+    return known_blocks[at] == 2;
+  }
+
+ private:
+  static constexpr int64_t KNOWN = 4096;
+  char known_blocks[KNOWN];  // 0: not asked yet
+  int64_t known_sequence = -1;
+};
+
+// The row of the result, from the sum of values by weights whose sum is not 1 yet. empty: nothing was written to it.
+INLINE void finish_row(const Attention& a, float* row, float sum, bool empty) {
+  if (empty) __builtin_memset(row, 0, a.size * sizeof(float));
+  if (sum != 0) multiply_row(row, a.size, 1 / sum);
+  else if (a.nothing_is_nan && a.keys > 0) for (int64_t e = 0; e < a.size; ++e) row[e] = __builtin_nanf("");
+}
+
+INLINE int64_t block_rows(int64_t left) { return left <= MOST_QUERIES ? left : QUERIES; }
+
 // ROOM: for the elements of a head.
 template <int ROOM> static void attention_in(const Attention& a, int64_t begin, int64_t end) {
   alignas(64) float keys[CHUNK * ROOM], values[CHUNK * ROOM], scores[MOST_QUERIES * CHUNK];
   float largest[UNIT_QUERIES], sum[UNIT_QUERIES];
+  bool skipped[UNIT_QUERIES / QUERIES + 1];
+  Rows<float> changed(a.scores);
+  Hidden hidden(a);
+  const bool may_skip = hidden.known();
   const int64_t down = (a.queries + a.unit_queries - 1) / a.unit_queries;
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t b = unit / down / a.heads, h = unit / down % a.heads;
@@ -99,33 +196,49 @@ template <int ROOM> static void attention_in(const Attention& a, int64_t begin, 
     float* const out = a.out + b * a.out_step[0] + h * a.out_step[1];
     for (int64_t r = 0; r < last - first; ++r) largest[r] = -__builtin_inff(), sum[r] = 0;
     const int64_t seen = a.causal ? min(a.keys, last) : a.keys;
+    const int64_t place = (b * a.heads + h) * a.queries * a.keys;  // of the head's scores
+    if (may_skip) {
+      for (int64_t r = first; r < last; ++r) __builtin_memset(out + r * a.out_step[2], 0, a.size * sizeof(float));
+      if (!hidden.exact()) hidden.queries = magnitude(q + first * a.q_step[2], a.q_step[2], last - first, a.size);
+    }
     for (int64_t k0 = 0; k0 < seen; k0 += CHUNK) {
       const int64_t chunk = min(CHUNK, seen - k0);
-      pack_keys(keys, a.k + b * a.k_step[0] + shared * a.k_step[1] + k0 * a.k_step[2], a.k_step[2], chunk, a.size);
-      pack_values(values, a.v + b * a.v_step[0] + shared * a.v_step[1] + k0 * a.v_step[2], a.v_step[2], chunk, a.size);
-      for (int64_t r0 = first, rows; r0 < last; r0 += rows) {
-        rows = last - r0 <= MOST_QUERIES ? last - r0 : QUERIES;
+      const float* const k = a.k + b * a.k_step[0] + shared * a.k_step[1] + k0 * a.k_step[2];
+      const float* const v = a.v + b * a.v_step[0] + shared * a.v_step[1] + k0 * a.v_step[2];
+      if (may_skip) {
+        const bool nothing = hidden.adds_nothing(k, v, chunk);
+        bool all = true;
+        for (int64_t r0 = first, rows, i = 0; r0 < last; r0 += rows, ++i) {
+          rows = block_rows(last - r0);
+          const float* const m = mask ? mask + r0 * a.mask_step[2] + k0 : nullptr;
+          const int64_t block = unit % down * (UNIT_QUERIES / QUERIES + 1) + i;
+          skipped[i] = nothing && hidden.all(b, block, k0 / CHUNK, rows, place + r0 * a.keys + k0, m, chunk);
+          all = all && skipped[i];
+        }
+        if (all) continue;
+      }
+      pack_keys(keys, k, a.k_step[2], chunk, a.size);
+      pack_values(values, v, a.v_step[2], chunk, a.size);
+      for (int64_t r0 = first, rows, i = 0; r0 < last; r0 += rows, ++i) {
+        rows = block_rows(last - r0);
         const int64_t n = a.causal ? min(chunk, r0 + rows - k0) : chunk;
-        if (n <= 0) continue;
+        if (n <= 0 || (may_skip && skipped[i])) continue;
         const int64_t whole = (n + PANEL - 1) / PANEL * PANEL;  // panels are filled up
         product_rows(rows, q + r0 * a.q_step[2], a.q_step[2], keys, a.size * PANEL, scores, CHUNK, a.size, whole,
                          true);
         for (int64_t r = r0; r < r0 + rows; ++r) {
           const int64_t left = a.causal ? min(n, r + 1 - k0) : n;
+          float* const row = scores + (r - r0) * CHUNK;
+          if (changed) changed(row, place + r * a.keys + k0, n);
           const float* const m = mask ? mask + r * a.mask_step[2] + k0 * a.mask_step[3] : nullptr;
-          const float shrunk = exponentials(scores + (r - r0) * CHUNK, left, n, a.scale, m, a.mask_step[3],
-                                            largest[r - first], sum[r - first]);
-          if (k0 > 0 && shrunk != 1) multiply_row(out + r * a.out_step[2], a.size, shrunk);
+          const float shrunk = exponentials(row, left, n, a.scale, m, a.mask_step[3], largest[r - first], sum[r - first]);
+          if ((k0 > 0 || may_skip) && shrunk != 1) multiply_row(out + r * a.out_step[2], a.size, shrunk);
         }
         product_rows(rows, scores, CHUNK, values, chunk * PANEL, out + r0 * a.out_step[2], a.out_step[2], n,
-                         a.size, k0 == 0);
+                         a.size, k0 == 0 && !may_skip);
       }
     }
-    for (int64_t r = first; r < last; ++r) {
-      float* const row = out + r * a.out_step[2];
-      if (seen == 0) __builtin_memset(row, 0, a.size * sizeof(float));
-      else if (sum[r - first] != 0) multiply_row(row, a.size, 1 / sum[r - first]);
-    }
+    for (int64_t r = first; r < last; ++r) finish_row(a, out + r * a.out_step[2], sum[r - first], seen == 0);
   }
 }
 
@@ -150,7 +263,7 @@ INLINE lane_vector sums_of(lane_vector (&rows)[FG_WIDE]) {
 struct Query {
   const float *q, *mask;
   float* out;
-  int64_t number;
+  int64_t number, place;  // place: of its scores
   float largest, sum;
 };
 
@@ -194,6 +307,7 @@ INLINE void add_values(Query* queries, const float (&s)[TOGETHER][LENGTH], const
 
 template <int M> static void few_queries(const Attention& a, Query* queries, const float* k, const float* v) {
   alignas(64) float scores[TOGETHER][CHUNK];
+  Rows<float> changed(a.scores);
   int64_t seen = a.keys;
   if (a.causal) {
     seen = 0;
@@ -211,6 +325,7 @@ template <int M> static void few_queries(const Attention& a, Query* queries, con
       Query& one = queries[m];
       const int64_t left = a.causal ? max(min(n, one.number + 1 - k0), (int64_t)0) : n;
       const float* const mask = one.mask ? one.mask + k0 * a.mask_step[3] : nullptr;
+      if (changed) changed(scores[m], one.place + k0, n);
       const float shrunk = exponentials(scores[m], left, n, a.scale, mask, a.mask_step[3], one.largest, one.sum);
       if (k0 > 0 && shrunk != 1) multiply_row(one.out, a.size, shrunk);
     }
@@ -233,16 +348,15 @@ static void attention_of_groups(const Attention& a, int64_t begin, int64_t end) 
         const int64_t h = g * a.group + (r0 + m) / a.queries, i = (r0 + m) % a.queries;
         const float* const mask = a.mask ? a.mask + b * a.mask_step[0] + h * a.mask_step[1] + i * a.mask_step[2] : nullptr;
         float* const out = a.out + b * a.out_step[0] + h * a.out_step[1] + i * a.out_step[2];
-        queries[m] = {a.q + b * a.q_step[0] + h * a.q_step[1] + i * a.q_step[2], mask, out, i, -__builtin_inff(), 0};
+        const int64_t place = ((b * a.heads + h) * a.queries + i) * a.keys;
+        queries[m] = {a.q + b * a.q_step[0] + h * a.q_step[1] + i * a.q_step[2], mask, out, i, place, -__builtin_inff(), 0};
         __builtin_memset(out, 0, a.size * sizeof(float));
       }
       if (count == 1) few_queries<1>(a, queries, k, v);
       else if (count == 2) few_queries<2>(a, queries, k, v);
       else if (count == 3) few_queries<3>(a, queries, k, v);
       else few_queries<4>(a, queries, k, v);
-      for (int64_t m = 0; m < count; ++m) {
-        if (queries[m].sum != 0) multiply_row(queries[m].out, a.size, 1 / queries[m].sum);
-      }
+      for (int64_t m = 0; m < count; ++m) finish_row(a, queries[m].out, queries[m].sum, false);
     }
   }
 }

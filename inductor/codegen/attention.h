@@ -11,6 +11,17 @@ constexpr int64_t UNIT_QUERIES = 768;  // of a unit of work, at most
 constexpr int64_t HEAD = 128;          // elements of a head, at most
 constexpr int64_t TOGETHER = 4;        // few queries that read keys and values together
 
+// A generated function over a row of scores, those of one query with keys that follow one another: it reads and writes a
+// tensor of all scores at positions [begin, end), of which only the row is in memory. `slot`: that tensor among its
+// pointers.
+struct RowFunction {
+  void (*run)(void* const*, int64_t, int64_t, const int64_t*);
+  void* const* pointers;
+  const int64_t* sizes;
+  int count, slot;
+};
+constexpr int MOST_POINTERS = 32;  // of a function
+
 struct Attention {
   const float *q, *k, *v, *mask;  // mask: null if there is none
   float* out;
@@ -20,6 +31,12 @@ struct Attention {
   int64_t unit_queries;  // 0: those of all heads of a group
   float scale;
   bool causal;
+  RowFunction scores;   // in place of scale and mask, if there is one
+  RowFunction visible;  // writes, for each key, whether its weight may be other than 0 (bool); perhaps there is none
+  float bound;          // what scores are multiplied by at most, before the mask is added
+  bool alike;           // the same keys are visible to all heads
+  bool exact;           // what is not visible is so whatever its score, NaN too
+  bool nothing_is_nan;  // a query that sees no key has NaN as its result, not 0
 };
 
 // Units [begin, end): of each head of each sequence, blocks of unit_queries queries; or of each group of heads, which is for

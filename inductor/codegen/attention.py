@@ -55,11 +55,17 @@ def grain(step: Attention) -> int:
     return max(1, GRAIN_WORK // max(1, work))
 
 
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
 def label(step: Attention) -> str:
     q, k = step.q.size, step.k.size
-    causal = ", causal" if step.causal else ""
+    more = ", causal" if step.causal else ""
+    if step.scores is not None:
+        more = ", of a mask that is computed" if step.exact else ", of scores that are computed"
     heads = hint(product(q[:2]))
-    return f"attention of {heads} heads, {hint(q[2])}x{hint(k[2])}x{hint(q[3])}{causal}"
+    return f"attention of {heads} heads, {hint(q[2])}x{hint(k[2])}x{hint(q[3])}{more}"
 
 
 def numbers(step: Attention) -> dict[str, list[Extent]]:
@@ -80,8 +86,9 @@ def body(
     step: Attention, slot: Callable[[str], int], number: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`,
-    as text.
+    as text, and "functions", which describe the step's bodies.
     """
+    given = dict(zip(map(id, step.bodies), number["functions"], strict=True))
     pointers = [
         f"(const float*)P[{slot(window.buffer.name)}] + {offset}"
         for window, offset in zip(step.operands, number["offsets"], strict=True)
@@ -90,7 +97,10 @@ def body(
     pointers.append(f"(float*)P[{slot(step.target.name)}]")
     steps = [f"{{{', '.join(number[name])}}}" for name in ("q", "k", "v", "out", "mask")]
     fields = [*pointers, *number["sizes"], *steps, *number["unit"]]
-    fields += [f"(float){step.scale!r}", "true" if step.causal else "false"]
+    fields += [f"(float){step.scale!r}", _truth(step.causal)]
+    fields += [given.get(id(one), "{}") for one in (step.scores, step.visible)]
+    fields += [f"(float){step.bound!r}"]
+    fields += map(_truth, (step.alike, step.exact, step.nothing_is_nan))
     return [
         f"  const Attention a = {{{', '.join(fields)}}};",
         "  attention(a, begin, end);",

@@ -29,7 +29,7 @@ from typing import Any
 from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
 from inductor.codegen import called, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
-from inductor.ir import Called, PanelProduct, Program
+from inductor.ir import Called, Loops, PanelProduct, Program
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -134,12 +134,17 @@ class CppModule:
     def add_called(self, step: Called, name: str) -> dict[str, Any]:
         """Emit a call of a function of ours; returns the fields of its KernelStep."""
         kind = called.kind_of(step)
+        parts = [self._over_rows(body) for body in step.bodies]
+        self.kernels.extend(parts)
         pointers = list(dict.fromkeys([*step.reads, step.target.name]))
         numbers = kind.numbers(step)
-        if is_symbolic([n for group in numbers.values() for n in group]):
+        if is_symbolic([n for group in numbers.values() for n in group]) or any(
+            is_symbolic(part.constants) for part in parts
+        ):
             pointers.append(SIZES)
         text = {key: [self._number(n) for n in group] for key, group in numbers.items()}
-        lines = kind.body(step, pointers.index, text)
+        declared, text["functions"] = self._row_functions(step, parts, pointers)
+        lines = [*declared, *kind.body(step, pointers.index, text)]
         self._entries.append(self._entry(name, pointers, lines))
         return {
             "symbol": name,
@@ -149,6 +154,28 @@ class CppModule:
             "grain": kind.grain(step),
             "inplace": [],
         }
+
+    def _over_rows(self, body: Loops) -> Emitted:
+        """The function of loops over memory of the caller's, piece by piece in their order."""
+        kernel = Kernel(0, list(body.dims), [], [body])
+        return emit(self.program, kernel, self.live | {body.target.name}, in_order=True)
+
+    def _row_functions(
+        self, step: Called, parts: list[Emitted], pointers: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """Lines that declare what the step's bodies read, and their descriptions (attention.h)."""
+        declared, described = [], []
+        for number, (body, part) in enumerate(zip(step.bodies, parts, strict=True)):
+            own = body.target.name
+            given = [f"P[{pointers.index(b)}]" if b != own else "nullptr" for b in part.buffers]
+            declared += [
+                self._table(f"int64_t n{number}[]", part.constants),
+                f"  void* const p{number}[] = {{{', '.join(given)}}};",
+            ]
+            slot = part.buffers.index(own)
+            named = f"{self._function(part)}, p{number}, n{number}"
+            described.append(f"{{{named}, {len(given)}, {slot}}}")
+        return declared, described
 
     def _place_of_result(self, step: PanelProduct, part: Emitted | None) -> str | None:
         """The buffer whose memory holds a product until the kernel that reads the result overwrites

@@ -55,24 +55,28 @@ class Emitted:
     kernel: Kernel | None = None  # in the variables of `order`
 
 
-def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:
-    return _Emitter(program, merge_loops(kernel), live).run()
+def emit(program: Program, kernel: Kernel, live: set[str], *, in_order: bool = False) -> Emitted:
+    """in_order: the range of a pointwise kernel walks its variables in the kernel's own order."""
+    return _Emitter(program, merge_loops(kernel), live, in_order).run()
 
 
 class _Emitter:
     """Writes one kernel's function."""
 
-    def __init__(self, program: Program, kernel: Kernel, live: set[str]) -> None:
+    def __init__(
+        self, program: Program, kernel: Kernel, live: set[str], in_order: bool = False
+    ) -> None:
         self.program = program
         self.kernel = kernel
-        self.lane = lane_variable(kernel)
+        last = kernel.outer[-1] if kernel.outer else None
+        self.lane = last if in_order else lane_variable(kernel)
         self.rows = kernel.is_rows or any(s.reduction or s.mode for s in kernel.steps)
         outer, inner = list(kernel.outer), list(kernel.inner)
         if kernel.is_scatter and self.lane in outer:  # pieces of the lane, each in serial loops
             self.rows = False
             outer.remove(self.lane)
             inner.append(self.lane)
-        free = not self.rows and not kernel.is_scatter
+        free = not (self.rows or kernel.is_scatter or in_order)
         self.interleaved = interleaved_variable(kernel, self.lane) if free else None
         self.tile = self.interleaved or (tile_variable(kernel, self.lane) if free else None)
         if self.tile is not None and self.lane is not None:

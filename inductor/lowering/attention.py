@@ -1,14 +1,33 @@
-"""Attention, by a kernel of its own."""
+"""Attention, by a kernel of its own.
+
+What a mask is, if it is an expression, and what else becomes of scores, is a body that the kernel
+runs over a row of scores at a time. To that end a tensor of all scores has a name, but no memory:
+
+    attention_scores(q, k)              buf0, of which nothing is computed
+    where(mask, mul(buf0, scale), m)    lazy
+    attention_of_scores(lazy, ...)      attention with the body buf0[i] = where(..., buf0[i] * ...)
+
+Should a lowering in between have put a tensor in memory, the scores are computed after all.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from fxgraph.sizes import Extent
+import torch
+
+from fxgraph.sizes import Extent, hint
 from inductor.attention import attention
-from inductor.ir import Attention, Tensor, Window
-from inductor.lowering.context import Lowering
+from inductor.index import Index, contiguous_strides
+from inductor.ir import AtenCall, Attention, Buffer, Indices, Loops, Tape, Tensor, Window
+from inductor.lowering.context import MASK_BYTES, MASK_WORK, Lowering
+from inductor.lowering.layouts import narrow
 from inductor.lowering.registry import NotLowered, lower
+from inductor.ops import Value, ops, recording
+from inductor.softmax_attention import attention_of_scores, attention_scores
+
+_FLOAT = torch.float32
 
 
 @lower(attention)
@@ -23,15 +42,220 @@ def attended(
 ) -> Tensor:
     if q.device.type != "cpu" or not math.isfinite(scale):
         raise NotLowered("attention")
+    if mask is None or mask.window is not None or not _is_computed(mask) or causal:
+        seen = None if mask is None else _expanded(ctx, mask, (*q.size[:3], k.size[2]))
+        return _step(ctx, q, k, v, mask=seen, scale=scale, causal=causal)
+    scores = _scores(ctx, q, k)
+    given = mask
+
+    def changed(idx: Indices) -> Value:
+        scaled = ops.mul(scores.load(idx), ops.constant(scale, _FLOAT))
+        return ops.add(scaled, given.load(narrow(idx, given.size)))
+
+    made = ctx.generate(scores.size, _FLOAT, changed, scores, given)
+    return _of_scores(ctx, made, scores, q, k, v, nothing_is_nan=False)
+
+
+def _is_computed(mask: Tensor) -> bool:
+    """Whether the mask is better computed by each head than read from memory."""
+    return hint(mask.numel) * mask.dtype.itemsize > MASK_BYTES and mask.work <= MASK_WORK
+
+
+@lower(attention_scores)
+def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
+    if q.device.type != "cpu":
+        raise NotLowered("attention_scores")
+    return _scores(ctx, q, k)
+
+
+@lower(attention_of_scores)
+def attended_by_scores(
+    ctx: Lowering,
+    changed: Tensor,
+    scores: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    nothing_is_nan: bool,
+) -> Tensor:
+    if q.device.type != "cpu":
+        raise NotLowered("attention_of_scores")
+    return _of_scores(ctx, changed, scores, q, k, v, nothing_is_nan=nothing_is_nan)
+
+
+# -- scores without memory -------------------------------------------------------------------------
+
+
+def _scores(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
+    """All scores, by name."""
+    size = (*q.size[:3], k.size[2])
+    buffer = ctx.new_buffer(size, contiguous_strides(size), q, "aten")
+    operands = [ctx.realize_rows(q), ctx.realize_rows(k)]
+    call = AtenCall(f"scores of {buffer.name}", attention_scores, operands, {}, [buffer])
+    ctx.scores[buffer.name] = len(ctx.program.steps), call
+    whole = Window(buffer, buffer.size, buffer.stride)
+
+    def inner(idx: Indices) -> Value:
+        return ops.load(buffer.name, whole.index(idx), _FLOAT)
+
+    return ctx.generate(size, _FLOAT, inner, work=1)
+
+
+def _compute(ctx: Lowering, name: str) -> None:
+    """The scores of that name, in memory."""
+    position, call = ctx.scores.pop(name)
+    ctx.program.steps.insert(position, call)
+    ctx.note_fallback(call.target)
+
+
+def _of_scores(
+    ctx: Lowering,
+    changed: Tensor,
+    scores: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    nothing_is_nan: bool,
+) -> Tensor:
+    with recording(Tape()) as tape:
+        scores.load(tuple(Index({}) for _ in scores.size))
+    (name,) = (access.buffer for access in tape.loads())
+    buffer = ctx.program.buffers[name]
+    if changed.window is None and changed.size == scores.size:
+        body = _body(ctx, buffer, lambda idx: (changed.load(idx),))
+        if all(index == body.index for index in body.reads.get(name, ())):
+            visible, bound = _visible(ctx, name, changed)
+            return _step(
+                ctx, q, k, v, scores=body, visible=visible, bound=bound,
+                alike=visible is not None and not _depends_on_head(visible),
+                nothing_is_nan=nothing_is_nan,
+            )  # fmt: skip
+    _compute(ctx, name)
+    raise NotLowered("scores that are read elsewhere, too")
+
+
+def _body(ctx: Lowering, target: Buffer, values: Callable[[Indices], tuple[Value, ...]]) -> Loops:
+    """Loops over all scores in their order, which are no step of the program."""
+    size = target.size
+    place = Window(target, size, target.stride)
+    body = ctx.loops(
+        size, range(len(size)), (), lambda idx, _: values(tuple(idx)), place.index, None, target
+    )
+    assert ctx.program.steps.pop() is body
+    return body
+
+
+# -- which keys are seen ---------------------------------------------------------------------------
+
+
+def _visible(ctx: Lowering, name: str, changed: Tensor) -> tuple[Loops | None, float]:
+    """Loops that tell which scores are other than -inf whatever the products of queries and keys,
+    unless one times the bound overflows; a bound of 0: even then.
+    """
+    buffer = ctx.program.buffers[name]
+    found = ctx.new_buffer(
+        buffer.size, buffer.stride, Tensor(buffer.size, torch.bool, buffer.device)
+    )
+    bounds: list[float] = []
+
+    def values(idx: Indices) -> tuple[Value, ...]:
+        bounds.clear()
+        seen: Value | None = None
+        for condition, bound in _conditions(changed.load(idx), name):
+            seen = condition if seen is None else ops.logical_and(seen, condition)
+            bounds.append(bound)
+        return (ops.constant(True, torch.bool) if seen is None else seen,)
+
+    body = _body(ctx, found, values)
+    return (body, max(bounds)) if bounds else (None, 1.0)
+
+
+def _depends_on_head(body: Loops) -> bool:
+    return any(v.name.startswith("i1_") for index in body.tape.indices() for v in index.variables())
+
+
+def _conditions(value: Value, name: str) -> list[tuple[Value, float]]:
+    """Conditions without which a score is -inf, each with the bound: 0 for none."""
+    found: list[tuple[Value, float]] = []
+    while value.op == "where" and not _reads(value.args[0], name):
+        condition, yes, no = value.args
+        if _is_lowest(no):
+            found.append((condition, 0.0))
+            value = yes
+        elif _is_lowest(yes):
+            found.append((ops.logical_not(condition), 0.0))
+            value = no
+        else:
+            break
+    if not found and value.op == "add":
+        for mask, scores in (value.args, value.args[::-1]):
+            bound = _factor(scores, name)
+            if bound is not None and not _reads(mask, name):
+                lowest = ops.constant(-math.inf, mask.dtype)
+                return [(ops.ne(mask, lowest), bound)]
+    return found
+
+
+def _is_lowest(value: Value) -> bool:
+    return value.op == "constant" and value.attr == -math.inf
+
+
+def _reads(value: Value, name: str) -> bool:
+    if value.op == "load" and value.attr.buffer == name:
+        return True
+    return any(_reads(arg, name) for arg in value.args)
+
+
+def _factor(value: Value, name: str) -> float | None:
+    """What scores are multiplied by to give the value; None if it is more than a multiple."""
+    if value.op == "load":
+        return 1.0 if value.attr.buffer == name else None
+    if value.op in ("mul", "div"):
+        one, other = value.args
+        if value.op == "mul" and one.op == "constant":
+            one, other = other, one
+        before = _factor(one, name)
+        if before is None or other.op != "constant" or not math.isfinite(other.attr):
+            return None
+        by = abs(other.attr)
+        if value.op == "div":
+            by = 1 / by if by else math.inf
+        return before * by if math.isfinite(before * by) else None
+    return None
+
+
+# -- the step --------------------------------------------------------------------------------------
+
+
+def _step(
+    ctx: Lowering,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Window | None = None,
+    scale: float = 1.0,
+    causal: bool = False,
+    scores: Loops | None = None,
+    visible: Loops | None = None,
+    bound: float | None = None,
+    alike: bool = False,
+    nothing_is_nan: bool = False,
+) -> Tensor:
     stride = ctx.strides(ctx.val())
     if stride[-1] != 1:
         raise NotLowered("the layout of attention's result")
-    scores = (*q.size[:3], k.size[2])
     queries, keys, values = map(ctx.realize_rows, (q, k, v))
     target = ctx.new_buffer(q.size, stride, q)
-    name = f"attention{len(ctx.program.steps)}"
-    seen = None if mask is None else _expanded(ctx, mask, scores)
-    step = Attention(name, queries, keys, values, seen, scale, causal, target)
+    step = Attention(
+        f"attention{len(ctx.program.steps)}",
+        queries, keys, values, mask, scale, causal, target, scores, visible,
+        bound=abs(scale) if bound is None else bound,
+        alike=alike or (mask is not None and mask.stride[1] == 0),
+        exact=bound == 0,
+        nothing_is_nan=nothing_is_nan,
+    )  # fmt: skip
     ctx.program.steps.append(step)
     return Tensor.of(target)
 

@@ -49,6 +49,7 @@ from inductor.lowering.numbers import FIT_HALF, Number, half_number
 from inductor.lowering.registry import NotLowered
 from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
+from inductor.softmax_attention import SCORES
 
 # A lazy value that costs more than this for one element is put in memory instead of being inlined
 # further.
@@ -56,6 +57,8 @@ MAX_WORK, MAX_READS = 64, 10
 # Bytes that one program of a GPU reads to reduce a row, or TOGETHER rows that lie side by side:
 # more are split, into parts of no less than the least.
 MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
+# Of a mask of attention, if it is larger and cheaper than this, each head computes what it reads.
+MASK_BYTES, MASK_WORK = 1 << 20, 24
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
 
@@ -68,6 +71,8 @@ class Lowering:
         self.sizes = GraphSizes(self.program.symbols, self.program.values)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.found: dict[Any, AtenCall] = {}  # a mask's node -> what finds its elements
+        # scores of attention without memory -> what would compute them, and at which step
+        self.scores: dict[str, tuple[int, AtenCall]] = {}
         self.node: Any = None
         self.gpu = device_model()
 
@@ -117,7 +122,7 @@ class Lowering:
         numel = hint(product(out_size))
         for t in tensors:
             few = t.window is None and hint(t.numel) * BROADCAST_FACTOR <= numel
-            repeated = few and t.work >= 3
+            repeated = few and t.work >= 3 and not self.stays_lazy(t)
             if repeated and not self._broadcast_inside(t, len(out_size)):
                 self.realize(t)
 
@@ -147,6 +152,13 @@ class Lowering:
         if result.work > MAX_WORK or result.reads > MAX_READS:
             self.realize(result)
         return result
+
+    def stays_lazy(self, t: Tensor) -> bool:
+        """Whether the tensor is a mask of scores that takes more to be read than to be computed
+        again for each head.
+        """
+        large = hint(t.numel) * t.dtype.itemsize > MASK_BYTES
+        return large and t.work <= MASK_WORK and self.node.meta.get(SCORES, False)
 
     def _common_split(self, tensors: list[Tensor], size: tuple[Extent, ...]) -> Split | None:
         """The split of the first input that has one and is not broadcast; others are realised."""

@@ -1,0 +1,357 @@
+"""Attention that a program spells out, by the kernel of attention.py.
+
+before                                          after
+    s = aten.bmm(q, aten.permute(k, ...))           s = framegraph.attention_scores(q, k)
+    t = aten.where(mask, aten.mul(s, c), -inf)      t = aten.where(mask, aten.mul(s, c), -inf)
+    w = aten._softmax(t, -1)                        y = framegraph.attention_of_scores(
+    y = aten.bmm(w, v)                                      t, s, q, k, v, True)
+
+What is done to the scores, element by element, runs within the kernel, over a row of a few hundred
+scores in the cache: neither the scores nor a mask that is an expression are ever in memory.
+flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+from inductor import panel_sample
+from inductor.attention import HEAD, not_repeated
+from inductor.panels import Builder, is_plain
+
+SCORES = "scores"  # in the meta of a node that stands for scores on their way to the softmax
+_HALVES = (torch.bfloat16, torch.float16)
+
+_library = torch.library.Library("framegraph", "FRAGMENT")
+_library.define("attention_scores(Tensor q, Tensor k) -> Tensor")
+_library.define(
+    "attention_of_scores(Tensor changed, Tensor scores, Tensor q, Tensor k, Tensor v, "
+    "bool nothing_is_nan) -> Tensor"
+)
+attention_scores = torch.ops.framegraph.attention_scores.default
+attention_of_scores = torch.ops.framegraph.attention_of_scores.default
+aten = torch.ops.aten
+
+
+def _attention_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """q: (sequences, heads, queries, size); k: (sequences, heads, keys, size), or of fewer heads,
+    each for as many of q's that follow one another.
+    """
+    return q @ _for_each_head(k, q).transpose(2, 3)
+
+
+def _attention_of_scores(
+    changed: torch.Tensor,
+    scores: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    nothing_is_nan: bool,
+) -> torch.Tensor:
+    """The sum of values by the softmax of `changed`, which is computed from `scores`, those of q
+    and k. nothing_is_nan: of a query whose scores are all -inf; otherwise the sum is 0.
+    """
+    softmax = torch.softmax if nothing_is_nan else torch._safe_softmax
+    return softmax(changed, -1) @ _for_each_head(v, q)
+
+
+def _for_each_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    return x.repeat_interleave(q.shape[1] // x.shape[1], 1) if x.shape[1] != q.shape[1] else x
+
+
+def _scores_meta(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q.new_empty((*q.shape[:3], k.shape[2]))
+
+
+def _of_scores_meta(
+    changed: torch.Tensor, scores: torch.Tensor, q: torch.Tensor, *_: Any
+) -> torch.Tensor:
+    return q.new_empty(q.shape)
+
+
+_library.impl("attention_scores", _attention_scores, "CPU")
+_library.impl("attention_scores", _scores_meta, "Meta")
+_library.impl("attention_of_scores", _attention_of_scores, "CPU")
+_library.impl("attention_of_scores", _of_scores_meta, "Meta")
+
+
+@dataclass
+class _Found:
+    """Nodes of one attention: `scores` and `result` are (sequences, heads, queries, keys or size),
+    or the same without heads. changed: what the softmax is of. inside: the nodes that go. turned:
+    whether k is (..., size, keys).
+    """
+
+    q: Node
+    k: Node
+    v: Node
+    turned: bool
+    scores: Node
+    changed: Node
+    chain: set[Node]
+    result: Node
+    inside: set[Node]
+    nothing_is_nan: bool
+
+
+def spelled_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+    """The graph with such attention by generated code, and a note; None if there is none of it, or
+    no compiler.
+    """
+    nodes = functional.graph_module.graph.nodes
+    found = [one for node in nodes if (one := _attention(node)) is not None]
+    if not found or panel_sample.identity() is None:
+        return None
+    firsts = {one.scores: one for one in found}
+    results = {one.result: one for one in found}
+    chains = set().union(*(one.chain for one in found))
+    inside = set().union(*(one.inside for one in found))
+    graph = Graph()
+    build = Builder(graph)
+    new: dict[Node, Node] = {}
+    made: dict[Node, tuple[Node, Node, Node]] = {}
+    for node in nodes:
+        if node in firsts:
+            one = firsts[node]
+            made[node] = _scores(build, one, new)
+            new[node] = _like(build, made[node][2], one)
+        elif node in results:
+            one = results[node]
+            new[node] = _result(build, one, new, *made[one.scores])
+        elif node not in inside:
+            new[node] = graph.node_copy(node, new.__getitem__)
+            if node in chains:
+                new[node].meta = {**node.meta, SCORES: True}
+    graph.eliminate_dead_code()  # views of what went
+    return functional.with_graph(graph), f"attention: {len(found)} spelled out, by generated code"
+
+
+# --- the new nodes --------------------------------------------------------------------------------
+
+
+def _scores(build: Builder, one: _Found, new: Mapping[Node, Node]) -> tuple[Node, Node, Node]:
+    """Queries, keys and scores, with heads."""
+    q, k = new[one.q], new[one.k]
+    if one.turned:
+        rank = one.k.meta["val"].dim()
+        k = build.permute(k, [*range(rank - 2), rank - 1, rank - 2], one.k.meta)
+    q, k = (_of_heads(build, x) for x in (q, k))
+    return q, k, build.call(attention_scores, (q, k), {**one.scores.meta, SCORES: True})
+
+
+def _result(
+    build: Builder, one: _Found, new: Mapping[Node, Node], q: Node, k: Node, scores: Node
+) -> Node:
+    meta = one.result.meta
+    v = build.cast(_of_heads(build, new[one.v]), torch.float32, meta)
+    args = (_of_heads(build, new[one.changed]), scores, q, k, v, one.nothing_is_nan)
+    made = build.call(attention_of_scores, args, meta)
+    return build.cast(_like(build, made, one), meta["val"].dtype, meta)
+
+
+def _of_heads(build: Builder, x: Node) -> Node:
+    """The tensor with a dimension of heads."""
+    if x.meta["val"].dim() == 4:
+        return x
+    return build.call(aten.unsqueeze.default, (x, 1), x.meta)
+
+
+def _like(build: Builder, x: Node, one: _Found) -> Node:
+    """With the dimensions of the program's own."""
+    if one.result.meta["val"].dim() == 4:
+        return x
+    return build.call(aten.squeeze.dim, (x, 1), x.meta)
+
+
+# --- which attention that is ----------------------------------------------------------------------
+
+
+def _attention(node: Node) -> _Found | None:
+    """The attention whose sum of values is the product `node`."""
+    if node.target is not aten.bmm.default:
+        return None
+    result = _with_heads(node)
+    weights, v = (_operand(arg, result) for arg in node.args)
+    if weights is None or v is None:
+        return None
+    inside = set(_between(node.args[0], weights)) | {node}
+    if weights.target is aten._to_copy.default and weights.meta["val"].dtype in _HALVES:
+        inside.add(weights)
+        weights = weights.args[0]
+    softmax, safe = _softmax_of(weights)
+    if softmax is None:
+        return None
+    changed = softmax.args[0]
+    inside |= {softmax, *safe}
+    rank = changed.meta["val"].dim()
+    if softmax.args[1] not in (-1, rank - 1) or softmax.args[2] or rank not in (3, 4):
+        return None
+    found = _chain(changed, inside)
+    if found is None:
+        return None
+    product, scores, chain = found
+    q, k = (_operand(arg, scores) for arg in product.args)
+    if q is None or k is None or not _fits(q, k, v, scores, changed, result):
+        return None
+    if not all(user in inside for gone in inside - {node} for user in gone.users):
+        return None
+    if scores is not product:
+        inside.add(product)
+    turned = not _swaps_last(k)
+    if not turned:
+        k = _expanded(k.args[0])
+        k, v = not_repeated(q, k, v) if rank == 4 else (k, v)
+    return _Found(q, k, v, turned, scores, changed, chain, result, inside, not safe)
+
+
+def _with_heads(product: Node) -> Node:
+    """The view of the product that its only reader is, with a dimension of heads; the product, if
+    there is none.
+    """
+    (user, *more) = product.users or [product]
+    is_view = user.target in _VIEWS and user.args[0] is product
+    if more or not is_view or user.meta["val"].dim() != 4:
+        return product
+    same = str(user.meta["val"].shape[2:]) == str(product.meta["val"].shape[1:])
+    return user if same else product
+
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+def _operand(node: Node, like: Node) -> Node | None:
+    """An operand of a product before its heads were folded, if those of `like` are unfolded."""
+    if like.meta["val"].dim() == 3:
+        return _expanded(node)
+    if node.target not in _VIEWS:
+        return None
+    folded = node.meta["val"].shape[1:]
+    source = node.args[0]
+    if source.target is aten.clone.default and source.meta["val"].dim() == 4:
+        source = source.args[0]
+    source = _expanded(source)
+    val = source.meta["val"]
+    heads = str(like.meta["val"].shape[:2])
+    fits = val.dim() == 4 and str(val.shape[:2]) == heads and str(val.shape[2:]) == str(folded)
+    return source if fits else None
+
+
+def _expanded(node: Node) -> Node:
+    """The node, or what it is a view of without any effect."""
+    while node.target in (*_VIEWS, aten.expand.default) and (
+        str(node.args[0].meta["val"].shape) == str(node.meta["val"].shape)
+    ):
+        node = node.args[0]
+    return node
+
+
+def _between(node: Node, last: Node) -> Iterator[Node]:
+    while node is not last:
+        yield node
+        node = node.args[0]
+
+
+def _softmax_of(weights: Node) -> tuple[Node | None, list[Node]]:
+    """The softmax, and the nodes that make the weights of queries without keys 0, if there are."""
+    if weights.target is aten._softmax.default:
+        return weights, []
+    if weights.target is not aten.where.self:
+        return None, []
+    none, zeros, softmax = weights.args
+    if getattr(softmax, "target", None) is not aten._softmax.default:
+        return None, []
+    if none.target is not aten.all.dim or list(none.args[1:]) not in ([-1, True], [3, True]):
+        return None, []
+    lowest = none.args[0]
+    alike = lowest.target is aten.eq.Scalar and lowest.args == (softmax.args[0], -math.inf)
+    if not alike or zeros.target is not aten.zeros_like.default:
+        return None, []
+    return softmax, [weights, none, lowest, zeros]
+
+
+def _chain(changed: Node, readers: set[Node]) -> tuple[Node, Node, set[Node]] | None:
+    """The product of queries and keys, the scores, and the nodes from there to `changed`, which
+    only one another and `readers` read.
+    """
+    chain: set[Node] = set()
+    wanted = [changed]
+    product: Node | None = None
+    seen: set[Node] = set()
+    while wanted:  # the node whose inputs lead to the product
+        node = wanted.pop()
+        if node in seen or len(seen) > _LONGEST:
+            continue
+        seen.add(node)
+        if node.target is aten.bmm.default:
+            if product is not None:
+                return None
+            product = node
+        elif _is_by_element(node):
+            wanted += node.all_input_nodes
+    if product is None:
+        return None
+    scores = _with_heads(product)
+    wanted = [scores]
+    while wanted:
+        node = wanted.pop()
+        if node in chain:
+            continue
+        chain.add(node)
+        wanted += [user for user in node.users if user not in readers]
+    if changed not in chain or not all(n is scores or _is_by_element(n) for n in chain):
+        return None
+    if not all(n.meta["val"].dtype == torch.float32 for n in (product, scores, changed)):
+        return None
+    return product, scores, chain
+
+
+_LONGEST = 64
+_SHAPES = (*_VIEWS, aten.expand.default, aten.unsqueeze.default, aten.squeeze.dim)
+
+
+def _is_by_element(node: Node) -> bool:
+    target = node.target
+    if target in _SHAPES:
+        return True
+    if target in (aten._to_copy.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor):
+        return True
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.pointwise in target.tags
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and not target._schema.is_mutable
+        and len(target._schema.returns) == 1
+    )
+
+
+def _fits(q: Node, k: Node, v: Node, scores: Node, changed: Node, result: Node) -> bool:
+    """Whether the kernel takes the operands."""
+    vals = [node.meta["val"] for node in (q, k, v, scores, result)]
+    if len({val.dim() for val in vals}) > 1:
+        return False
+    if str(changed.meta["val"].shape) != str(scores.meta["val"].shape):
+        return False
+    if not all(is_plain(val, torch.float32) for val in vals[:2]):
+        return False
+    if not is_plain(vals[2], torch.float32, *_HALVES) or vals[4].dtype != vals[2].dtype:
+        return False
+    sizes = [vals[0].shape[-1], vals[2].shape[-1]]
+    return all(isinstance(n, int) for n in sizes) and 1 <= sizes[0] == sizes[1] <= HEAD
+
+
+def _swaps_last(node: Node) -> bool:
+    rank = node.meta["val"].dim()
+    if node.target is aten.permute.default:
+        order = [d % rank for d in node.args[1]]
+        return order == [*range(rank - 2), rank - 1, rank - 2]
+    if node.target is aten.transpose.int:
+        return {d % rank for d in node.args[1:]} == {rank - 2, rank - 1}
+    return False
