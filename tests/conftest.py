@@ -125,16 +125,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.nodeid.startswith(start):
                 item.add_marker(pytest.mark.skip(reason=f"torch {torch}: {reason}"))
     spread = config.getoption("--spread")
-    left_out = [item for item in items if not _in_spread(item.nodeid, spread)]
+    left_out = [item for item in items if not _in_spread(item, spread)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if _in_spread(item.nodeid, spread)]
+        items[:] = [item for item in items if _in_spread(item, spread)]
 
 
-def _in_spread(nodeid: str, spread: int) -> bool:
-    if nodeid.startswith(VERSION_DEPENDENT):
+def _in_spread(item: Any, spread: int) -> bool:
+    if item.nodeid.startswith(VERSION_DEPENDENT):
         return True
-    return zlib.crc32(nodeid.encode()) % spread == sys.version_info.minor % spread
+    return zlib.crc32(_share_of(item).encode()) % spread == sys.version_info.minor % spread
+
+
+def _share_of(item: Any) -> str:
+    """The test; or the first fixture that its file makes once, whose tests stay together: it costs
+    more than they do.
+    """
+    for name, found in sorted(item._fixtureinfo.name2fixturedefs.items()):
+        if found[-1].scope == "module" and found[-1].baseid == item.location[0]:
+            return f"{found[-1].baseid}::{name}"
+    return item.nodeid
 
 
 @pytest.fixture(autouse=True)
