@@ -38,6 +38,10 @@ INLINE void pack_values(float* to, const float* v, int64_t row, int64_t keys, in
   }
 }
 
+// The logarithm of the least weight that counts beside the largest, 1: some processors take a hundred times as long for
+// denormal numbers, which masks of -100 leave.
+constexpr float LEAST = -87.33f;
+
 // Scores of a row become exponentials; what is `left` of them counts, the rest of `all` becomes 0. Returns what the row
 // of the result so far is to be multiplied by.
 INLINE float exponentials(float* s, int64_t left, int64_t all, float scale, const float* mask, int64_t mask_step,
@@ -66,7 +70,8 @@ INLINE float exponentials(float* s, int64_t left, int64_t all, float scale, cons
   const lane_vector base = splat(largest);
   lane_vector total = lane_vector{};
   for (int64_t j = 0; j < whole; j += FG_WIDE) {
-    const lane_vector x = exp(*(const lane_vector_unaligned*)(s + j) - base);
+    const lane_vector below = *(const lane_vector_unaligned*)(s + j) - base;
+    const lane_vector x = exp(select(lt(below, splat(LEAST)), least, below));
     *(lane_vector_unaligned*)(s + j) = x;
     total = total + x;
   }

@@ -28,6 +28,7 @@ from inductor.ops import Value, ops, recording
 from inductor.softmax_attention import attention_of_scores, attention_scores
 
 _FLOAT = torch.float32
+LEAST_KEYS = 256  # of a mask that is computed: a row of it is a call
 
 
 @lower(attention)
@@ -58,7 +59,8 @@ def attended(
 
 def _is_computed(mask: Tensor) -> bool:
     """Whether the mask is better computed by each head than read from memory."""
-    return hint(mask.numel) * mask.dtype.itemsize > MASK_BYTES and mask.work <= MASK_WORK
+    large = hint(mask.numel) * mask.dtype.itemsize > MASK_BYTES
+    return large and mask.work <= MASK_WORK and hint(mask.size[-1]) >= LEAST_KEYS
 
 
 @lower(attention_scores)
