@@ -124,7 +124,8 @@ def _of_scores(
         scores.load(tuple(Index({}) for _ in scores.size))
     (name,) = (access.buffer for access in tape.loads())
     buffer = ctx.program.buffers[name]
-    if changed.window is None and changed.size == scores.size:
+    read = any(name in step.reads for step in ctx.program.steps)
+    if not read and changed.window is None and changed.size == scores.size:
         body = _body(ctx, buffer, lambda idx: (changed.load(idx),))
         if all(index == body.index for index in body.reads.get(name, ())):
             visible, bound = _visible(ctx, name, changed)

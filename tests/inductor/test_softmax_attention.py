@@ -79,6 +79,19 @@ def test_changed_scores(name, sizes, dynamic):
     assert compared(fn, q, k, v, dynamic=dynamic) == (not dynamic)  # a size of heads that varies
 
 
+def test_scores_that_are_in_memory_after_all():
+    """More is added than one kernel reads."""
+    masks = [torch.randn(40, 40) for _ in range(15)]
+    q, k, v = (heads(1, 2, 40, 8) for _ in range(3))
+    compiled, context = compile_fresh(
+        lambda q, k, v, *masks: spelled(q, k, v, lambda s: sum(masks, s))
+    )
+    with torch.no_grad():
+        expected = spelled(q, k, v, lambda s: sum(masks, s))
+        torch.testing.assert_close(compiled(q, k, v, *masks), expected, **CLOSE)
+    assert not any("fault" in note for note in notes(context))
+
+
 def test_without_heads():
     q, k, v = torch.randn(6, 50, 20), torch.randn(6, 70, 20), torch.randn(6, 70, 20)
     assert compared(lambda q, k, v: spelled(q, k, v, causal), q, k, v)
