@@ -1,5 +1,6 @@
 """Twelve models of libraries and of tutorials/models, small, in Triton's interpreter, inference and
-training, against eager: `python -m tests.inductor.interpreting triton_zoo [NAME...]`.
+training, against eager: `python -m tests.inductor.interpreting triton_zoo [NAME...]`. Of one layer:
+a second has the same kernels.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def vit():
     from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+        hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40,
         image_size=16, patch_size=8,
     )  # fmt: skip
     return ViTModel(config, add_pooling_layer=False), images(16, "pixel_values")
@@ -64,7 +65,7 @@ def bert():
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=64, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=64, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=40, max_position_embeddings=16,
     )  # fmt: skip
     return BertModel(config, add_pooling_layer=False), text()
@@ -74,7 +75,7 @@ def bert():
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=24, n_layer=2, n_head=2)
+    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=24, n_layer=1, n_head=2)
     return GPT2LMHeadModel(config), text(use_cache=False)
 
 
@@ -83,7 +84,7 @@ def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=64, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+        vocab_size=64, hidden_size=24, intermediate_size=40, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=16,
     )  # fmt: skip
     return LlamaForCausalLM(config), text(use_cache=False)
@@ -94,7 +95,7 @@ def t5():
     from transformers import T5Config, T5EncoderModel
 
     config = T5Config(
-        vocab_size=64, d_model=24, d_kv=12, d_ff=40, num_layers=2, num_heads=2, dropout_rate=0.0
+        vocab_size=64, d_model=24, d_kv=12, d_ff=40, num_layers=1, num_heads=2, dropout_rate=0.0
     )  # fmt: skip
     return T5EncoderModel(config), text()
 
