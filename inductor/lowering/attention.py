@@ -107,6 +107,8 @@ def _compute(ctx: Lowering, name: str) -> None:
     """The scores of that name, in memory."""
     position, call = ctx.scores.pop(name)
     ctx.program.steps.insert(position, call)
+    for other, (at, step) in ctx.scores.items():
+        ctx.scores[other] = at + (at >= position), step
     ctx.note_fallback(call.target)
 
 

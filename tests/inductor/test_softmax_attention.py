@@ -92,6 +92,18 @@ def test_scores_that_are_in_memory_after_all():
     assert not any("fault" in note for note in notes(context))
 
 
+def test_several_scores_in_memory():
+    masks = [torch.randn(40, 40) for _ in range(15)]
+
+    def fn(q, k, v, *masks):
+        one = (q.sin() @ k.cos().mT, v)
+        other = (k.exp() @ q.tan().mT, v.sin())
+        changed = [sum(masks, scores) for scores, _ in (one, other)]
+        return sum(torch.softmax(s, -1) @ v for s, (_, v) in zip(changed, (one, other)))
+
+    assert not compared(fn, *(heads(1, 2, 40, 8) for _ in range(3)), *masks)
+
+
 def test_without_heads():
     q, k, v = torch.randn(6, 50, 20), torch.randn(6, 70, 20), torch.randn(6, 70, 20)
     assert compared(lambda q, k, v: spelled(q, k, v, causal), q, k, v)
