@@ -18,7 +18,7 @@ VENV := .venv$(if $(filter python3.11,$(PYTHON)),,-$(PYTHON))
 BIN := $(VENV)/bin
 PACKAGES := $(VENV)/packages-installed
 STAMP := $(VENV)/installed
-SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* fxgraph/aot/csrc/recurrent/* inductor/runtime/csrc/* inductor/runner/integers.h)
+SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* fxgraph/aot/csrc/recurrent/* inductor/runtime/csrc/* inductor/runner/integers.h inductor/codegen/*.cpp inductor/codegen/*.h)
 JOBS ?= 2
 SPREAD ?= 1
 # One job needs no process that hands out tests: a fifth of its time.
