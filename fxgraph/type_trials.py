@@ -18,6 +18,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.node import Node
@@ -94,7 +95,12 @@ def _real(leaf: Any) -> Any:
 def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     state = torch.default_generator.get_state()
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with (
+            torch.no_grad(),
+            torch._C.DisableTorchFunction(),  # modes of the program see no trial
+            _disable_current_modes(),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             function(*args, **kwargs)
     except Exception as error:

@@ -155,7 +155,7 @@ def explain(fn: Callable[..., Any], **compile_options: Any) -> Callable[..., Exp
     once for arguments without a meaning, by the call for the program's own.
     """
     check_callable("explain", fn)
-    compile_fresh(fn, **compile_options)
+    compile_fresh(fn, **compile_options)  # for its checks: each report has one of its own
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Explanation:

@@ -46,7 +46,7 @@ def attended(
     if mask is None or mask.window is not None or not _is_computed(mask) or causal:
         seen = None if mask is None else _expanded(ctx, mask, (*q.size[:3], k.size[2]))
         return _step(ctx, q, k, v, mask=seen, scale=scale, causal=causal)
-    scores = _scores(ctx, q, k)
+    scores = scores_of_heads(ctx, q, k)
     given = mask
 
     def changed(idx: Indices) -> Value:
@@ -54,7 +54,7 @@ def attended(
         return ops.add(scaled, given.load(narrow(idx, given.size)))
 
     made = ctx.generate(scores.size, _FLOAT, changed, scores, given)
-    return _of_scores(ctx, made, scores, q, k, v, nothing_is_nan=False)
+    return attended_by_scores(ctx, made, scores, q, k, v, False)
 
 
 def _is_computed(mask: Tensor) -> bool:
@@ -63,33 +63,14 @@ def _is_computed(mask: Tensor) -> bool:
     return large and mask.work <= MASK_WORK and hint(mask.size[-1]) >= LEAST_KEYS
 
 
-@lower(attention_scores)
-def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
-    if q.device.type != "cpu":
-        raise NotLowered("attention_scores")
-    return _scores(ctx, q, k)
-
-
-@lower(attention_of_scores)
-def attended_by_scores(
-    ctx: Lowering,
-    changed: Tensor,
-    scores: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    nothing_is_nan: bool,
-) -> Tensor:
-    if q.device.type != "cpu":
-        raise NotLowered("attention_of_scores")
-    return _of_scores(ctx, changed, scores, q, k, v, nothing_is_nan=nothing_is_nan)
-
-
 # -- scores without memory -------------------------------------------------------------------------
 
 
-def _scores(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
+@lower(attention_scores)
+def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
     """All scores, by name."""
+    if q.device.type != "cpu":
+        raise NotLowered("attention_scores")
     size = (*q.size[:3], k.size[2])
     buffer = ctx.new_buffer(size, contiguous_strides(size), q, "aten")
     operands = [ctx.realize_rows(q), ctx.realize_rows(k)]
@@ -112,14 +93,14 @@ def _compute(ctx: Lowering, name: str) -> None:
     ctx.note_fallback(call.target)
 
 
-def _of_scores(
+@lower(attention_of_scores)
+def attended_by_scores(
     ctx: Lowering,
     changed: Tensor,
     scores: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    *,
     nothing_is_nan: bool,
 ) -> Tensor:
     with recording(Tape()) as tape:
@@ -177,6 +158,7 @@ def _visible(ctx: Lowering, name: str, changed: Tensor) -> tuple[Loops | None, f
 
 
 def _depends_on_head(body: Loops) -> bool:
+    """Whether a variable of dimension 1 occurs, by the names that ctx.loops gives."""
     return any(v.name.startswith("i1_") for index in body.tape.indices() for v in index.variables())
 
 

@@ -13,14 +13,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import dynamo
 from dynamo.api.compile import compile_fresh
 from inductor.softmax_attention import attention_of_scores, attention_scores
+from tests.inductor.test_attention import CLOSE, heads
 from tests.inductor.test_derived import notes
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
 LOWEST = -math.inf
-
-
-def heads(sequences, number, length, size):
-    return torch.randn(sequences, length, number, size).transpose(1, 2)
 
 
 def compared(fn, *args, dynamic=None, close=CLOSE):
