@@ -191,10 +191,18 @@ class Checks:
     def node_may_be_refused(
         self, op: str, target: Any, args: tuple, kwargs: dict[str, Any], tx: Interpreter
     ) -> None:
-        """Break before an operation that kernels refuse where the program catches the exception."""
-        if _is_caught(tx, _FAILURES) and refuses_types(op, target, args, kwargs):
+        """Break before an operation that kernels refuse where the program catches the exception, or
+        has changed anything before.
+        """
+        if not refuses_types(op, target, args, kwargs):
+            return
+        if self._changes_anything() or _is_caught(tx, _FAILURES):
             name = getattr(target, "__name__", target)
             raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
+
+    def _changes_anything(self) -> bool:
+        """Whether an exception here leaves effects of the frame that the program may notice."""
+        return self.output.side_effects.changes_anything() or self.drawn or bool(self.written())
 
     @staticmethod
     def may_be_wanted(tx: Interpreter) -> bool:

@@ -188,6 +188,11 @@ class SideEffects:
         changed = (value.mutation.dirty and not value.mutation.new for value in self.tracked)
         return bool(self.globals) or any(changed)
 
+    def changes_anything(self) -> bool:
+        """Whether the rewritten frame replays any effect."""
+        waiting = self.calls or self.context_variables or self.locks
+        return bool(waiting) or self.changes_objects()
+
     def call_later(
         self, function: Callable[..., Any], *args: Any, before_writes: bool | None = None
     ) -> None:

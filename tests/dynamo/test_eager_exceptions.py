@@ -284,6 +284,36 @@ def test_refused_types_are_caught(name, backend):
         assert torch.equal(expected[0], compiled[0])
 
 
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_effects_before_a_refused_type_are_kept(backend):
+    """Of Python, on tensors, and of a mode that sees each call; nobody catches the exception."""
+
+    class Log(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    def appends(x, y):
+        seen.append("before")
+        return x.median()
+
+    def writes(x, y):
+        y.add_(1)
+        return x.median()
+
+    def shows_calls(x, y):
+        with Log():
+            return x.logical_not().median()
+
+    flags = torch.tensor([True, False])
+    for program in (appends, writes, shows_calls):
+        seen, y = [], torch.zeros(2)
+        expected = raised_by(lambda: program(flags, y)), list(seen), y.tolist()
+        seen, y = [], torch.zeros(2)
+        compiled = dynamo.compile(program, backend=backend)
+        assert (raised_by(lambda: compiled(flags, y)), seen, y.tolist()) == expected
+
+
 def test_a_layer_norm_of_another_shape_with_a_number_that_varies():
     compiled, x = dynamo.compile(F.layer_norm, dynamic=True), torch.ones(3, 4)
     for shape, weight in (((5,), None), ((4,), torch.ones(1)), ((3, 5), None)):
