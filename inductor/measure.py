@@ -27,7 +27,7 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "3"  # of entries, and of what they were measured with
+FORMAT = "4"  # of entries, and of what they were measured with
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
