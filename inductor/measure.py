@@ -70,7 +70,7 @@ class Budget:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """What is done in the block is not spent."""
+        """Stop the clock of the budget inside of the block."""
         started = time.perf_counter()
         try:
             yield
@@ -185,5 +185,5 @@ def _keep(entry: str, choice: Choice) -> None:
 
 
 def forget() -> None:
-    """What this process remembers; the cache on disk stays."""
+    """Clear this process's memory of choices; the cache on disk stays."""
     _remembered.clear()
