@@ -321,7 +321,9 @@ _MAKING_TENSORS = frozenset(["torch.nn.parameter", "torch.nn.init", "torch._util
 
 
 def _is_helper_module(name: str) -> bool:
-    """The standard library, what makes parameters, and what rewritten frames call of ours."""
+    """Whether a module belongs to the standard library, initialises parameters, or is one of ours
+    that rewritten frames call.
+    """
     if (
         name.startswith(("dynamo.polyfills.", "dynamo.values.", "dynamo.torch."))
         or name in _MAKING_TENSORS

@@ -109,8 +109,8 @@ def _answer(value: Any) -> Fold:
 
 
 def _run(function: Callable[..., Any]) -> Fold:
-    """Call it now, on constants; the state it reads is guarded, or changes only by captured
-    code.
+    """Call the function now, on constants; the state it reads is guarded, or changes only by
+    captured code.
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -276,7 +276,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
 
 @cache
 def folded_functions() -> dict[int, tuple[Any, Fold]]:
-    """id -> (function, what a call of it means while capturing)."""
+    """id -> (function, its meaning while capturing)."""
     true, false, none = (lambda f, v=v: _answer(v) for v in (True, False, None))
     table: dict[int, tuple[Any, Fold]] = {}
     table |= _collect(torch, "compiler.is_compiling compiler.is_dynamo_compiling", true)
