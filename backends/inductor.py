@@ -96,8 +96,8 @@ def compile_traced(
     name: Sequence[str],
     about: Callable[[], Any],
 ) -> Callable[..., Any]:
-    """Compile what `trace` gave; only the static ones of the inputs are looked at. name: strings
-    that tell it from any other graph. about: makes data for `recall_traced`.
+    """Compile the result of `trace`; only the static inputs are read. name: strings that
+    distinguish the graph from any other. about: makes data for `recall_traced`.
     """
     import inductor as compiler
 
@@ -180,7 +180,7 @@ def standalone(
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Raise ValueError for what is no instruction set that kernels are compiled for."""
+    """Raise ValueError for names that are no instruction set for which kernels are compiled."""
     from inductor.runtime.shipped import TARGETS
 
     unknown = [target for target in targets if target not in TARGETS]

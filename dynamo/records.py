@@ -35,7 +35,7 @@ class BreakRecord:
         return marked_line(self.user_stack[-1]) if self.user_stack else ""
 
     def __str__(self) -> str:
-        """All of it: reason and code, place, source line with carets, hint, call chain."""
+        """The whole report: reason and code, place, source line with carets, hint, call chain."""
         lines = [f"{self.reason} [{self.code}]", f"  at {self.location}"]
         lines += [f"    {line}" for line in self.excerpt.splitlines()]
         lines.append(f"  hint: {self.hint}")

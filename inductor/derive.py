@@ -1,4 +1,4 @@
-"""Derived statics: what a graph computes from parameters and buffers alone.
+"""Derived statics: values that a graph computes from parameters and buffers alone.
 
 before                                    after
     w2 = aten.mul(weight, scale)              w2: made in the first call, kept for the next ones

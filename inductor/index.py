@@ -293,7 +293,7 @@ class Index:
                 yield from atom.dividend.atoms()
 
     def sizes(self) -> Iterator[Extent]:
-        """Every size in it: constants, coefficients, divisors, extents."""
+        """Every size in the index: constants, coefficients, divisors, extents."""
         yield self.const
         yield from self.terms.values()
         for atom in self.terms:

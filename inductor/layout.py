@@ -212,7 +212,7 @@ class _Rewrite:
             self.spent += weight.numel()  # aten has it in the image's layout first
 
     def _follows(self, node: Node) -> bool:
-        """Whether it reads reordered images, and may."""
+        """Whether the node reads reordered images, and may."""
         if not any(self._new[used] in self._moved for used in node.all_input_nodes):
             return False
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -316,7 +316,7 @@ class _JointRewrite(_Rewrite):
             self._copies[reordered, torch.contiguous_format] = made
 
     def is_worth(self, node: Node) -> bool:
-        """Whether it is a convolution, or the backward of one, that takes images that way."""
+        """Whether the node is a convolution, or the backward of one, that takes images that way."""
         if node.target is aten.convolution.default:
             transposed, weight = node.args[6], node.args[1]
         elif node.target is aten.convolution_backward.default:

@@ -521,8 +521,8 @@ def compile_traced(
     *,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile what `trace` gave, as compile_graph and compile_training do. Of inputs that are not
-    static, nothing is read.
+    """Compile the result of `trace`, as compile_graph and compile_training do. Of inputs that are
+    not static, nothing is read.
     """
     if isinstance(training, FunctionalGraph):
         return compile_functional(training, example_inputs, options)[0]

@@ -83,7 +83,9 @@ def _dtype_name(kind: tuple[Any, ...]) -> str:
 
 
 def _kind(node: Node) -> tuple[Any, ...] | None:
-    """dtype, name, and what else the library's way depends on; None for what is left alone."""
+    """dtype, name, and everything else on which the library's way depends; None for operators left
+    alone.
+    """
     found = _KINDS.get(node.target)
     if found is None or node.kwargs:
         return None

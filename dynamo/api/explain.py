@@ -1,5 +1,5 @@
-"""explain(): what was captured, where it broke and why, what is guarded, and how long each phase
-took.
+"""explain(): the captured graphs, the breaks with their reasons, the guards, and the time of each
+phase.
 """
 
 from __future__ import annotations

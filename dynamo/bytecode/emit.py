@@ -223,7 +223,7 @@ class Emitter:
 
     # -- calls ----------------------------------------------------------------------------------
     def load_callable(self, load: Callable[[], None]) -> None:
-        """Push what `load` pushes, with the NULL of a plain call where this version wants it."""
+        """Push a callable by `load`, with the NULL of a plain call where this version wants one."""
         if versions.NULL_BELOW_CALLABLE:
             self.push_null()
             load()

@@ -296,7 +296,7 @@ def make_loop_code(
 
 
 def _leave_loop(depth: int, results: Sequence[str], positions: Positions) -> list[Native]:
-    """Return the locals; what is on the stack may be NULL, which a local can take."""
+    """Return the locals; a value on the stack may be NULL, which a local can hold."""
     emit = Emitter()
     emit.set_location(None, positions)
     for _ in range(depth):

@@ -266,7 +266,7 @@ class BreakCodegen:
         return function
 
     def _is_left(self, level: int) -> bool:
-        """Whether what the instruction raises leaves the generator at `level`."""
+        """Whether an exception of the instruction leaves the generator at `level`."""
         return all(frame.handler is None for frame in self.frames[level:])
 
     def _between(self) -> list[KeptFrame]:
@@ -413,7 +413,7 @@ class BreakCodegen:
             codegen.place(after)
 
     def _ending(self, handling: KeptFrame | None) -> list[str]:
-        """The locals of what ends with the stacks that an exception leaves."""
+        """The locals that end with the stacks that an exception leaves."""
         if handling is None:
             return [local for frame in reversed(self.frames) for local in frame.ending(0)]
         handler = handling.handler

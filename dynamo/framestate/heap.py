@@ -188,7 +188,7 @@ class _HeapBuilder:
             return value.real is None and output.side_effects.is_new(value)
         return True
 
-    # -- what values are made of ------------------------------------------------------------------
+    # -- operands of values ------------------------------------------------------------------
     def _add(self, value: Value, parts: Sequence[Value]) -> None:
         self._tried.add(id(value))
         held = tuple(map(id, parts))
@@ -286,7 +286,7 @@ def _parts(value: Value) -> list[Value]:
 
 
 def _asked(value: IteratorValue) -> set[int]:
-    """The ids of what an iterator asks for items."""
+    """The ids of the objects that an iterator iterates over."""
     parts = vars(value)
     alone = [parts[name] for name in ("inner", "outer", "data", "selectors") if name in parts]
     return {id(part) for part in (*parts.get("inners", ()), *alone)}

@@ -51,7 +51,7 @@ class KeptFrame:
         return f".{self.level}.closure"
 
     def pushed_locals(self) -> list[str]:
-        """The locals of what the call pushes besides its result."""
+        """The locals of the values that the call pushes besides its result."""
         return [f".{self.level}.pushed{i}" for i in range(len(self.pushed.values))]
 
     def kept_in_call(self) -> list[str]:
@@ -73,8 +73,8 @@ class KeptFrame:
         return sorted(names, key=lambda name: (slots.get(name, len(slots)), name))
 
     def ending(self, depth: int) -> list[str]:
-        """The locals of what an exception takes off the stack, down to `depth`, and whose end is
-        noticed.
+        """The locals of the values with a finalizer that an exception takes off the stack, down to
+        `depth`.
         """
         above = list(zip(self.state.stack, self.kept))[depth:]
         return [

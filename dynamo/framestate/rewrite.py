@@ -412,7 +412,9 @@ class FrameRewriter:
 
     @staticmethod
     def _delete_global(codegen: Codegen, name: str, source: Source | None) -> Callable[[], None]:
-        """Whether it exists now or not: the captured code may have made it first."""
+        """Delete a global, which may or may not exist now: the captured code may have made it
+        first.
+        """
 
         def delete_own() -> None:
             codegen.store_global(name)
@@ -452,7 +454,7 @@ class _GraphCall:
 
 
 def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
-    """`ends`, and what they are computed from."""
+    """`ends`, and all nodes on which they depend."""
     found = set(ends)
     for node in reversed(nodes):
         if node in found:

@@ -172,7 +172,7 @@ class VirtualObjects:
         return value in self.heap.virtual
 
     def _keep(self, codegen: Codegen, value: ValueId) -> None:
-        """Emit what `value` is made of."""
+        """Emit the operands of which `value` is made."""
         if value in self._kept or value in self.resumed:
             return
         virtual = self.heap.virtual[value]
@@ -399,7 +399,7 @@ class _Order:
         return len(self._made) - 1
 
     def _exhausted(self, argument: Any) -> Any:
-        """The argument, or what it is after its end."""
+        """The argument, or its replacement after exhaustion."""
         found = self.virtual.get(argument) if isinstance(argument, ValueId) else None
         return found if isinstance(found, Exhausted) else argument
 

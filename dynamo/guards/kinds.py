@@ -1,4 +1,4 @@
-"""Guards: what a compiled frame assumed about values from outside, and the tree that checks it.
+"""Guards: a compiled frame's assumptions about values from outside, and the tree that checks them.
 
 A Guard is a Source, a kind, and what the kind needs. GuardSet collects and deduplicates them while
 a frame is captured; `build()` arranges them by their sources into the tree that csrc/guards.cpp

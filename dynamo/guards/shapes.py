@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from dynamo.plans import BreakBefore
 
 
-# -- what was seen --------------------------------------------------------------------------------
+# -- observed sizes --------------------------------------------------------------------------------
 @dataclass
 class SeenTensor:
     """Sizes and strides of one source in earlier compilations; None: it has varied."""

@@ -308,7 +308,7 @@ class Checks:
 
 
 def _can_write_back(written: list[GraphInput]) -> bool:
-    """Whether what the graph wrote to can be as it was before, when it has failed."""
+    """Whether all tensors that the graph wrote can be restored when the graph has failed."""
     for item in written:
         fake = item.node.meta["example_value"]
         plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
@@ -417,7 +417,7 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     return passes
 
 
-# -- what rewritten frames call ------------------------------------------------------------------
+# -- called by rewritten frames ------------------------------------------------------------------
 def is_ordinary(error: BaseException) -> bool:
     """Whether an operation raised the exception. Where hooks of the program pack saved tensors, a
     hook may have raised it (to end a checkpoint's recomputation), after other effects of its own.
@@ -455,7 +455,7 @@ def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -
 
 
 def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
-    """Copies of what a graph writes to, and the versions."""
+    """Copies of the tensors that a graph writes, and the versions."""
     return [(tensor, tensor.detach().clone(), version_of(tensor)) for tensor in tensors]
 
 

@@ -183,7 +183,7 @@ class Interpreter:
         self.gave_locals = False  # the program has called locals()
         self.began = output.steps  # the step at which the current instruction began
 
-    # -- what values use ------------------------------------------------------------------------
+    # -- used by values ------------------------------------------------------------------------
     def wrap(self, obj: Any, source: Source | None = None) -> Value:
         """The Value for a real object reached through `source` (None: a constant of the code, or of
         ours).

@@ -61,7 +61,7 @@ def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> Tensor
 
 
 class _Loop:
-    """carried: what changes from turn to turn; the tensors in that."""
+    """carried: the values that change from turn to turn; and the tensors in them."""
 
     def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
         self.tx = tx

@@ -197,7 +197,7 @@ def memory_of(fake: torch.Tensor) -> Any:
     return fake.untyped_storage()._cdata if fake.layout is torch.strided else id(fake)
 
 
-# -- what sides leave -----------------------------------------------------------------------------
+# -- results of sides -----------------------------------------------------------------------------
 def check_result(tx: Interpreter, value: TensorValue) -> None:
     """Raise Refused if the node could not give this tensor."""
     fake = value.fake

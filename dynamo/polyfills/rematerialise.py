@@ -50,7 +50,7 @@ def start_async(function: Callable[..., Any], *args: Any) -> Any:
 
 # -- what is called instead, once a graph break stood in the call that resumed a generator -------
 def proceed(generator: Any, *_: Any) -> Any:
-    """generator.throw(...): it has been raised."""
+    """generator.throw(...), with the exception that has just been raised."""
     return generator.send(None)
 
 

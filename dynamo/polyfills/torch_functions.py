@@ -53,7 +53,9 @@ def annotate(the_type, the_value):
 
 
 def run_region(function, *args, **kwargs):
-    """A call of what torch.compiler.nested_compile_region marks, as outside of compilers."""
+    """A call of a function marked by torch.compiler.nested_compile_region, as outside of
+    compilers.
+    """
     return function(*args, **kwargs)
 
 
@@ -423,7 +425,7 @@ def retain_gradients(found):
 
 
 def accumulate_histories(found):
-    """accumulate_gradients with create_graph=True: what is stored can be differentiated."""
+    """accumulate_gradients with create_graph=True: the stored gradients can be differentiated."""
     for leaf, gradient, strides in found:
         if leaf.grad is not None:
             leaf.grad = leaf.grad + gradient

@@ -139,7 +139,7 @@ class Program:
     # -- reading ----------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Have what reading ends in be one error of the file."""
+        """Turn any exception while reading into the one error of the file."""
         try:
             yield
         except ProgramError:
@@ -248,7 +248,7 @@ class Program:
         return output.item()
 
     def _check_default_dtype(self) -> None:
-        """Operators ask for it in each call."""
+        """Check the default dtype, for which operators ask in each call."""
         saved, found = self.data.get("default_dtype"), str(torch.get_default_dtype())
         if saved is not None and saved != found:
             raise ProgramError(f"{self.name} was saved with the default dtype {saved}, not {found}")
@@ -393,7 +393,9 @@ class _Compiled:
             raise ProgramError(f"{program.name}: its graph cannot be compiled ({text})") from error
 
     def _conditions(self) -> list[Any]:
-        """On sizes: what reading and compiling have assumed besides those in the file."""
+        """The conditions on sizes that reading and compiling have assumed besides those in the
+        file.
+        """
         found = assumed(self.frame, self.program.data["symbols"])
         return [to_data(guard.condition) for guard in found]
 

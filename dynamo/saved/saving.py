@@ -289,8 +289,8 @@ class Saving:
         return {"training": self.writer.training(traced)}
 
     def _outputs(self) -> tuple[GraphModule, dict[str, Any]]:
-        """The graph with what it alone knows as results, tensors and numbers that depend on data,
-        and what the program returns of them.
+        """The graph with its own results (tensors, and numbers that depend on data), and the
+        program's result in terms of these.
         """
         captured = self.captured
         node = captured.gm.graph.output_node()

@@ -157,7 +157,7 @@ def named_leaves(
 
 
 def specs_of(value: Any) -> list[TensorSpec]:
-    """The tensors in what a graph returns."""
+    """The types of the tensors in a graph's result."""
     found = (leaf for _, leaf in leaves("", value))
     return [TensorSpec.of(leaf) for leaf in found if isinstance(leaf, torch.Tensor)]
 

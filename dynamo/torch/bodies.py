@@ -194,7 +194,7 @@ def _run_on_zeros(tx: Interpreter, target: Any, args: tuple[Any, ...]) -> tuple[
 
 
 def wrap_nest(tx: Interpreter, node: Node, result: Any) -> Value:
-    """The Value of what a node returns."""
+    """The Value of a node's result."""
     if isinstance(result, torch.Tensor):
         return tx.output.tensor_value(node, result, value_class(result))
     if isinstance(result, dict):

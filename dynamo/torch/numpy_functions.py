@@ -108,7 +108,7 @@ def _constant(value: Value | None, default: Any = None) -> Any:
 
 # -- reductions ------------------------------------------------------------------------------------
 def _reduction(name: str, torch_function: Callable[..., Any], kinds: str) -> None:
-    """`kinds`: dtype.kind of what reduces to the same bits."""
+    """Register a reduction. `kinds`: dtype.kind of the operands that reduce to the same bits."""
 
     @_known(name)
     def reduce(tx, array, axis=None, *rest, keepdims=None, **kwargs):

@@ -396,7 +396,7 @@ def _constant_of(value: Value, name: str) -> Any:
 
 
 class _SmallSizes:
-    """Sizes of dummies: those of the operands, or smaller ones in the same order for large ones."""
+    """Sizes of dummies: the operands' own, or smaller ones in the same order for large ones."""
 
     def __init__(self) -> None:
         self.sizes: set[int] = set()

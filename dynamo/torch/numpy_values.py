@@ -42,7 +42,7 @@ OPERATORS: list[Callable[..., Value]] = []
 
 
 def refuse(what: str) -> Unsupported:
-    """The break at what is left to numpy."""
+    """The break at an operation that is left to numpy."""
     return Unsupported(breaks.NumpyConversion(what))
 
 
@@ -191,7 +191,7 @@ class LimitsValue(ConstantValue):
 
 
 class DtypeValue(ConstantValue):
-    """A numpy dtype; it equals the scalar type and the name of the same."""
+    """A numpy dtype; equal to the scalar type and the name of the same."""
 
     def as_proxy(self) -> Any:
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
@@ -233,7 +233,7 @@ _METADATA: dict[str, Callable[[ArrayValue], Any]] = {
 
 
 def _strides(array: ArrayValue) -> tuple[int, ...]:
-    """In bytes; those of dimensions of size 1 or less are numpy's own."""
+    """The strides in bytes; those of dimensions of size 1 or less are numpy's own."""
     if min(array.shape, default=2) < 2:
         raise refuse("the strides of an array with a dimension of size 1")
     return tuple(s * array.dtype.itemsize for s in array.tensor.fake.stride())

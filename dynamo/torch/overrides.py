@@ -204,7 +204,7 @@ def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
 
 @handles(DEFAULT)
 def default_override(tx, owner, function, kinds, args=None, kwargs=None):
-    """torch.Tensor.__torch_function__: call it on plain tensors, and keep the type."""
+    """torch.Tensor.__torch_function__: call the function on plain tensors, and keep the type."""
     cls = real_object(owner)
     if not all(issubclass(cls, real_object(kind)) for kind in kinds.unpack(tx)):
         return ConstantValue(NotImplemented)
@@ -257,7 +257,7 @@ def _real(function: Value) -> Any:
 
 # -- finding what torch hands over ----------------------------------------------------------------
 class _Seen(Exception):
-    """Carries what a dummy operand's __torch_function__ got."""
+    """Carries the arguments of a dummy operand's __torch_function__."""
 
 
 class _Spy(torch.Tensor):

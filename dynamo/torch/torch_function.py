@@ -109,8 +109,8 @@ def _answer(value: Any) -> Fold:
 
 
 def _run(function: Callable[..., Any]) -> Fold:
-    """Call it now, on constants; the state it reads is guarded, or changes only by captured
-    code.
+    """Call the function now, on constants; the state it reads is guarded, or changes only by
+    captured code.
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -276,7 +276,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
 
 @cache
 def folded_functions() -> dict[int, tuple[Any, Fold]]:
-    """id -> (function, what a call of it means while capturing)."""
+    """id -> (function, its meaning while capturing)."""
     true, false, none = (lambda f, v=v: _answer(v) for v in (True, False, None))
     table: dict[int, tuple[Any, Fold]] = {}
     table |= _collect(torch, "compiler.is_compiling compiler.is_dynamo_compiling", true)
@@ -298,7 +298,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
         "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
         "get_autocast_gpu_dtype get_autocast_cpu_dtype "
-        "broadcast_shapes _C._infer_size promote_types can_cast finfo iinfo device "
+        "broadcast_shapes _refs._broadcast_shapes _C._infer_size "
+        "promote_types can_cast finfo iinfo device "
         "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "

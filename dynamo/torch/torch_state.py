@@ -81,7 +81,7 @@ Pairs = list[tuple[Callable[..., Any], Callable[..., Any]]]
 
 @cache
 def settings() -> Pairs:
-    """(setter, reader) of what captured code may change."""
+    """(setter, reader) of the settings that captured code may change."""
     return [
         *_pairs(_SETTERS),
         (set_deterministic, read_deterministic),
@@ -91,7 +91,7 @@ def settings() -> Pairs:
 
 @cache
 def restorers() -> Pairs:
-    """(setter, reader) of what captured code may set to what it is."""
+    """(setter, reader) of the settings that captured code may only set to their current value."""
     return _pairs(_RESTORERS)
 
 

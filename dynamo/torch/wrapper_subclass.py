@@ -309,7 +309,9 @@ def _has_fixed_strides(fake: torch.Tensor) -> bool:
 def guard_wrapper(
     tx: Interpreter, obj: torch.Tensor, source: Source, fake: torch.Tensor | None
 ) -> None:
-    """The class, what the tensor says of itself, the context, and the same of what is inside."""
+    """Guard the class, the metadata of the wrapper, the context, and the same of its inner
+    tensors.
+    """
     tx.guard(source, "type", type(obj))
     if obj.layout is not torch.jagged:
         tx.guard(source, "tensor", obj if fake is None else constant_sizes(obj, fake))

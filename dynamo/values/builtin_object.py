@@ -124,7 +124,7 @@ class BuiltinObject(Value):
         return self.replays_when_new or self.holder is not None
 
     def rewritten(self) -> bool:
-        """Whether writing what was changed spoils an iterator that is made before."""
+        """Whether writing the changes spoils an iterator that is made before."""
         dirty = self.mutation is not None and self.mutation.dirty
         outside = self.source is not None or self.holder is not None
         return self.filled_later() or (outside and dirty)

@@ -208,7 +208,7 @@ def from_namespace(
 
 
 class AbstractFunctions(Part):
-    """A tuple of those that abc.abstractmethod has marked: ABCMeta looks at the mark."""
+    """A tuple of the functions marked by abc.abstractmethod: ABCMeta looks at the mark."""
 
     def __init__(self, tx: Interpreter, values: Sequence[Value]) -> None:
         self.tx = tx

@@ -108,7 +108,7 @@ class ContextVarValue(BuiltinObject):
         self._changed(TokenValue(self, old, token))
 
     def _change(self, tx: Interpreter, name: str) -> None:
-        """Break where what was read before could not be loaded any more."""
+        """Break where the earlier value, which was read before, could not be loaded any more."""
         known = self.read is None or self.read.is_constant()
         if tx.output.bodies or not known:
             raise Unsupported(breaks.UncapturedCall(f"ContextVar.{name}"))

@@ -251,7 +251,7 @@ def _names_address(real: Any) -> bool:
 
 
 def _guard_names(tx: Interpreter, source: Source | None, real: Any) -> None:
-    """Assume that it is this object, and what its text says of it besides."""
+    """Guard the object's identity, and the names in its text."""
     if source is None:
         return
     tx.guard(source, "id", real)

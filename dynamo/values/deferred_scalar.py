@@ -230,7 +230,7 @@ def _is_formatted(tx: Interpreter) -> bool:
 
 @bound_late
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
-    """TensorValue.truth_value, if it may be for a check."""
+    """TensorValue.truth_value, if a check may take its place."""
     number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))
     return None if number is None else number.truth_value(tx, negated)
 

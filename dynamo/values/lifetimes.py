@@ -60,7 +60,7 @@ class Finalizable:
         raise NotImplementedError
 
     def end(self, tx: Interpreter) -> None:
-        """Nothing holds it any more."""
+        """Finalize the object, which nothing holds any more."""
         raise NotImplementedError
 
 
@@ -417,7 +417,7 @@ def must_stay_alive(output: OutputGraph, value: Any, shown: dict[int, Held]) -> 
 
 
 def is_finalizable(output: OutputGraph, value: Any) -> bool:
-    """Whether it is, or holds, a finalizable object."""
+    """Whether the value is, or holds, a finalizable object."""
     if not isinstance(value, Held):
         return False
     return any(
@@ -522,7 +522,7 @@ def _stays_changed(output: OutputGraph, value: Value, ended: set[int]) -> bool:
 
 
 def _is_uniquely_referenced(output: OutputGraph, value: Value) -> bool:
-    """Whether nobody holds a changed object but the frame."""
+    """Whether only the frame holds a changed object."""
     obj = value.outside
     if value.mutation.new or obj is None:
         return value.mutation.new
@@ -556,7 +556,7 @@ def path_to(roots: Iterable[Held], target: Finalizable) -> Path | None:
 
 
 def reachable(roots: Iterable[Any]) -> dict[int, Held]:
-    """By id, what `roots` hold."""
+    """The values that `roots` hold, by id."""
     found: dict[int, Held] = {}
     todo = [root for root in roots if isinstance(root, Held)]
     while todo:

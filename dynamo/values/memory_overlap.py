@@ -126,7 +126,7 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """As at::get_overlap_status has it."""
+    """Whether two tensors overlap in part, as at::get_overlap_status has it."""
     if one is other or not (one.numel() and other.numel() and dense(one) and dense(other)):
         return False
     starts = [t.storage_offset() * t.element_size() for t in (one, other)]

@@ -1,4 +1,4 @@
-"""Operators: who is asked first, what happens when nobody answers.
+"""Operators: the order of operands' methods, and the errors when none answers.
 
 The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the
 `operator` module, all come through here. The operands answer through `Value.binary`,

@@ -48,7 +48,7 @@ _RANGE_ITERATOR = type(iter(range(0)))
 
 
 class ResumedIterator(IteratorValue):
-    """`rest` is what iterates symbolically; None: nothing was asked of it yet."""
+    """`rest`: the symbolic iterator over the rest; None: not asked for an item yet."""
 
     def __init__(self, real: Iterator[Any], source: Source) -> None:
         super().__init__()

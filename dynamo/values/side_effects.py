@@ -119,7 +119,7 @@ class SideEffects:
     def fenced(
         self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
     ) -> Iterator[None]:
-        """Inside, changing what exists already raises Unsupported: reason(what it does)."""
+        """In the block, changes of existing objects raise Unsupported: reason(the change)."""
         before = self._fence, self._crossed
         self._fence, self._crossed = next(SERIALS), reason
         try:
@@ -129,7 +129,7 @@ class SideEffects:
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Inside, also what changes without a Value of its own raises Unsupported."""
+        """In the block, also changes without a Value of their own raise Unsupported."""
         before, self._untouched = self._untouched, True
         try:
             yield

@@ -163,7 +163,7 @@ def fill_set(obj: set, items: Any) -> None:
 
 @bound_late
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
-    """Emit what fills the object's storage, past any method that the class overrides."""
+    """Emit the filling of the object's storage, past any method that the class overrides."""
     storage = value.storage
     immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
     if isinstance(storage, DictValue) and storage.changes is not None:

@@ -87,8 +87,8 @@ class IteratorValue(BuiltinObject):
         return ConstantValue(False)
 
     def spoiled(self) -> bool:
-        """Whether it would be another once the rewritten frame writes what was changed: it makes
-        all values before.
+        """Whether the iterator would differ once the rewritten frame writes the recorded changes:
+        the frame makes all values before.
         """
         return False
 

@@ -97,7 +97,9 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule for what the operator takes; the operator itself says why it refuses the rest."""
+    """The rule for arguments that the operator takes; the operator itself says why it refuses the
+    rest.
+    """
 
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:

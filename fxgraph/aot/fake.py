@@ -145,7 +145,7 @@ def dense(tensor: torch.Tensor) -> bool:
 
 
 def _holds(condition: bool | torch.SymBool) -> bool:
-    """Whether it does; of data, whether it does in any case."""
+    """Whether the condition holds; of data, whether in any case."""
     if isinstance(condition, bool):
         return condition
     return condition.node.shape_env.evaluate(condition, False)

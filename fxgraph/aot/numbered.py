@@ -39,7 +39,7 @@ class Numbered:
         return given
 
     def forward(self, forward: Callable[..., Any], statics: Sequence[Any] | None) -> Any:
-        """`forward` for what Step passes it: the inputs that have no entry in `statics`."""
+        """`forward` for the inputs that Step passes: those that have no entry in `statics`."""
         places = self._places(statics)
         if not places:
             return forward

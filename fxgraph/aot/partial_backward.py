@@ -58,7 +58,9 @@ def backward_part(
 
 
 class _Contribution:
-    """Copies what depends on the present tangents; what depends on absent ones alone is zero."""
+    """Copies the nodes that depend on present tangents; a node that depends on absent ones alone is
+    zero.
+    """
 
     def __init__(self, training: TrainingGraph, segment: Segment, present: Sequence[int]) -> None:
         source = training.backward.graph_module.graph

@@ -205,7 +205,7 @@ def _replaces(node: Node) -> bool:
 
 
 def _cheap(node: Node) -> bool:
-    """Whether computing it again costs less than keeping it."""
+    """Whether computing the node again costs less than keeping its result."""
     if node.op == "get_attr":
         return True
     target: Any = node.target

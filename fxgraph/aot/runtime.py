@@ -44,7 +44,7 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
 
 
 def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:
-    """The graph's values; what it writes has the version that eager's operators would leave."""
+    """The graph's values; a written input has the version that eager's operators would leave."""
     written = [(inputs[m.index], m.bumps) for m in functional.input_mutations if m.data]
     written = [(tensor, bumps) for tensor, bumps in written if not tensor.is_inference()]
     versions = [tensor._version + bumps for tensor, bumps in written]

@@ -90,7 +90,9 @@ class Wrapper:
         )
 
     def put_together(self, plain: Iterator[torch.Tensor], numbers: Numbers) -> torch.Tensor:
-        """Of what is inside; numbers: of the symbols in its sizes and context."""
+        """The wrapper of these inner tensors; numbers: values of the symbols in its sizes and
+        context.
+        """
         inner = {
             name: next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
             for name, wrapper in self.inner.items()
@@ -387,7 +389,9 @@ class _Run(Interpreter):
 
 
 class WithWrappers:
-    """Calls what was compiled of a plain graph with the tensors inside, and wraps the results."""
+    """Calls the function compiled of a plain graph with the inner tensors, and wraps the
+    results.
+    """
 
     def __init__(self, compiled: Callable[..., Any], plain: Plain, static: Sequence[bool]) -> None:
         self.compiled = compiled

@@ -270,7 +270,7 @@ def _refuse() -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch logs what its shape rules raise."""
+    """Silence torch's log of errors that its shape rules raise."""
     disabled, _log.disabled = _log.disabled, True
     try:
         yield

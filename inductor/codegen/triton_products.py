@@ -89,7 +89,9 @@ def configurations(size: Sizes, dtype: torch.dtype, precision: str, device: Devi
     _, rows, _, columns = map(hint, size)
 
     def order(tiles: Tiles) -> tuple[float, int]:
-        """Of those that take as long, the one that computes least beside the result."""
+        """A key that prefers, among equally fast tiles, those that compute least beside the
+        result.
+        """
         padded = -(-rows // tiles.rows) * tiles.rows * -(-columns // tiles.columns) * tiles.columns
         return fitting[tiles], padded
 

@@ -273,7 +273,7 @@ class Lowering:
         return fresh
 
     def _cloned(self, t: Tensor) -> Tensor:
-        """A copy of what loops cannot hold (complex numbers), by aten."""
+        """A copy of a tensor that loops cannot hold (complex numbers), by aten."""
         window = self.realize(t)
         stride = window.stride if is_dense(t.size, window.stride) else contiguous_strides(t.size)
         buffer = self.new_buffer(t.size, stride, t, "aten")
@@ -283,7 +283,9 @@ class Lowering:
         return Tensor.of(buffer)
 
     def aten_copy(self, t: Tensor, window: Window) -> None:
-        """Write what loops cannot hold, or another device holds, into `window`, by aten."""
+        """Write a tensor that loops cannot hold, or another device holds, into `window`, by
+        aten.
+        """
         copy = torch.ops.aten.copy_.default
         name = f"aten{len(self.program.steps)}"
         given, written = [window, self.realize(t)], (window.buffer.name,)

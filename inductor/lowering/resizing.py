@@ -169,7 +169,7 @@ class Axis:
 
     @classmethod
     def of_lists(cls, size: int, rows: Sequence[dict[int, Any]], dtype: Any) -> Axis:
-        """From what each element takes: weights by place."""
+        """An axis from the sources of each element: weights by place."""
         spread = max(1, *map(len, rows))
         if spread > MAX_SPREAD:
             raise NotLowered("an element that many are made of")

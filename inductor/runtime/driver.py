@@ -70,7 +70,7 @@ class Nvidia:
         return torch._C._cuda_getCurrentRawStream(self.number)
 
     def capturing(self) -> bool:
-        """Whether somebody captures the current stream."""
+        """Whether the current stream is being captured."""
         return torch.cuda.is_current_stream_capturing()
 
     def graph(self) -> TorchGraph:
@@ -104,7 +104,7 @@ class Nvidia:
 
 
 class TorchGraph:
-    """A device graph: what is launched in its `with` block is captured, and `replay` launches it.
+    """A device graph: work launched in its `with` block is captured, and `replay` launches it.
 
     Tensors made in the block are in memory of its own, and random numbers are drawn from where
     torch's generator is at a replay. Wherever capturing fails, the stream of the caller is current

@@ -1,4 +1,4 @@
-"""The plan: what codegen hands to the runtime.
+"""The plan: codegen's product for the runtime.
 
 A `PlanSpec` says, in plain data, how to run one compiled graph: its inputs, its buffers, an ordered
 list of steps and its outputs. It is JSON-able (`to_json` / `from_json`), so that it can be stored
@@ -456,7 +456,7 @@ class PlanSpec:
 
     @classmethod
     def from_data(cls, data: Any) -> PlanSpec:
-        """As from_json, of what the text says."""
+        """A plan from the parsed text of `to_json`."""
         try:
             return cls._restored(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
