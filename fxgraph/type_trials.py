@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxgraph.aot.recurrent import RECURRENT
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
@@ -64,7 +65,11 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _is_pure(function: Any) -> bool:
-    """A function of torch's that does nothing but compute."""
+    """A function of torch's that does nothing but compute, and that checks sizes: layers that read
+    weights of other sizes than the state's past their ends are none.
+    """
+    if function in RECURRENT:
+        return False
     if isinstance(function, types.FunctionType):
         return function.__module__ in ("torch.nn.functional", "torch.functional")
     kinds = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)

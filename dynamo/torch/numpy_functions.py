@@ -541,7 +541,7 @@ def _called_operator(
 
 
 def _expose() -> None:
-    """What is known here is called through the table of builtins."""
+    """Register the functions and methods of this module in the table of builtins."""
     _special_methods()
     METHODS["__getitem__"], METHODS["__setitem__"] = getitem, setitem
     METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
