@@ -581,9 +581,7 @@ _WRAPPING = (
 _TAKES_ARRAY_ONLY = len(inspect.signature(torch.Tensor.__array_wrap__).parameters) == 2
 
 
-def _of_tensors(
-    tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None
-) -> Value:
+def _of_tensors(tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None) -> Value:
     """np.log(tensor): Tensor.__array_wrap__ makes the result a tensor (of truth values, one of
     uint8), whose signature numpy 2 warns of.
     """
