@@ -73,8 +73,9 @@ log_recompiles = logging.getLogger("dynamo.recompiles")
 _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
 # Frames between a module and its forward: all modules share them, so they would be compiled for
-# each.
+# each; sizes alone.
 _LEFT_ALONE_CODE = [
+    torch.broadcast_shapes.__code__,
     torch.nn.Module._wrapped_call_impl.__code__,
     torch.nn.Module._call_impl.__code__,
     torch.autograd.Function.apply.__func__.__code__,  # type: ignore[attr-defined]
@@ -84,6 +85,7 @@ _LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold 
 # Captured where they are called, or not at all.
 _RUN_WHOLE = (
     *("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint"),
+    "torch._refs",
     *("torch.distributed.tensor._", "torch.distributed.device_mesh"),
 )
 _BUILTINS = vars(builtins)

@@ -112,6 +112,7 @@ class Checks:
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._fails = False  # some node may fail
+        self._refused = False  # kernels refuse the next node
         self._exposed: list[GraphInput] = []  # written before, or by, the last node that may fail
         self._new_writes = False  # behind that node
         self._writes = False  # some node writes to a tensor
@@ -194,13 +195,16 @@ class Checks:
         self, op: str, target: Any, args: tuple, kwargs: dict[str, Any], tx: Interpreter
     ) -> None:
         """Break before an operation that kernels refuse where the program catches the exception, or
-        has changed anything before.
+        has shown something to the user before; elsewhere the graph is going to fail, and the frame
+        runs again.
         """
         if not refuses_types(op, target, args, kwargs):
             return
-        if self._changes_anything() or _is_caught(tx, _FAILURES):
+        again = self.can_be_made() or not self._changes_anything()
+        if self.output.side_effects.shown or not again or _is_caught(tx, _FAILURES):
             name = getattr(target, "__name__", target)
             raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
+        self._refused = True
 
     def _changes_anything(self) -> bool:
         """Whether an exception here leaves effects of the frame that the program may notice."""
@@ -233,7 +237,8 @@ class Checks:
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
             self._memories.update(_written_memories(node))
-        fails = can_fail(node.target, node.args)
+        fails = can_fail(node.target, node.args) or self._refused
+        self._refused = False
         self._new_writes |= does.writes or does.other
         if fails:
             self._fails = True

@@ -656,10 +656,9 @@ _VIEW_OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^"
 class DictView(BuiltinObject):
     """dict.keys(), .values(), .items(): live."""
 
-    def __init__(self, owner: DictValue, kind: str) -> None:
-        super().__init__()
-        self.owner = owner
-        self.kind = kind
+    def __init__(self, owner: DictValue, kind: str, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.owner, self.kind = owner, kind
 
     def python_type(self) -> type:
         return type(getattr(self.owner.python_type()(), self.kind)())

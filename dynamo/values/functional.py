@@ -27,7 +27,7 @@ from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
-from dynamo.values.dicts import DictValue
+from dynamo.values.dicts import DictValue, DictView
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
@@ -298,19 +298,34 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return tx.output.remember(obj, source, value)
 
 
-@builder(types.MappingProxyType)
-def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+_MAPPINGS = (dict, collections.OrderedDict)
+_VIEW_KINDS = {
+    type(getattr(kind(), name)()): name
+    for kind in _MAPPINGS
+    for name in ("keys", "values", "items")
+}
+
+
+@builder(types.MappingProxyType, *_VIEW_KINDS)
+def build_view_of_dict(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """Read-only view of a dict, which the program may change elsewhere."""
-    tx.guard(source, "type", types.MappingProxyType)
+    kind = type(obj)
+    tx.guard(source, "type", kind)
     held = gc.get_referents(obj)
-    if len(held) != 1 or type(held[0]) not in (dict, collections.OrderedDict):
-        raise Unsupported(breaks.UnknownObject("mappingproxy"))  # of a mapping with methods
-    inner = None if source is None else CallSource(source, _behind_proxy, "mapping of ")
-    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(held[0], inner), source))
+    if len(held) != 1 or type(held[0]) not in _MAPPINGS:
+        raise Unsupported(breaks.UnknownObject(kind.__name__))  # of a mapping with methods
+    inner = None if source is None else CallSource(source, _viewed, "mapping of ")
+    target = tx.wrap(held[0], inner)
+    if kind is types.MappingProxyType:
+        value: Value = MappingProxyValue(target, source)
+    else:
+        assert isinstance(target, DictValue)
+        value = DictView(target, _VIEW_KINDS[kind], source)
+    return tx.output.remember(obj, source, value)
 
 
-def _behind_proxy(proxy: types.MappingProxyType) -> Any:
-    return gc.get_referents(proxy)[0]
+def _viewed(view: Any) -> Any:
+    return gc.get_referents(view)[0]
 
 
 # Class of a pure object -> (tx, value, name, args, kwargs): what a method gives that is more than a

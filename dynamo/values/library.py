@@ -12,6 +12,7 @@ import inspect
 import math
 import operator
 import os
+import pickle
 import re
 import sys
 import traceback
@@ -107,6 +108,23 @@ def _bytes(tx, source=None, *rest, **kwargs):
     if not all(value.is_constant() for value in (*args, *kwargs.values())):
         raise Unsupported(breaks.UncapturedCall("bytes"))
     return fold(tx, bytes, args, kwargs)
+
+
+# A second reference to an object of another type is written as one.
+_PICKLED_BY_VALUE = (int, float, bool, types.NoneType)
+
+
+@handles(pickle.dumps)
+def _pickled(tx, value, *args, **kwargs):
+    """A flat container, as in keys of caches, whose parts are certainly no object twice."""
+    real = value.as_constant()
+    parts = list(real) if type(real) in (dict, list, tuple) else [real]
+    parts += real.values() if type(real) is dict else []
+    texts = [part for part in parts if type(part) not in _PICKLED_BY_VALUE]
+    if any(type(text) is not str for text in texts) or len(set(texts)) < len(texts):
+        raise Unsupported(breaks.UncapturedCall("pickle.dumps"))
+    options = {name: option.as_constant() for name, option in kwargs.items()}
+    return ConstantValue(pickle.dumps(real, *(arg.as_constant() for arg in args), **options))
 
 
 @handles(traceback.clear_frames)

@@ -93,6 +93,7 @@ PLACES = {
         "M['a']",
         "D['a'] = {v}",
     ),
+    "view of a dict": ("D = {{'a': {v}}}\nV = D.values()", "list(V)", "D['a'] = {v}"),
     "partial argument": (
         "P = functools.partial(see, {v})",
         "P.args[0]",

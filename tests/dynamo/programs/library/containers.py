@@ -22,6 +22,11 @@ from tests.dynamo.library_support import raised
 Point = namedtuple("Point", "x y", defaults=[5])
 
 
+HELD = OrderedDict(a=1, b=2)
+VIEWS = [HELD.keys(), HELD.values(), HELD.items()]
+PLAIN = [{"a": 1}.keys(), {"a": 1}.items()]
+
+
 class NT(typing.NamedTuple):
     a: int
     b: typing.Any = 3
@@ -102,6 +107,8 @@ d = {1: 4, 2: 3}; (2, 3) in d.items(), d.items() & {(2, 3)}, d.items() | {(5, 6)
     d.items() - {(1, 4)}
 d = {1: 4}; d.keys() == {1}, d.keys() <= {1, 2}, d.keys() < {1}, d.keys().isdisjoint([8]),
     d.items() == {(1, 4)}, d.keys() == d.keys(), d.values() == d.values()
+(len(VIEWS[0]), "a" in VIEWS[0], sum(VIEWS[1]), list(VIEWS[2]), VIEWS[0] & {"a"}, VIEWS[0].mapping,
+    list(PLAIN[0]), len(PLAIN[1]), VIEWS[0] is VIEWS[0], type(VIEWS[2]))
 d = {1: 4}; v = d.keys(); v.mapping[1], v.mapping == d
 d = {1: 4}; repr(d.keys()), repr(d.items()), repr(d), str(d), f"{d}", repr({}), repr({"a": [1,
     (2,)]})

@@ -30,6 +30,7 @@ import numbers
 import operator
 import os
 import pathlib
+import pickle
 import pprint
 import random
 import re
@@ -108,6 +109,8 @@ json.dumps({"a": [1, 2.5, None, True]}), json.dumps({"b": 1, "a": 2}, sort_keys=
     json.loads('{"k": [1, {"z": null}]}'), json.dumps("é"), json.dumps([1], separators=(",",
     ":")), json.loads("[1.5, true]"), json.dumps((1, 2)), raised(lambda: json.loads("{")),
     json.dumps({1: 2})
+(lambda **k: (pickle.dumps(k), {pickle.dumps(k): y}))(a=1, b="c", d=None), pickle.dumps([1.5, 1.5])
+s = "ab"; pickle.dumps([s, s])  # graphs 2
 json.dumps({"n": x.shape[0], "s": list(x.shape)})
 string.Template("$a and ${b}").substitute(a=1, b="z"), string.ascii_lowercase[:3],
     string.capwords("a b"), string.digits, string.Formatter().format("{0} {a}", 1, a=2),
