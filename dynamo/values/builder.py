@@ -70,6 +70,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.printing",
     "dynamo.values.texts",
     "dynamo.values.library",
+    "dynamo.values.captured_frames",
     "dynamo.values.weak_references",
     "dynamo.values.warning",
     "dynamo.values.logging_calls",
