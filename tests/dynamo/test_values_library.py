@@ -52,7 +52,7 @@ def told_without_gradients():
     return told(2)
 
 
-class Told:
+class ToldWhere:
     def __init__(self):
         self.made_at = told(1)
 
@@ -62,7 +62,7 @@ def frames_of_callers(x):
     frame = sys._getframe()
     mine = frame.f_code.co_name, frame is sys._getframe(0)
     above = (lambda: sys._getframe().f_back.f_lineno)()
-    return x + 1, mine, above, told(1), told_without_gradients(), Told().made_at
+    return x + 1, mine, above, told(1), told_without_gradients(), ToldWhere().made_at
 
 
 class Tells(nn.Module):
