@@ -1,4 +1,4 @@
-"""Backends: what turns a captured graph into a callable, and the registry of their names."""
+"""Backends: makers of callables from captured graphs, and the registry of their names."""
 
 from backends.registry import caller_of, list_backends, lookup_backend, register_backend
 

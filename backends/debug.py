@@ -1,4 +1,4 @@
-"""Backends that print what they are given and then run it eagerly."""
+"""Backends that print their arguments and then run the graph eagerly."""
 
 from __future__ import annotations
 

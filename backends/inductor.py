@@ -96,8 +96,8 @@ def compile_traced(
     name: Sequence[str],
     about: Callable[[], Any],
 ) -> Callable[..., Any]:
-    """Compile what `trace` gave; only the static ones of the inputs are looked at. name: strings
-    that tell it from any other graph. about: makes data for `recall_traced`.
+    """Compile the result of `trace`; only the static inputs are read. name: strings that
+    distinguish the graph from any other. about: makes data for `recall_traced`.
     """
     import inductor as compiler
 
@@ -107,8 +107,9 @@ def compile_traced(
 def recall_traced(
     name: Sequence[str], example_inputs: Sequence[Any]
 ) -> tuple[Callable[..., Any], Any] | None:
-    """What compile_traced made of the graph of this name, now or in another process, and what
-    `about` gave; or None. Of written inputs the caller checks that they share memory as they did.
+    """The result of compile_traced for the graph of this name, made now or in another process, and
+    the result of `about`; or None. Of written inputs the caller checks that they share memory as
+    they did.
     """
     import inductor as compiler
 
@@ -154,7 +155,9 @@ def kernels_for(
 
 
 def save_used() -> tuple[bytes, list[str]] | None:
-    """What this process made or used of the cache, as an archive (inductor/runtime/archive.py)."""
+    """The cache entries that this process made or used, as an archive
+    (inductor/runtime/archive.py).
+    """
     from inductor.runtime import archive
 
     return archive.save_used()
@@ -170,14 +173,14 @@ def load_archive(data: bytes) -> list[str] | None:
 def standalone(
     traced: Any, example_inputs: Sequence[Any], targets: Sequence[str], library: str
 ) -> Any:
-    """What a runner without Python needs of what `trace` gave (inductor/runner/section.py)."""
+    """The part of `trace`'s result for a runner without Python (inductor/runner/section.py)."""
     from inductor.runner import section
 
     return section.standalone(traced, example_inputs, targets, library)
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Raise ValueError for what is no instruction set that kernels are compiled for."""
+    """Raise ValueError for names that are no instruction set for which kernels are compiled."""
     from inductor.runtime.shipped import TARGETS
 
     unknown = [target for target in targets if target not in TARGETS]

@@ -1,4 +1,4 @@
-"""From what the user passed as backend, mode and options to `(gm, example_inputs) -> callable`.
+"""From the user's backend, mode and options to `(gm, example_inputs) -> callable`.
 
 The one place where a backend's name is resolved. The backends package is imported when a name is,
 not before: capture itself knows no backend.

@@ -60,7 +60,7 @@ def write_onnx(module: GraphModule, path: str | os.PathLike[str], names: Mapping
 
 
 def _check_pure(module: GraphModule) -> None:
-    """Raise Unsupported for what a file of operators has no form for."""
+    """Raise Unsupported for effects and results that a file of operators has no form for."""
     nodes = module.graph.nodes
     if any(node.target is torch.autograd.grad for node in nodes):
         raise Unsupported("the graph differentiates: ONNX files are of inference")

@@ -98,7 +98,7 @@ class Plan:
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {jump})
 
     def anew(self, cause: str) -> Plan:
-        """From the start: what earlier attempts found does not hold any more."""
+        """A plan from the start, without the findings of earlier attempts, which no longer hold."""
         names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)

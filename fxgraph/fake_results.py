@@ -56,7 +56,7 @@ class FakeResults:
         return made[0] if kind is None else kind(made)
 
     def add(self, key: Any, result: Any) -> None:
-        """Keep what a run gave, unless metadata does not say all of it."""
+        """Keep the result of a run, unless metadata does not describe all of it."""
         kind = list if type(result) is list else tuple if isinstance(result, tuple) else None
         items = [result] if kind is None else result
         metas: list[Meta | None] = []
@@ -151,8 +151,8 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
 def key_of(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode | None = None
 ) -> Any:
-    """What the result's metadata can depend on; None if that cannot be told, or (mode given) if a
-    tensor is of another mode.
+    """A key of everything on which the result's metadata can depend; None if that is unknown, or
+    (mode given) if a tensor is of another mode.
     """
     parts: list[Any] = [op, torch.get_default_dtype(), torch._C._get_default_device()]
     if _add_to_key(parts, args, mode) and (
@@ -163,7 +163,7 @@ def key_of(
 
 
 def _add_to_key(parts: list[Any], items: Any, mode: FakeTensorMode | None) -> bool:
-    """Append what the result's metadata can depend on; False if that cannot be told."""
+    """Append everything on which the result's metadata can depend; False if that is unknown."""
     for item in items:
         kind = type(item)
         if kind in _PLAIN:

@@ -68,7 +68,7 @@ def transform(
 
 
 def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call what a node returned: the function that torch.func.vjp gives."""
+    """Call a node's result: the function that torch.func.vjp gives."""
     return function(*args, **kwargs)
 
 

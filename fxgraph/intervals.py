@@ -1,4 +1,4 @@
-"""Bounds of integers: what follows for a result from the bounds of its operands.
+"""Bounds of integers: the bounds of a result from those of its operands.
 
 Both ends belong to an interval; None is no bound on that side.
 """

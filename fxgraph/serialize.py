@@ -164,7 +164,9 @@ def _node_from_json(graph: Graph, row: dict[str, Any], nodes: dict[str, Node]) -
 
 
 def _check_names(op: str, target: Any, args: Any, kwargs: Any) -> None:
-    """Attributes are those of values: from a method to the modules of its code it is not far."""
+    """Refuse attributes that lead away from values: from a method to the modules of its code the
+    way is short.
+    """
     if op == "call_method" and not (
         isinstance(target, str)
         and hasattr(torch.Tensor, target)

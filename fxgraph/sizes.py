@@ -402,7 +402,7 @@ def modulo(a: Extent, b: Extent) -> Extent:
 
 
 def _reduced(a: Extent, b: Extent) -> tuple[Extent, Extent]:
-    """Both divided by what they have in common by form."""
+    """Both, divided by their common factor of form."""
     common = common_factor([a, b])
     if common == 1:
         return a, b

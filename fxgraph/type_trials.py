@@ -5,13 +5,14 @@
     except RuntimeError:
         y = x.float().median()
 
-A program that catches the exception learns so what it can use. One call for each combination of
-types, sizes and other arguments tells: of real tensors with four elements in each dimension, or as
-many as there are.
+A program that catches the exception learns so what it can use, and what it did before is to have
+happened. One call for each combination of types, sizes and other arguments tells: of real tensors
+with four elements in each dimension, or as many as there are.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import warnings
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxgraph.aot.recurrent import RECURRENT
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
@@ -31,7 +33,9 @@ _REFUSAL = re.compile(
 )
 _CONSTANTS: tuple[type, ...] = (int, float, complex, bool, str, type(None), type(...))
 _CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_MODULES = ("torch.nn.functional", "torch.functional", "torch._tensor")
 _USUAL = {torch.float32, torch.float64}
+_LARGEST = 1 << 16  # product of the numbers, which may be sizes of the result
 _known: dict[Any, bool] = {}
 
 
@@ -51,7 +55,7 @@ def refuses_types(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> bo
     if not _is_pure(function):
         return False
     described = [_description(leaf) for leaf in leaves((args, list(kwargs.items())))]
-    if None in described:
+    if None in described or math.prod(filter(None, _numbers(args, kwargs))) > _LARGEST:
         return False
     key = (function, len(args), tuple(described), torch.get_default_dtype())
     if key not in _known:
@@ -64,9 +68,13 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _is_pure(function: Any) -> bool:
-    """A function of torch's that does nothing but compute."""
+    """A function of torch's that does nothing but compute, and that checks sizes: layers that read
+    weights of other sizes than the state's past their ends are none.
+    """
+    if function in RECURRENT:
+        return False
     if isinstance(function, types.FunctionType):
-        return function.__module__ in ("torch.nn.functional", "torch.functional")
+        return function.__module__ in _MODULES
     kinds = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
     return isinstance(function, kinds)
 
@@ -79,6 +87,12 @@ def _description(leaf: Any) -> Any:
     if isinstance(leaf, Node):
         return (hint_of(leaf.meta.get("val")),)
     return (type(leaf), leaf) if isinstance(leaf, _CONSTANTS) else None
+
+
+def _numbers(args: Any, kwargs: dict[str, Any]) -> list[int]:
+    given = leaves((args, kwargs))
+    found = (hint_of(one.meta.get("val")) if isinstance(one, Node) else one for one in given)
+    return [abs(number) for number in found if type(number) is int]
 
 
 def _few(size: Any) -> int:

@@ -99,7 +99,7 @@ PIXEL, DEPTHWISE, WINDOW = "pixel", "depthwise", "window"  # kinds
 def _found(
     nodes: Iterable[Node], sources: Mapping[Node, int], budget: Budget | None
 ) -> dict[Node, str]:
-    """The kinds of those convolutions, as many as there is room for their weights. budget: for
+    """The kinds of the convolutions, as far as there is room for their weights. budget: for
     measuring windows, if the library is an alternative.
     """
     static = closure(nodes, sources)
@@ -168,7 +168,7 @@ class _Rewrite:
             self._new[node] = self._of_channels(node) if kind == DEPTHWISE else self._rows_of(node)
 
     def _rows_of(self, node: Node) -> Node:
-        """A product, or what is like one: a row for each pixel of the result."""
+        """The convolution as a product: a row for each pixel of the result."""
         image, weight, bias, _, padding = node.args[:5]
         build, columns = self._build, weight.meta["val"].shape[0]
         _, _, height, width = node.meta["val"].shape

@@ -1,4 +1,4 @@
-"""Derived statics: what a graph computes from parameters and buffers alone.
+"""Derived statics: values that a graph computes from parameters and buffers alone.
 
 before                                    after
     w2 = aten.mul(weight, scale)              w2: made in the first call, kept for the next ones
@@ -151,7 +151,7 @@ def _is_view(node: Node) -> bool:
 
 
 def derivation(functional: FunctionalGraph, sources: Mapping[Node, int]) -> Derivation | None:
-    """What of the graph is derived from `sources`; None if nothing is."""
+    """The part of the graph that is derived from `sources`; None if nothing is."""
     nodes = list(functional.graph_module.graph.nodes)
     found = closure(nodes, sources)
     candidates = [node for node in nodes if node in found and node not in sources]

@@ -113,7 +113,7 @@ def _constant(node: Node) -> float | None:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What an operator with results of `dtype` computes in."""
+    """The dtype in which an operator with results of `dtype` computes."""
     return torch.float32 if dtype.itemsize < 4 else dtype
 
 
@@ -275,7 +275,7 @@ class _Rewrite:
         return self._apply(aten.where.self, small, near, far)
 
     def _operand(self, arg: Any, dtype: torch.dtype) -> Any:
-        """A tensor as it is; a number that varies as one of `dtype`."""
+        """A tensor unchanged; a number that varies as a tensor of `dtype`."""
         if isinstance(arg, (list, tuple)):  # of sizes
             return map_aggregate(arg, lambda leaf: self._operand(leaf, dtype))
         if not isinstance(arg, Node):
@@ -298,7 +298,7 @@ class _Rewrite:
 
 
 class WithFloats:
-    """Runs what was compiled for tensors in the place of floats.
+    """Runs a graph that was compiled for tensors in the place of floats.
 
     positions: of the floats among the inputs that are passed.
     """

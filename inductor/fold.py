@@ -34,7 +34,7 @@ _FOLDED = frozenset([torch.float32, torch.float64])
 def fold_batch_norms(
     functional: FunctionalGraph, sources: Mapping[Node, int]
 ) -> tuple[FunctionalGraph, str] | None:
-    """The graph without those that have static parameters, and a note; None if it has none.
+    """The graph without batch norms that have static parameters, and a note; None if it has none.
 
     sources: the static inputs that values may be derived from.
     """

@@ -212,7 +212,7 @@ class _Rewrite:
             self.spent += weight.numel()  # aten has it in the image's layout first
 
     def _follows(self, node: Node) -> bool:
-        """Whether it reads reordered images, and may."""
+        """Whether the node reads reordered images, and may."""
         if not any(self._new[used] in self._moved for used in node.all_input_nodes):
             return False
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -240,7 +240,7 @@ class _Rewrite:
         return self._copy(node, new, torch.channels_last)
 
     def plain(self, node: Node) -> Node:
-        """What stands for the node, in the program's layout."""
+        """The node in the program's layout."""
         new = self._new[node]
         return self._copy(node, new, torch.contiguous_format) if new in self._moved else new
 
@@ -289,8 +289,8 @@ class _JointRewrite(_Rewrite):
         self._new[node] = made
 
     def _add_weight_gradient(self, node: Node, backward: Node) -> None:
-        """One of a single channel or pixel lies either way; whose it is, the library's strides tell
-        the caller.
+        """Give the weight's gradient eager's strides where a single channel or pixel makes the
+        layout ambiguous: there, the library's choice is visible to the caller.
         """
         made = self._new[node]
         if node.args[1] != 1 or made in self._moved or self._generated(backward):
@@ -316,7 +316,7 @@ class _JointRewrite(_Rewrite):
             self._copies[reordered, torch.contiguous_format] = made
 
     def is_worth(self, node: Node) -> bool:
-        """Whether it is a convolution, or the backward of one, that takes images that way."""
+        """Whether the node is a convolution, or the backward of one, that takes images that way."""
         if node.target is aten.convolution.default:
             transposed, weight = node.args[6], node.args[1]
         elif node.target is aten.convolution_backward.default:
@@ -340,7 +340,7 @@ def _convolution_of(node: Node) -> Node | None:
 
 
 def _images_of(convolution: Node) -> list[torch.Tensor]:
-    """What a convolution reads and gives, or the gradient and the image of a backward."""
+    """The images of a convolution, input and output, or of its backward, gradient and image."""
     if convolution.target is aten.convolution.default:
         return [convolution.args[0].meta["val"], convolution.meta["val"]]
     return [used.meta["val"] for used in convolution.args[:2]]

@@ -18,7 +18,7 @@ TUNING = ("quick", "full", "off")
 
 @dataclass(frozen=True)
 class Options:
-    """What the stages read; `describe()` lists names, defaults and meanings."""
+    """Options of the stages; `describe()` lists names, defaults and meanings."""
 
     fusion: bool = _option(True, "share loops between operators, not one kernel for each")
     aten_ops: tuple[str, ...] = _option(
@@ -57,7 +57,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
-        """Raises ValueError, listing what exists, for an unknown name."""
+        """Options by name. Raises ValueError, listing all names, for an unknown one."""
         given = dict(given or {})
         known = names()
         if unknown := sorted(given.keys() - set(known)):
@@ -87,7 +87,7 @@ _OF_TORCH_COMPILE: dict[str, dict[str, Any]] = {
 
 
 def translate(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with those that are torch.compile's in our words."""
+    """The options, with those of torch.compile under our names."""
     ours = {name: value for name, value in given.items() if name not in _OF_TORCH_COMPILE}
     for name, meaning in _OF_TORCH_COMPILE.items():
         if given.get(name):

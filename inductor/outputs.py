@@ -17,8 +17,9 @@ from inductor.runtime.plan import OutputSpec
 
 
 def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[OutputSpec]:
-    """Realise what is returned, with eager's strides, and describe it. `results` are the values
-    that the functional graph returns."""
+    """Realise the returned tensors, with eager's strides, and describe them. `results` are the
+    values that the functional graph returns.
+    """
     run = _Outputs(program, functional, results)
     return run.all()
 

@@ -166,7 +166,9 @@ def _number(value: Any) -> str:
 
 
 def _symbolic(value: torch.SymInt) -> str:
-    """The expression, as it is known to be, with the ranges of its symbols: plans rely on them."""
+    """The expression, simplified by known facts, with the ranges of its symbols: plans rely on
+    them.
+    """
     env = value.node.shape_env
     expr = env.simplify(value.node.expr)
     ranges = (f"{symbol} in {env.bounds(symbol)}" for symbol in sorted(expr.free_symbols, key=str))

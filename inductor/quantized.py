@@ -30,7 +30,7 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 def widen_int8(
     functional: FunctionalGraph, sources: Iterable[Node]
 ) -> tuple[FunctionalGraph, str] | None:
-    """The graph with those products in float32, and a note; None if there are none, or there is no
+    """The graph with int8 products in float32, and a note; None if there are none, or there is no
     compiler.
     """
     gm = functional.graph_module

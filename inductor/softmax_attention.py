@@ -245,7 +245,7 @@ def _operand(node: Node, like: Node) -> Node | None:
 
 
 def _expanded(node: Node) -> Node:
-    """The node, or what it is a view of without any effect."""
+    """The node, or the base of which it is a view without any effect."""
     while node.target in (*_VIEWS, aten.expand.default) and (
         str(node.args[0].meta["val"].shape) == str(node.meta["val"].shape)
     ):

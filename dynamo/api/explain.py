@@ -1,5 +1,5 @@
-"""explain(): what was captured, where it broke and why, what is guarded, and how long each phase
-took.
+"""explain(): the captured graphs, the breaks with their reasons, the guards, and the time of each
+phase.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Explanation:
 
     @property
     def notes(self) -> list[str]:
-        """What the backend had to say, e.g. that a graph runs op by op under autograd."""
+        """Remarks of the backend, e.g. that a graph runs op by op under autograd."""
         return [note for report in self._reports() for note in report.get("notes") or ()]
 
     def _reports(self) -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ class set_stance:
 
 
 def _set(policy: Any, stance: stances.Stance) -> tuple[Any, stances.Stance]:
-    """Returns what was set before."""
+    """Set the policy and the stance; the result is the previous pair."""
     before = stances.current()
     if before.backend is not stance.backend:
         reset()

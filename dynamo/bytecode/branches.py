@@ -54,8 +54,8 @@ def leads_to(code: CodeType, start: int, end: int) -> bool:
 
 
 def decides_jump(code: CodeType, instr: Instruction) -> bool:
-    """Whether what `instr` pushes is compared, or asked for its truth, for a conditional jump
-    alone, as far as the next few instructions tell.
+    """Whether the value that `instr` pushes is only compared, or tested for truth, for a
+    conditional jump, as far as the next few instructions tell.
     """
     program = normalize(code)
     for following in program[instr.index + 1 : instr.index + _FEW]:

@@ -183,7 +183,7 @@ class Call:
         self.goes_on.append(self.natives[-1])
 
     def _push(self, pushed: Sequence[Pushed]) -> None:
-        """Push what a call leaves on the stack."""
+        """Push the results of a call."""
         self.uses = sum(bool(item) and item is not Item.NULL for item in pushed)
         emit, parameters = self.emit, iter(parameters_of(pushed))
         for item in real_order(pushed, lambda item: item is Item.NULL):
@@ -218,7 +218,7 @@ class Call:
         error: type[BaseException] | tuple[type[BaseException], ...],
         pushed: Sequence[Pushed],
     ) -> None:
-        """exception -- what is pushed instead, or the end of the loop."""
+        """exception -- the values pushed instead, or the end of the loop."""
         emit, matches = self.emit, self.emit.label()
         start = len(self.natives)
         emit.store_fast(".error")

@@ -1,4 +1,4 @@
-"""Shim frames: they are on the stack in place of the inlined ones while an instruction runs.
+"""Shim frames: frames on the stack in place of the inlined ones while an instruction runs.
 
     def f(x):                 def f(x):                          # as rewritten
         return g(x) + 1           ... the graph, until the break in g

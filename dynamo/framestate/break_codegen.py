@@ -164,7 +164,9 @@ class BreakCodegen:
             codegen.store_fast(locals_[-1])
 
     def _clear_temporaries(self, codegen: Codegen) -> None:
-        """What the frame made for itself must not live longer than the user's variables do."""
+        """Delete the temporaries of the rewritten frame, which must not live longer than the user's
+        variables.
+        """
         names = [*codegen.temporaries, *codegen.output_locals]
         for name in names:
             codegen.delete_fast(name)
@@ -264,7 +266,7 @@ class BreakCodegen:
         return function
 
     def _is_left(self, level: int) -> bool:
-        """Whether what the instruction raises leaves the generator at `level`."""
+        """Whether an exception of the instruction leaves the generator at `level`."""
         return all(frame.handler is None for frame in self.frames[level:])
 
     def _between(self) -> list[KeptFrame]:
@@ -349,7 +351,9 @@ class BreakCodegen:
         return [(Item.VALUE, "__result_0")]
 
     def _split_group(self, codegen: Codegen, kept: list[Kept]) -> list[Kept]:
-        """What matches becomes the exception that is being handled."""
+        """Split the group for `except*`; the matching part becomes the exception that is being
+        handled.
+        """
         with self._handled(codegen):
             codegen.store_fast("__classes")
             codegen.store_fast("__group")
@@ -409,7 +413,7 @@ class BreakCodegen:
             codegen.place(after)
 
     def _ending(self, handling: KeptFrame | None) -> list[str]:
-        """The locals of what ends with the stacks that an exception leaves."""
+        """The locals that end with the stacks that an exception leaves."""
         if handling is None:
             return [local for frame in reversed(self.frames) for local in frame.ending(0)]
         handler = handling.handler

@@ -123,8 +123,8 @@ class CheckCodegen:
     def keep_only_exceptions(
         codegen: Codegen, kept: Callable[[BaseException], bool] = is_ordinary, keep: bool = False
     ) -> None:
-        """exception -- ; what is not to be `kept` (KeyboardInterrupt, which no operation raises)
-        goes on its way. keep: in the variable __exception.
+        """exception -- ; exceptions that are not to be `kept` (KeyboardInterrupt, which no
+        operation raises) are raised again. keep: in the variable __exception.
         """
         ordinary = codegen.label()
         codegen.store_fast("__exception")
@@ -139,7 +139,7 @@ class CheckCodegen:
             codegen.delete_fast("__exception")
 
     def _run_again(self, codegen: Codegen) -> None:
-        """Undo what the graph did to torch's state and to tensors, and start once more."""
+        """Undo the graph's changes of torch's state and of tensors, and start once more."""
         if self._written:
             self._push_call(codegen, restore_written)
             codegen.load_fast(_WRITTEN)

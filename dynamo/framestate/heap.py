@@ -121,7 +121,7 @@ class _HeapBuilder:
         return empty and self._can_be_made(value)
 
     def _find(self, roots: Sequence[Value]) -> None:
-        """What a continuation can make, of `roots` and all that they hold."""
+        """Record which of `roots`, and of all values that they hold, a continuation can make."""
         todo = list(roots)
         while todo:
             value = todo.pop()
@@ -132,8 +132,8 @@ class _HeapBuilder:
             todo += held
 
     def _holders(self) -> list[Value]:
-        """Those of them that are, or hold, generators, and empty cells: there may be one in it,
-        later.
+        """The operands that are, or hold, generators or empty cells (a generator may be stored in
+        one later).
         """
         holders: dict[ValueId, list[ValueId]] = {}
         todo = []
@@ -188,7 +188,7 @@ class _HeapBuilder:
             return value.real is None and output.side_effects.is_new(value)
         return True
 
-    # -- what values are made of ------------------------------------------------------------------
+    # -- operands of values ------------------------------------------------------------------
     def _add(self, value: Value, parts: Sequence[Value]) -> None:
         self._tried.add(id(value))
         held = tuple(map(id, parts))
@@ -286,7 +286,7 @@ def _parts(value: Value) -> list[Value]:
 
 
 def _asked(value: IteratorValue) -> set[int]:
-    """The ids of what an iterator asks for items."""
+    """The ids of the objects that an iterator iterates over."""
     parts = vars(value)
     alone = [parts[name] for name in ("inner", "outer", "data", "selectors") if name in parts]
     return {id(part) for part in (*parts.get("inners", ()), *alone)}

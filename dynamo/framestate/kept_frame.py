@@ -1,4 +1,4 @@
-"""One frame of a snapshot during emission: in which locals of the new code it is kept."""
+"""Placement of a snapshot's frame during emission: which locals of the new code hold its parts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KeptFrame:
         return f".{self.level}.closure"
 
     def pushed_locals(self) -> list[str]:
-        """The locals of what the call pushes besides its result."""
+        """The locals of the values that the call pushes besides its result."""
         return [f".{self.level}.pushed{i}" for i in range(len(self.pushed.values))]
 
     def kept_in_call(self) -> list[str]:
@@ -63,8 +63,8 @@ class KeptFrame:
         return self.names_at(self.instr, set(self.state.locals).difference(own))
 
     def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
-        """Which of the variables that have a value there the frame goes on with at `target`: in the
-        order in which the function lets go of them at its end.
+        """The variables bound now that the frame still needs at `target`: in the order in which the
+        function drops them at its end.
         """
         function = origin(self.code)
         code = self.code if function is None or function.code is None else function.code
@@ -73,8 +73,8 @@ class KeptFrame:
         return sorted(names, key=lambda name: (slots.get(name, len(slots)), name))
 
     def ending(self, depth: int) -> list[str]:
-        """The locals of what an exception takes off the stack, down to `depth`, and whose end is
-        noticed.
+        """The locals of the values with a finalizer that an exception takes off the stack, down to
+        `depth`.
         """
         above = list(zip(self.state.stack, self.kept))[depth:]
         return [
@@ -127,8 +127,8 @@ class KeptFrame:
             codegen.store_fast(self.closure)
 
     def function(self, code: CodeType) -> Any:
-        """What a caller's continuation gets to call: a function over this frame's cells, which is
-        made here, or there if the cells are virtual.
+        """The callable for a caller's continuation: a function over this frame's cells, made here,
+        or in the continuation if the cells are virtual.
         """
         if self.virtual_cells is None or not code.co_freevars:
             return self, code

@@ -47,7 +47,7 @@ def asks_overrides(_: Any = None) -> bool:
 
 @contextlib.contextmanager
 def restored_state() -> Iterator[None]:
-    """Undo what captured code does to torch's modes while it is captured."""
+    """Undo the changes of captured code to torch's modes at the end of the block."""
     modes, nesting = read_modes(), autocast_nesting()
     try:
         yield

@@ -78,7 +78,7 @@ def rewrite(root: RootInterpreter, stop: Stop, record: FrameRecord) -> Rewritten
 
 
 class FrameRewriter:
-    """One frame's rewriting; see the module's text for the order."""
+    """Rewrites a frame; see the module's text for the order."""
 
     def __init__(self, root: RootInterpreter, stop: Stop, record: FrameRecord) -> None:
         self.root = root
@@ -156,7 +156,7 @@ class FrameRewriter:
         return Rewritten(code, self.stop.instr is not None, self.output)
 
     def _note_changes(self) -> None:
-        """What a program without Python could not do."""
+        """Record the effects that a program without Python could not have."""
         effects, result = self.output.side_effects, self.root.result
         changes = self.record.changes
         for value in effects.pending([result] if result is not None else []):
@@ -412,7 +412,9 @@ class FrameRewriter:
 
     @staticmethod
     def _delete_global(codegen: Codegen, name: str, source: Source | None) -> Callable[[], None]:
-        """Whether it exists now or not: the captured code may have made it first."""
+        """Delete a global, which may or may not exist now: the captured code may have made it
+        first.
+        """
 
         def delete_own() -> None:
             codegen.store_global(name)
@@ -452,7 +454,7 @@ class _GraphCall:
 
 
 def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
-    """`ends`, and what they are computed from."""
+    """`ends`, and all nodes on which they depend."""
     found = set(ends)
     for node in reversed(nodes):
         if node in found:

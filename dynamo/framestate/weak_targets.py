@@ -26,7 +26,9 @@ def hold_targets(
     inputs: Iterable[Source],
     checking: CheckCodegen,
 ) -> None:
-    """Take hold of what is `loaded`, or on the way to `inputs`, for as long as the frame runs."""
+    """Hold the `loaded` objects, and those on the way to `inputs`, for as long as the frame
+    runs.
+    """
     found = [target for source in loaded for target in _on_the_way(source)]
     found += [target for source in inputs for target in _on_the_way(source)]
     targets = [target for target in dict.fromkeys(found) if not target.made_by_frame]

@@ -96,7 +96,7 @@ def _check_range(low: int | None, high: int | None) -> None:
 
 
 class _Range(NamedTuple):
-    """As torch.compile writes it."""
+    """A range of sizes, in the words of torch.compile's errors."""
 
     dim: int
     min: int | None

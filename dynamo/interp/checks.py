@@ -112,6 +112,7 @@ class Checks:
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._fails = False  # some node may fail
+        self._refused = False  # kernels refuse the next node
         self._exposed: list[GraphInput] = []  # written before, or by, the last node that may fail
         self._new_writes = False  # behind that node
         self._writes = False  # some node writes to a tensor
@@ -143,7 +144,9 @@ class Checks:
         self.output.side_effects.touch()
 
     def promise(self) -> None:
-        """What the graph is about to check itself, the frame raises as the program does."""
+        """Promise that a failing check of the graph is raised by the frame itself, as by the
+        program.
+        """
         if self.can_be_made() and not self.written():
             self.promised = True
             self.output.side_effects.touch()
@@ -192,13 +195,16 @@ class Checks:
         self, op: str, target: Any, args: tuple, kwargs: dict[str, Any], tx: Interpreter
     ) -> None:
         """Break before an operation that kernels refuse where the program catches the exception, or
-        has changed anything before.
+        has shown something to the user before; elsewhere the graph is going to fail, and the frame
+        runs again.
         """
         if not refuses_types(op, target, args, kwargs):
             return
-        if self._changes_anything() or _is_caught(tx, _FAILURES):
+        again = self.can_be_made() or not self._changes_anything()
+        if self.output.side_effects.shown or not again or _is_caught(tx, _FAILURES):
             name = getattr(target, "__name__", target)
             raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
+        self._refused = True
 
     def _changes_anything(self) -> bool:
         """Whether an exception here leaves effects of the frame that the program may notice."""
@@ -231,7 +237,8 @@ class Checks:
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
             self._memories.update(_written_memories(node))
-        fails = can_fail(node.target, node.args)
+        fails = can_fail(node.target, node.args) or self._refused
+        self._refused = False
         self._new_writes |= does.writes or does.other
         if fails:
             self._fails = True
@@ -306,7 +313,7 @@ class Checks:
 
 
 def _can_write_back(written: list[GraphInput]) -> bool:
-    """Whether what the graph wrote to can be as it was before, when it has failed."""
+    """Whether all tensors that the graph wrote can be restored when the graph has failed."""
     for item in written:
         fake = item.node.meta["example_value"]
         plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
@@ -341,7 +348,7 @@ def leaves_trace(node: Node) -> bool:
 
 
 def _statistics(node: Node) -> list[Node]:
-    """What a normalisation writes to: its running mean and variance."""
+    """The buffers that a normalisation writes: its running mean and variance."""
     named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
 
@@ -415,7 +422,7 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     return passes
 
 
-# -- what rewritten frames call ------------------------------------------------------------------
+# -- called by rewritten frames ------------------------------------------------------------------
 def is_ordinary(error: BaseException) -> bool:
     """Whether an operation raised the exception. Where hooks of the program pack saved tensors, a
     hook may have raised it (to end a checkpoint's recomputation), after other effects of its own.
@@ -453,7 +460,7 @@ def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -
 
 
 def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
-    """Copies of what a graph writes to, and the versions."""
+    """Copies of the tensors that a graph writes, and the versions."""
     return [(tensor, tensor.detach().clone(), version_of(tensor)) for tensor in tensors]
 
 

@@ -257,7 +257,7 @@ def _place(tx: Interpreter) -> str:
 
 # -- where the sides meet -------------------------------------------------------------------------
 class _Meeting:
-    """Puts together what two sides leave behind."""
+    """Merges the states at the end of two sides."""
 
     def __init__(
         self, tx: Interpreter, meeting: int, sides: Sequence[Side], state: State, place: str

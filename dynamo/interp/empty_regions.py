@@ -61,8 +61,8 @@ _VIEWS = frozenset(["view", "reshape"])
 
 
 def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool) -> bool:
-    """Run what the conditional jump on `value`, which is not on the stack any more, skips where a
-    size is 0; False if that cannot be.
+    """Run the code that the conditional jump on `value` (popped already) skips where a size is 0;
+    False if that cannot be.
     """
     output = tx.output
     size = _tested_size(value)
@@ -121,7 +121,7 @@ def _tested_size(value: Value) -> tuple[Any, bool] | None:
 
 
 def _is_empty(node: Node, symbol: Any) -> bool:
-    """Whether nobody can tell that a node ran, if `symbol` is 0."""
+    """Whether a node has no observable effect if `symbol` is 0."""
     if not node.op.startswith("call_"):
         return True
     result, does = node.meta.get("example_value"), effects.of(node)

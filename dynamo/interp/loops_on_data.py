@@ -61,7 +61,7 @@ def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> Tensor
 
 
 class _Loop:
-    """carried: what changes from turn to turn; the tensors in that."""
+    """carried: the values that change from turn to turn; and the tensors in them."""
 
     def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
         self.tx = tx
@@ -187,7 +187,7 @@ class _Loop:
     def _results(
         self, graph: Subgraph, ends: Sequence[TensorValue], again: TensorValue
     ) -> list[tuple[Any, Any]]:
-        """What a turn's graph returns."""
+        """The outputs of a turn's graph."""
         known = any(again is end for end in ends)
         if known or not is_inside(again, graph):
             raise Refused("the loop never ends, or its end does not depend on its turns")

@@ -27,7 +27,7 @@ _OF_TENSORS = (
 
 
 def _relied_on() -> tuple[tuple[Any, str, Any], ...]:
-    """(namespace, name, what it holds)."""
+    """(namespace, name, value there)."""
     names = [n for n in vars(builtins) if n.islower() and not n.startswith("_")]
     found: list[tuple[Any, str, Any]] = [
         (vars(builtins), name, vars(builtins)[name]) for name in names if name not in _PROGRAMS

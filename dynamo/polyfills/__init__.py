@@ -1,4 +1,4 @@
-"""Python that says what functions in C, or of torch, do: traced in their place like user code.
+"""Functions in C, or of torch, written again in Python: traced in their place like user code.
 
 A module of such functions says by `mark` what their frames are. Those of a module that says nothing
 are shown in tracebacks, and a graph break in them is one of the function that they stand for.
@@ -17,8 +17,8 @@ _NAME = "__polyfills__"
 
 @dataclass(frozen=True)
 class FrameKind:
-    """What the frames of a module's functions are. hidden: they stand for C functions, so that the
-    user has no such frames. breakable: a graph break may stand in them, and what is left of a call
+    """The kind of frame that a module's functions have. hidden: they stand for C functions, so that
+    the user has no such frames. breakable: a graph break may stand in them, and the rest of a call
     is a continuation, as in the program's own functions.
     """
 
@@ -27,7 +27,7 @@ class FrameKind:
 
 
 def mark(namespace: dict[str, Any], *, hidden: bool = False, breakable: bool = False) -> None:
-    """Say what the frames of the functions with these globals are."""
+    """Set the kind of the frames of functions with these globals."""
     namespace[_NAME] = FrameKind(hidden, breakable)
     if hidden:
         _hook.hide(namespace)

@@ -63,7 +63,7 @@ def _keeping_nothing(run: Callable[[Any, Sequence[Any]], Run]) -> Compiler:
 def _kernels(
     container: Container, runs_here: Callable[[str], bool]
 ) -> dict[str, Callable[[], bytes]]:
-    """Digest -> what reads the library, for the best target that this processor has."""
+    """Digest -> a reader of the library, for the best target that this processor has."""
     if "plan" in container.names:  # its kernels are the runner's
         return {}
     found: dict[str, Callable[[], bytes]] = {}

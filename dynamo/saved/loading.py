@@ -139,7 +139,7 @@ class Program:
     # -- reading ----------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Have what reading ends in be one error of the file."""
+        """Turn any exception while reading into the one error of the file."""
         try:
             yield
         except ProgramError:
@@ -222,8 +222,8 @@ class Program:
     def _reader(
         self, kind: str, where: Any, limits: Mapping[str, int], names: Mapping[str, Any]
     ) -> Callable[[Any, list[Any], Mapping[str, Any]], Any]:
-        """What gives one leaf of the result, from the graph's outputs, the call's leaves and the
-        values of its symbols.
+        """The function that gives a leaf of the result, from the graph's outputs, the call's leaves
+        and the values of its symbols.
         """
         if kind == "constant":
             constant = argument_from_json(where, {})
@@ -248,7 +248,7 @@ class Program:
         return output.item()
 
     def _check_default_dtype(self) -> None:
-        """Operators ask for it in each call."""
+        """Check the default dtype, for which operators ask in each call."""
         saved, found = self.data.get("default_dtype"), str(torch.get_default_dtype())
         if saved is not None and saved != found:
             raise ProgramError(f"{self.name} was saved with the default dtype {saved}, not {found}")
@@ -339,12 +339,12 @@ class Program:
 
 
 def frame_of(graph: Any) -> FunctionalGraph:
-    """What a graph returns and writes."""
+    """The functional frame of a graph: its outputs and mutations."""
     return getattr(graph, "frame", graph)
 
 
 class _Compiled:
-    """One graph of a program, compiled; and what runs for sizes that the kernels exclude."""
+    """A compiled graph of a program, with a fallback for sizes that the kernels exclude."""
 
     def __init__(self, program: Program, kind: str) -> None:
         self.program, self.kind = program, kind
@@ -361,7 +361,7 @@ class _Compiled:
         self.binds_static = getattr(self.run, "binds_static", False)
 
     def _name(self) -> list[str]:
-        """What tells the graph from any other: the sections that it is made of."""
+        """The graph's unique name: hashes of the sections that define the graph."""
         container = self.program._container
         return [self.kind, container.digest("program"), container.digest("constants")]
 
@@ -393,7 +393,9 @@ class _Compiled:
             raise ProgramError(f"{program.name}: its graph cannot be compiled ({text})") from error
 
     def _conditions(self) -> list[Any]:
-        """On sizes: what reading and compiling have assumed besides those in the file."""
+        """The conditions on sizes that reading and compiling have assumed besides those in the
+        file.
+        """
         found = assumed(self.frame, self.program.data["symbols"])
         return [to_data(guard.condition) for guard in found]
 
@@ -444,7 +446,7 @@ class Tensors:
         self._schedule = data["schedule"]
 
     def schedule(self) -> Rates | None:
-        """What schedulers made of learning rates, by step."""
+        """The learning rates that schedulers computed, by step."""
         data = self._schedule
         if data is None:
             return None

@@ -86,7 +86,7 @@ def save(
 
 
 class Saving:
-    """One program on its way to data."""
+    """Writes a program as data."""
 
     def __init__(self, captured: Captured, with_weights: bool, steps: int) -> None:
         self.captured = captured
@@ -289,8 +289,8 @@ class Saving:
         return {"training": self.writer.training(traced)}
 
     def _outputs(self) -> tuple[GraphModule, dict[str, Any]]:
-        """The graph with what it alone knows as results, tensors and numbers that depend on data,
-        and what the program returns of them.
+        """The graph with its own results (tensors, and numbers that depend on data), and the
+        program's result in terms of these.
         """
         captured = self.captured
         node = captured.gm.graph.output_node()

@@ -37,7 +37,7 @@ CONSTANTS = (bool, int, float, str, type(None), complex, torch.dtype, torch.devi
 
 
 def signature_of(fn: Any) -> inspect.Signature:
-    """The signature of what users call."""
+    """The signature of the callable that users call."""
     called = fn
     if isinstance(fn, torch.nn.Module | Graph):
         called = fn.build if isinstance(fn, Graph) else fn.forward

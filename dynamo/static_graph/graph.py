@@ -18,7 +18,7 @@ Parameter = torch.nn.Parameter
 
 
 class Graph:
-    """One static graph of modules, losses and optimizers.
+    """A static graph of modules, losses and optimizers.
 
         class Classifier(dynamo.Graph):
             def __init__(self, model, optimizer):
@@ -74,7 +74,7 @@ class Graph:
         self._graph = GraphState(type(self).__name__, settings, dynamic)
 
     def __getattr__(self, name: str) -> Any:
-        """Only reached for what is not there."""
+        """Only reached for attributes that do not exist."""
         if name == "_graph":
             raise GraphError(
                 f"{type(self).__name__} is not ready: its __init__ does not call "

@@ -13,7 +13,7 @@ LR, MOMENTUM, BETAS = "lr", "momentum", "betas"
 
 @dataclass(frozen=True)
 class Column:
-    """One number of an optimizer's parameter group; index: in a pair of betas."""
+    """A number of an optimizer's parameter group; index: in a pair of betas."""
 
     optimizer: int
     group: int
@@ -31,7 +31,7 @@ class Column:
 
     @property
     def source(self) -> str:
-        """How capture names it."""
+        """The source by which capture names the number."""
         index = "" if self.index is None else f"[{self.index}]"
         return (
             f"L['graph'].__dict__['_graph'].__dict__['optimizers'][{self.optimizer}]"

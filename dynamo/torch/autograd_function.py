@@ -68,7 +68,7 @@ class ForwardValue(Value):
     def run(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[ContextValue, Value]:
-        """The context, and what forward returned."""
+        """The context, and the result of forward."""
         context = ContextValue(self.needs_input_grad)
         tx.output.side_effects.track_new(context)
         forward = self.owner.getattr(tx, "forward")
@@ -175,7 +175,7 @@ def _apply(tx, owner, *args, **kwargs):
 
 @contextmanager
 def _real_tensors_read(tx: Interpreter) -> Iterator[None]:
-    """Inside, what forward finds in objects and names stands for itself on fake tensors."""
+    """In the block, objects and names that forward reads stand for themselves on fake tensors."""
     mode = tx.output.fake_mode
     before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:

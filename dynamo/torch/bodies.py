@@ -194,7 +194,7 @@ def _run_on_zeros(tx: Interpreter, target: Any, args: tuple[Any, ...]) -> tuple[
 
 
 def wrap_nest(tx: Interpreter, node: Node, result: Any) -> Value:
-    """The Value of what a node returns."""
+    """The Value of a node's result."""
     if isinstance(result, torch.Tensor):
         return tx.output.tensor_value(node, result, value_class(result))
     if isinstance(result, dict):
@@ -250,7 +250,7 @@ def attach(tx: Interpreter, module: GraphModule, output: Any) -> Node:
 
 
 def proxies_of_result(nest: Any) -> Any:
-    """What a body returns, as the argument of its output node."""
+    """The result of a body, as the argument of its output node."""
     return pytree.tree_map(lambda value: value.as_proxy(), nest)
 
 

@@ -13,6 +13,7 @@ import functools
 import inspect
 import operator
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,7 @@ def _constant(value: Value | None, default: Any = None) -> Any:
 
 # -- reductions ------------------------------------------------------------------------------------
 def _reduction(name: str, torch_function: Callable[..., Any], kinds: str) -> None:
-    """`kinds`: dtype.kind of what reduces to the same bits."""
+    """Register a reduction. `kinds`: dtype.kind of the operands that reduce to the same bits."""
 
     @_known(name)
     def reduce(tx, array, axis=None, *rest, keepdims=None, **kwargs):
@@ -540,7 +541,7 @@ def _called_operator(
 
 
 def _expose() -> None:
-    """What is known here is called through the table of builtins."""
+    """Register the functions and methods of this module in the table of builtins."""
     _special_methods()
     METHODS["__getitem__"], METHODS["__setitem__"] = getitem, setitem
     METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
@@ -565,10 +566,37 @@ def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
             *operands, out = operands  # type: ignore[assignment]
         if kwargs:
             raise refuse(f"numpy.{ufunc.__name__} with keywords")
+        if any(isinstance(v, TensorValue) for v in operands):
+            return _of_tensors(tx, ufunc, operands, out)
         value = elementwise(tx, ufunc, operands)
         return value if out is None or is_none(out) else written(tx, value, out, "out=")
 
     return call
+
+
+_WRAPPING = (
+    "__array_wrap__ must accept context and return_scalar arguments (positionally) in the future. "
+    "(Deprecated NumPy 2.0)"
+)
+_TAKES_ARRAY_ONLY = len(inspect.signature(torch.Tensor.__array_wrap__).parameters) == 2
+
+
+def _of_tensors(tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None) -> Value:
+    """np.log(tensor): Tensor.__array_wrap__ makes the result a tensor (of truth values, one of
+    uint8), whose signature numpy 2 warns of.
+    """
+    name = f"numpy.{ufunc.__name__}"
+    if out is not None or tx.output.modes.asked:
+        raise refuse(f"{name} of a tensor, with out= or under a mode")
+    arrays = [array_of(tx, v) if type(v) is TensorValue else v for v in operands]
+    value = elementwise(tx, ufunc, arrays)
+    assert isinstance(value, ArrayValue)
+    if _TAKES_ARRAY_ONLY and int(np.__version__.partition(".")[0]) >= 2:
+        warning = ConstantValue(_WRAPPING), ConstantValue(DeprecationWarning)
+        TABLE[warnings.warn](tx, *warning)
+    if value.dtype.kind == "b":
+        return call_torch(tx, "to", value.tensor, torch.uint8)
+    return value.tensor
 
 
 def _scalar_constructor(kind: type) -> Callable[..., Value]:

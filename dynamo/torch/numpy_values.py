@@ -42,7 +42,7 @@ OPERATORS: list[Callable[..., Value]] = []
 
 
 def refuse(what: str) -> Unsupported:
-    """The break at what is left to numpy."""
+    """The break at an operation that is left to numpy."""
     return Unsupported(breaks.NumpyConversion(what))
 
 
@@ -119,7 +119,7 @@ class ArrayValue(Value):
         return METHODS[name](tx, self, *args, **kwargs)
 
     def _known(self, tx: Interpreter, name: str) -> Value | None:
-        """What reads the array, where its values are known."""
+        """The method that reads the array, where its values are known."""
         if tx.output.known_tensors.real_of(self.tensor.fake) is None:
             return None
         return READ_METHODS[name](tx, self.tensor)
@@ -191,7 +191,7 @@ class LimitsValue(ConstantValue):
 
 
 class DtypeValue(ConstantValue):
-    """A numpy dtype; it equals the scalar type and the name of the same."""
+    """A numpy dtype; equal to the scalar type and the name of the same."""
 
     def as_proxy(self) -> Any:
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
@@ -233,7 +233,7 @@ _METADATA: dict[str, Callable[[ArrayValue], Any]] = {
 
 
 def _strides(array: ArrayValue) -> tuple[int, ...]:
-    """In bytes; those of dimensions of size 1 or less are numpy's own."""
+    """The strides in bytes; those of dimensions of size 1 or less are numpy's own."""
     if min(array.shape, default=2) < 2:
         raise refuse("the strides of an array with a dimension of size 1")
     return tuple(s * array.dtype.itemsize for s in array.tensor.fake.stride())
@@ -259,7 +259,7 @@ def view_of_array(array: Any) -> Any:
 
 
 def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
-    """What numpy sees of a tensor: the same memory."""
+    """numpy's view of a tensor: the same memory."""
     fake = tensor.fake
     if fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
         raise refuse("Tensor.numpy() of a tensor with a gradient, on a device, or conjugated")

@@ -103,7 +103,7 @@ def _fits(x: Value, lengths: TensorValue, batch_first: Value) -> bool:
 
 
 def fold_unpack(function: Any) -> Callable[..., Value]:
-    """torch._pad_packed_sequence of what was packed in the graph."""
+    """torch._pad_packed_sequence of a sequence that was packed in the graph."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         batch_sizes = args[1] if len(args) == 5 and not kwargs else None

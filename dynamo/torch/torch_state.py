@@ -67,7 +67,7 @@ _KINDS_OF_ERRORS = ("divide", "over", "under", "invalid")
 
 
 def set_floating_point_errors(wanted: tuple[str, ...]) -> None:
-    """What numpy does about each kind of floating-point error."""
+    """Set numpy's reaction to each kind of floating-point error."""
     np.seterr(**dict(zip(_KINDS_OF_ERRORS, wanted)))  # type: ignore[arg-type]
 
 
@@ -81,7 +81,7 @@ Pairs = list[tuple[Callable[..., Any], Callable[..., Any]]]
 
 @cache
 def settings() -> Pairs:
-    """(setter, reader) of what captured code may change."""
+    """(setter, reader) of the settings that captured code may change."""
     return [
         *_pairs(_SETTERS),
         (set_deterministic, read_deterministic),
@@ -91,7 +91,7 @@ def settings() -> Pairs:
 
 @cache
 def restorers() -> Pairs:
-    """(setter, reader) of what captured code may set to what it is."""
+    """(setter, reader) of the settings that captured code may only set to their current value."""
     return _pairs(_RESTORERS)
 
 

@@ -258,7 +258,7 @@ def _is_whole(obj: torch.Tensor) -> bool:
 
 
 def _check_parts(obj: torch.Tensor) -> None:
-    """What is inside must be tensors in memory, or wrappers of such."""
+    """Refuse wrappers whose inner tensors are neither plain tensors in memory nor such wrappers."""
     for name in flatten(obj)[0]:
         inner: Any = getattr(obj, name)
         kind = type(inner)
@@ -309,7 +309,9 @@ def _has_fixed_strides(fake: torch.Tensor) -> bool:
 def guard_wrapper(
     tx: Interpreter, obj: torch.Tensor, source: Source, fake: torch.Tensor | None
 ) -> None:
-    """The class, what the tensor says of itself, the context, and the same of what is inside."""
+    """Guard the class, the metadata of the wrapper, the context, and the same of its inner
+    tensors.
+    """
     tx.guard(source, "type", type(obj))
     if obj.layout is not torch.jagged:
         tx.guard(source, "tensor", obj if fake is None else constant_sizes(obj, fake))

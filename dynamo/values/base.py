@@ -1,4 +1,4 @@
-"""The symbolic value: what stands on the interpreter's stack and in its locals.
+"""The symbolic value: an item of the interpreter's stack and locals.
 
 A Value knows its Python type, where it came from (`source`, or None if the frame made it), how the
 frame may use it (attribute, call, item, iteration, truth), and how to be made again (`recipe`).
@@ -72,7 +72,7 @@ class Value:
         return False
 
     def is_symbolic(self) -> bool:
-        """Whether it is a number with a symbol in it (values/symbol.py)."""
+        """Whether the value is a number with a symbol in it (values/symbol.py)."""
         return False
 
     def as_constant(self) -> Any:
@@ -80,7 +80,7 @@ class Value:
         raise Unsupported(breaks.NotConstant(self.describe()))
 
     def as_proxy(self) -> Any:
-        """What stands for it in the graph's arguments: a Node, a constant, or a nest of them."""
+        """The value in the graph's arguments: a Node, a constant, or a nest of them."""
         if self.is_constant():
             return self.as_constant()
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
@@ -98,7 +98,7 @@ class Value:
 
     @property
     def resumed(self) -> bool:
-        """Whether it is a generator between two yields: a graph break stands there."""
+        """Whether the value is a generator between two yields: a graph break stands there."""
         return False
 
     # -- how it is used -------------------------------------------------------------------------
@@ -213,9 +213,7 @@ class Value:
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        """What stands for the value as a key of a symbolic dict or set (see
-        values/hash_keys.py).
-        """
+        """The value's key in a symbolic dict or set (see values/hash_keys.py)."""
         if self.python_type().__hash__ is None:
             return late_bound.unhashable(tx, self)
         return self.hash_key_by_identity()
@@ -258,7 +256,7 @@ class Value:
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """Push what writing the recorded changes needs; the returned function emits the writing."""
+        """Push the operands of the recorded changes; the returned function emits the writing."""
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def emptied(self) -> Value | None:

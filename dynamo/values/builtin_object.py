@@ -124,7 +124,7 @@ class BuiltinObject(Value):
         return self.replays_when_new or self.holder is not None
 
     def rewritten(self) -> bool:
-        """Whether writing what was changed spoils an iterator that is made before."""
+        """Whether writing the changes spoils an iterator that is made before."""
         dirty = self.mutation is not None and self.mutation.dirty
         outside = self.source is not None or self.holder is not None
         return self.filled_later() or (outside and dirty)
@@ -138,8 +138,8 @@ class BuiltinObject(Value):
         return self.refused(tx, op, other, reflected) if result is None else result
 
     def refused(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value:
-        """What the method of an operator does with an operand that is not for it: that of a number
-        or a set leaves it to the other, that of a sequence raises.
+        """The result of an operator's method for an unsuitable operand: numbers and sets return
+        NotImplemented, sequences raise.
         """
         slot = getattr(self.python_type(), binary_dunder(op, reflected), None)
         if op[0] in "+*" and slot is not None:

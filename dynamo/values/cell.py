@@ -123,7 +123,9 @@ _LASTING = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleTyp
 
 
 def _is_changeable(cell: types.CellType) -> bool:
-    """Whether what a library function's cell holds may be changed, as an object or by another."""
+    """Whether the contents of a library function's cell may be changed, as an object or by
+    another.
+    """
     if is_empty(cell):
         return True
     contents: Any = cell.cell_contents

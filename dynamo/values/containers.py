@@ -252,7 +252,7 @@ class SequenceValue(BuiltinObject):
         return ReversedIterator(self)
 
     def length_before_writes(self) -> int:
-        """As it is when the rewritten frame has made its values, and has not written changes."""
+        """The length when the rewritten frame has made its values, and has not written changes."""
         return 0 if self.filled_later() else self.size
 
 
@@ -442,8 +442,8 @@ class MutableSequence(SequenceValue):
 
 
 class ListValue(MutableSequence):
-    """One from outside to which the frame only appends is not read: a list that grows with every
-    call does not recompile.
+    """A list. The items of an outside list to which the frame only appends are not read: a list
+    that grows with every call does not recompile.
     """
 
     cls = list
@@ -590,8 +590,8 @@ class DequeValue(MutableSequence):
         return self.filled_later() or (self.source is not None and self.state != 0)
 
     def replace(self, codegen: Codegen, target: Value) -> Callable[[], None]:
-        """Write what changed in a deque that only got other items: iterators over it go on, which
-        they would not do over one that was filled again.
+        """Write the changes of a deque whose items alone were replaced: iterators over it go on,
+        which they would not do over a deque that was filled again.
         """
         pairs = enumerate(zip(self.before or (), self.contents))
         places = tuple(i for i, (old, new) in pairs if new is not old)

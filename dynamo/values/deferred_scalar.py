@@ -199,7 +199,7 @@ def branch_scalar(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | N
 
 
 def _kind_of(tensor: TensorValue) -> type | None:
-    """What Tensor.item() gives."""
+    """The Python type of Tensor.item(), by the tensor's dtype."""
     dtype = tensor.fake.dtype
     if dtype in _INTEGERS:
         return int
@@ -230,7 +230,7 @@ def _is_formatted(tx: Interpreter) -> bool:
 
 @bound_late
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
-    """TensorValue.truth_value, if it may be for a check."""
+    """TensorValue.truth_value, if a check may take its place."""
     number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))
     return None if number is None else number.truth_value(tx, negated)
 

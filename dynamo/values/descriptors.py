@@ -113,7 +113,7 @@ def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None
 
 
 def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    """What `value.name` is, given that the type holds `found` under that name (descriptor
+    """The value of `value.name`, given that the type holds `found` under that name (descriptor
     protocol).
     """
     binder = _BINDERS.get(type(found))
@@ -144,7 +144,7 @@ def class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 
 def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
-    """Assume what the type of `value` holds under `name`: once for all instances of the type."""
+    """Guard the attribute `name` of the type of `value`: once for all instances of the type."""
     cls = value.python_type()
     if found is not MISSING:
         tx.output.guards.assume_class(type(found))
@@ -165,7 +165,7 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
 
 
 def assume_lookup(tx: Interpreter, cls: type, name: str, found: Any) -> None:
-    """Assume what class_lookup(cls, name) found; mere data is guarded where it is read."""
+    """Guard the result of class_lookup(cls, name); mere data is guarded where it is read."""
     if found is MISSING or class_lookup(type(found), "__get__") is not MISSING:
         tx.output.guards.assume_class(cls).assume(name, found)
 
@@ -189,7 +189,8 @@ def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
 def raw_class_source(
     tx: Interpreter, value: Value, cls: type, name: str, after: type | None = None
 ) -> Source | None:
-    """The source of what class_lookup(cls, name) finds, behind `after`, unbound; guards the lookup.
+    """The source of the result of class_lookup(cls, name), behind `after`, unbound; guards the
+    lookup.
 
     `cls` is the class of `value`, or `value` itself if that is a class.
     """
@@ -218,8 +219,8 @@ def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Valu
 def refuse_property(
     tx: Interpreter, value: Value, accessor: Callable[..., Any], *args: Any
 ) -> None:
-    """Raise what a property without this accessor raises, in Python's words where they are asked of
-    an object that exists: not every property knows its name.
+    """Raise the error of a property without this accessor, in Python's words where an object exists
+    to ask: not every property knows its name.
     """
     real = getattr(value, "real", None)
     if real is not None:
@@ -340,7 +341,7 @@ def plain_reader(name: str) -> Callable[[Any], Any]:
 
 
 def _literal_part(tx: Interpreter, value: Any, found: Any) -> Value | None:
-    """What a literal's type holds under a name (complex.real), of an instance of a subclass."""
+    """An attribute of the literal (complex.real) in an instance of a subclass."""
     storage = getattr(value, "storage", None)
     if storage is None or not storage.is_constant():
         return None

@@ -124,7 +124,7 @@ def drawn(
 
 
 def _of_one_type(name: str, *args: Any) -> bool:
-    """Whether it is known which type of number is chosen."""
+    """Whether the type of the chosen number is known."""
     if name != "choice" or type(args[0]) is int:
         return True
     kinds = {type(item) for item in args[0]} if type(args[0]) is tuple else set()

@@ -1,4 +1,4 @@
-"""Hash keys: what stands for a symbolic value as a key of a symbolic dict or set."""
+"""Hash keys: representatives of symbolic values as keys of a symbolic dict or set."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class TokenKey:
         return self.real is not None and self.real == other
 
     def assume(self) -> None:
-        """Guard which number it is: it is looked up among numbers."""
+        """Guard the number's value: the program looks the number up among others."""
         output, token = self.tx.output, self.token
         if token.function is _thread.get_ident:
             output.guard(GlobalsSource(), "predicate", _runs_in(self.real))

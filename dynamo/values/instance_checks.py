@@ -115,7 +115,7 @@ def plain_instance(tx: Interpreter, owner: Value, cls: type) -> bool:
 
 
 def _classes_of(tx: Interpreter, owner: Value) -> list[type]:
-    """The type, and what the object claims its class to be."""
+    """The type, and the class that the object claims as its own."""
     kind = owner.python_type()
     if not isinstance(owner, ObjectValue):
         return [kind]

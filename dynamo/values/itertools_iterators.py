@@ -176,7 +176,7 @@ class PairwiseIterator(IteratorValue):
 
 
 class AccumulateIterator(IteratorValue):
-    """`initial`: what comes before the first item, until it has come."""
+    """`initial`: the item before the first one, until it has been given."""
 
     kind = itertools.accumulate
     calls = True

@@ -1,5 +1,5 @@
-"""Iterators over what is not a container here: texts, what a pure function gives one by one, and
-batches.
+"""Iterators over objects that are no containers here: texts, the results of a pure function one by
+one, and batches.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class UnseenValue(Value):
 
 
 class ThreadLocalValue(UnseenValue):
-    """A threading.local: what this thread put into it is read, and guarded, by attribute."""
+    """A threading.local: this thread's attributes are read, and guarded, one by one."""
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)

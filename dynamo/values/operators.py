@@ -1,4 +1,4 @@
-"""Operators: who is asked first, what happens when nobody answers.
+"""Operators: the order of operands' methods, and the errors when none answers.
 
 The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the
 `operator` module, all come through here. The operands answer through `Value.binary`,
@@ -265,7 +265,7 @@ _SILENT = (types.BuiltinFunctionType, bool, int, float, complex, str, bytes, typ
 
 
 def _built_in_part(value: Value, other: Value) -> Value | None:
-    """What a method of the built-in type of `value` sees of an instance of a subclass of one."""
+    """The built-in part of an instance of a subclass, as the built-in type's methods see it."""
     return None if hasattr(value, "storage") else getattr(other, "storage", None)
 
 

@@ -45,7 +45,7 @@ def _iterates(args: Arguments, kwargs: dict[str, Value]) -> bool:
 
 
 def _any_has(*methods: str) -> Condition:
-    """One of the arguments, or of their items, has such a method."""
+    """A condition: one of the arguments, or of their items, has such a method."""
     return lambda args, kwargs: program_code.any_runs(args, methods)
 
 
@@ -311,7 +311,7 @@ def polyfill_percent(tx: Interpreter, left: Value, right: Value) -> Value | None
 
 
 def _have_texts(values: Sequence[Value]) -> bool:
-    """Whether one of them has methods for its text."""
+    """Whether one of the values has methods for its text."""
     return any(program_code.runs(value, program_code.TEXT) for value in values)
 
 
@@ -366,7 +366,9 @@ def asks_length(tx: Interpreter, iterable: Value) -> bool:
 
 @functools.cache
 def _fits(function: Callable[..., Any], count: int, names: tuple[str, ...]) -> bool:
-    """Whether it can be called like that: C has words of its own for what does not fit."""
+    """Whether the function can be called like that: C raises errors of its own for unsuitable
+    calls.
+    """
     if (
         function in (builtin_polyfills.smallest, builtin_polyfills.largest)
         and count > 1

@@ -95,7 +95,7 @@ class FrozenSetValue(BuiltinObject):
 
     @functools.cached_property
     def members(self) -> Members:
-        """Those of a set from outside, which is guarded as a whole now."""
+        """The members; a set from outside is guarded as a whole from here on."""
         tx = self.behind
         assert tx is not None
         _guard_literal_set(tx, self.real, self.source)  # type: ignore[arg-type]
@@ -400,14 +400,14 @@ def _is_set(value: Value) -> bool:
 
 
 def _as_gathered(value: Value, content: _Gathered) -> Value:
-    """What gives the same once more: an iterator has given all."""
+    """A value with the same items that can be iterated again: an iterator is exhausted by now."""
     if isinstance(value, (FrozenSetValue, SequenceValue, DictValue)):
         return value
     return TupleValue(list(content.members.values()))
 
 
 def _sought_key(tx: Interpreter, item: Value) -> Hashable:
-    """The key of what is looked for: a set, as if it were a frozenset."""
+    """The key of a sought item: a set counts as a frozenset."""
     held = getattr(item, "storage", item)
     if isinstance(held, SetValue) and item.python_type().__hash__ is None:
         return frozenset(held.members)
@@ -453,7 +453,9 @@ def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
 
 @bound_late
 class SetValue(FrozenSetValue):
-    """`keeps_table`: it comes from outside, where the changes of `history` are made once more."""
+    """`keeps_table`: the set comes from outside, where the changes of `history` are made once
+    more.
+    """
 
     cls = set
     keeps_table = False
@@ -578,7 +580,7 @@ class SetValue(FrozenSetValue):
         return write
 
     def _changes(self) -> list[tuple[str, tuple[Value, ...]]]:
-        """The history, with what is added one by one in one call."""
+        """The history, with consecutive additions joined into one call."""
         changes: list[tuple[str, tuple[Value, ...]]] = []
         for method, calls in itertools.groupby(self.history, key=operator.itemgetter(0)):
             if method == "add":

@@ -45,8 +45,8 @@ class ReturnContinuation(NullValue):
 
 
 class CatchContinuation(ReturnContinuation):
-    """Stands for what a call returns, or function(*operands) where it raises `error`; without a
-    function, that ends the loop whose FOR_ITER it is.
+    """Stands for the result of a call, or for function(*operands) where the call raises `error`;
+    without a function, an error ends the loop whose FOR_ITER it is.
     """
 
     def __init__(

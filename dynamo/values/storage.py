@@ -53,8 +53,8 @@ _EMPTY: dict[type, Callable[[], Value]] = {
 def immutable_storage(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """What base.__new__(cls, *args) stores, for a base whose instances are made with their content;
-    None for other classes.
+    """The content that base.__new__(cls, *args) stores, for a base whose instances are made with
+    their content; None for other classes.
     """
     # By a method that takes the arguments, too.
     initialized = any("__init__" in vars(base) for base in cls.__mro__[:-1])
@@ -163,7 +163,7 @@ def fill_set(obj: set, items: Any) -> None:
 
 @bound_late
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
-    """Emit what fills the object's storage, past any method that the class overrides."""
+    """Emit the filling of the object's storage, past any method that the class overrides."""
     storage = value.storage
     immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
     if isinstance(storage, DictValue) and storage.changes is not None:

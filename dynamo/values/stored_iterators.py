@@ -87,8 +87,8 @@ class IteratorValue(BuiltinObject):
         return ConstantValue(False)
 
     def spoiled(self) -> bool:
-        """Whether it would be another once the rewritten frame writes what was changed: it makes
-        all values before.
+        """Whether the iterator would differ once the rewritten frame writes the recorded changes:
+        the frame makes all values before.
         """
         return False
 
@@ -104,7 +104,7 @@ class IteratorValue(BuiltinObject):
         return self.recipe_of_rest()
 
     def recipe_of_rest(self) -> Recipe:
-        """That of an iterator which is not exhausted."""
+        """The recipe of an iterator which is not exhausted."""
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def py___next__(self, tx):

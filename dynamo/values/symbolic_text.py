@@ -166,7 +166,7 @@ def is_symbolic_number(value: Value) -> bool:
 
 
 def formatted(value: Value, spec: Value | None) -> ConstantValue | None:
-    """format(value, spec), if it can be left to the rewritten frame."""
+    """format(value, spec), if the rewritten frame can make the text."""
     text = "" if spec is None else spec.as_constant()
     if isinstance(value, SymbolicText) and text == "":
         return value

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
-    """owner.name. above: what the instruction pushes behind that."""
+    """owner.name. above: the values that the instruction pushes behind the attribute."""
     getter = owner.getter(tx, name) if isinstance(owner, ObjectValue) else None
     if getter is not None:
         return tx.finish_call(getter, [owner], {}, (RESULT, *above))

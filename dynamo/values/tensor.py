@@ -667,8 +667,8 @@ def _requires_grad_(
 
 
 def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
-    """tensor.detach_(): of what the frame made, and has not used, the same object with the node of
-    a detached alias. What has saved the tensor for its backward raises there.
+    """tensor.detach_(): of a tensor that the frame made, and has not used, the same object with the
+    node of a detached alias. A node that has saved the tensor for its backward raises there.
     """
     unused = tensor.node.op.startswith("call_") and not tensor.node.users
     plain = type(tensor) is TensorValue and not tensor.fake._is_view()

@@ -64,7 +64,7 @@ def _form(node: Node) -> tuple[Any, ...]:
 
 
 def changes_something(target: Any) -> bool:
-    """False only for what is known to be pure: then a result that is an argument itself needs no
+    """False only for functions known to be pure: then a result that is an argument itself needs no
     node.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")

@@ -67,7 +67,7 @@ def _refusal(x: Value, function: str) -> Unsupported:
 
 
 def _check(tx: Interpreter, x: TensorValue, function: str) -> None:
-    """Break for what is no plain tensor in memory, or has attributes that the frame stored."""
+    """Break for all but plain tensors in memory without attributes that the frame stored."""
     known = type(x) is TensorValue and x.fake.layout is torch.strided
     if not known or tx.output.side_effects.stored_attrs(x):
         raise _refusal(x, function)

@@ -22,7 +22,7 @@ _METHODS = {name: vars(torch.Tensor).get(name) for name in ("__format__", "__rep
 
 
 def formatted_tensor(tx: Interpreter, value: Value, spec: str) -> SymbolicText | None:
-    """format(value, spec), if it can be written later. A number that item() gives is that of its
+    """format(value, spec), if the text can be written later. A number of item() is written as its
     tensor.
     """
     if isinstance(value, DeferredScalar):

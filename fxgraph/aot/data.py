@@ -63,7 +63,7 @@ def data_allowed(mode: FakeTensorMode, *, captured: bool = True) -> Iterator[Non
 
 
 def gives_data(op: Any) -> bool:
-    """Whether what an operator gives, or its size, may depend on data."""
+    """Whether an operator's result, or its size, may depend on data."""
     return not _TAGS.isdisjoint(op.tags)
 
 

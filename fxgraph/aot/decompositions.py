@@ -1,4 +1,4 @@
-"""Which aten operators are rewritten into simpler ones while tracing.
+"""The aten operators that are rewritten into simpler ones while tracing.
 
 The rules are torch's (torch._decomp); this file picks which apply. Not in the list, on purpose:
 operators that a library computes whole (convolution, mm, attention), those that a fused loop
@@ -97,7 +97,9 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule for what the operator takes; the operator itself says why it refuses the rest."""
+    """The rule for arguments that the operator takes; the operator itself says why it refuses the
+    rest.
+    """
 
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:

@@ -51,7 +51,7 @@ def check_early(graph: Graph) -> None:
 
 
 def _arithmetic(node: Node) -> Iterator[Node]:
-    """The node, and those that compute numbers of numbers for it."""
+    """The node, and the nodes that compute numbers of numbers for it."""
     yield node
     for arg in node.all_input_nodes:
         if arg.op == "call_function" and not any(map(_is_tensor, [arg, *arg.all_input_nodes])):

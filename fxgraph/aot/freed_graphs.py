@@ -63,7 +63,7 @@ def undifferentiated(
 
 
 def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:
-    """For each value, what autograd says when asked to go back through it, or None if it does."""
+    """For each value, autograd's error when asked to go back through it, or None."""
     tensors = [fake for fake in inputs.fakes if isinstance(fake, torch.Tensor)]
     wanted = [fake for fake in tensors if fake.requires_grad]
     found: list[Any] = []

@@ -126,7 +126,7 @@ def _requires_grad(value: Any) -> bool:
 def functional_graph(
     tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
 ) -> FunctionalGraph:
-    """What was traced of `gm`, as one graph."""
+    """The trace of `gm` as one functional graph."""
     check_early(tracer.graph)
     tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
@@ -171,7 +171,7 @@ def attribute_names(gm: GraphModule) -> dict[int, str]:
 
 
 def module_of(tracer: Tracer, graph: Graph, source: GraphModule) -> GraphModule:
-    """The graph with those of the tracer's constants that it uses, and the meta of its source."""
+    """The graph with the constants of the tracer that it uses, and the meta of its source."""
     used = {node.target for node in graph.find_nodes(op="get_attr")}
     module = GraphModule({name: tracer.constants[name] for name in used}, graph)
     module.meta.update(source.meta, fake_mode=tracer.fake_mode)
@@ -253,7 +253,9 @@ class TracingInterpreter(Interpreter):
         raise Unfunctionalizable(text)
 
     def _run_plainly(self, n: Node) -> Any:
-        """What is computed again, the partition of the joint graph decides, or `recompute`."""
+        """Run a checkpoint's body inline, without a mark: the partition of the joint graph decides
+        on recomputation, or `recompute`.
+        """
         (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
         given = [*tensor_leaves((args, kwargs)), *lifted]
         tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
@@ -289,7 +291,7 @@ def _tensor_of(number: Any, *, dtype: Any = None, **options: Any) -> torch.Tenso
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: Any) -> torch.Tensor:
-    """As eager does it, which refuses other classes; on fake tensors torch compares instead."""
+    """one_hot as eager: with other classes refused; on fake tensors torch compares instead."""
     zeros = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
@@ -413,7 +415,7 @@ def _check_input(source: Node, real: Any) -> None:
 
 
 class Finish:
-    """Classifies what the graph returns and adds the trailing writes."""
+    """Classifies the graph's results and adds the trailing writes."""
 
     def __init__(
         self, tracer: Tracer, inputs: Inputs, result: Any, *, bases_only: bool = False

@@ -45,6 +45,10 @@ def _integers_but_bytes(types: _Types) -> bool:
     return _has_bools(types) or _has_integers(types - {torch.uint8})
 
 
+def _has_wide_unsigned(types: _Types) -> bool:
+    return bool(types & {torch.uint16, torch.uint32, torch.uint64})
+
+
 _Refusals = dict[str, list[Callable[[_Types], bool]]]
 
 
@@ -79,6 +83,7 @@ _REFUSED = _by_name(
     (_integers_but_bytes, ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")),
     (_bools_or_several, ("linalg_cross",)),
     (_several, ("heaviside",)),
+    (_has_wide_unsigned, ("isin",)),  # whose parts refuse them, though aten does not
 )  # fmt: skip
 
 _NO_HALVES_ON_CPU = frozenset(["avg_pool3d", "multi_margin_loss", "special_log_ndtr"])

@@ -45,7 +45,7 @@ class BackwardPart:
 def backward_part(
     training: TrainingGraph, segment: Segment, present: Sequence[int]
 ) -> BackwardPart:
-    """What the segment's tangents `present` (positions) contribute to its gradients."""
+    """The contribution of the segment's tangents `present` (positions) to its gradients."""
     whole = training.backward
     every = list(range(len(training.tangents)))
     if list(present) == every and len(training.segments) == 1:
@@ -58,7 +58,9 @@ def backward_part(
 
 
 class _Contribution:
-    """Copies what depends on the present tangents; what depends on absent ones alone is zero."""
+    """Copies the nodes that depend on present tangents; a node that depends on absent ones alone is
+    zero.
+    """
 
     def __init__(self, training: TrainingGraph, segment: Segment, present: Sequence[int]) -> None:
         source = training.backward.graph_module.graph

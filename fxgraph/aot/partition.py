@@ -205,7 +205,7 @@ def _replaces(node: Node) -> bool:
 
 
 def _cheap(node: Node) -> bool:
-    """Whether computing it again costs less than keeping it."""
+    """Whether computing the node again costs less than keeping its result."""
     if node.op == "get_attr":
         return True
     target: Any = node.target
@@ -234,8 +234,9 @@ def on_gpu(node: Node) -> bool:
 
 
 def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:
-    """What to hand over for `node`: a copy of what the caller may write, made before the forward
-    itself writes it."""
+    """The node to hand over for `node`: a copy if the caller may write it, made before the forward
+    itself writes it.
+    """
     if write is None and mine:
         return node
     with joint.inserting_before(write) if write is not None else joint.inserting_after(node):

@@ -34,7 +34,7 @@ BACKWARD = "backward"
 
 @contextmanager
 def traced_as(tracer: Tracer, part: object) -> Iterator[None]:
-    """Mark what is recorded meanwhile; of nested parts the outermost counts."""
+    """Mark the nodes recorded in the block; of nested parts the outermost counts."""
     if tracer.part is not None:
         yield
         return

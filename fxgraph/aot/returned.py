@@ -85,7 +85,7 @@ def _fake(mode: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 class WithNumbers:
-    """Calls what was compiled with tensors in the place of numbers, and takes the numbers out."""
+    """Calls a function compiled with tensors in the place of numbers, and takes the numbers out."""
 
     def __init__(self, compiled: Callable[..., Any], positions: list[int]) -> None:
         self.compiled = compiled

@@ -44,7 +44,7 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
 
 
 def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:
-    """The graph's values; what it writes has the version that eager's operators would leave."""
+    """The graph's values; a written input has the version that eager's operators would leave."""
     written = [(inputs[m.index], m.bumps) for m in functional.input_mutations if m.data]
     written = [(tensor, bumps) for tensor, bumps in written if not tensor.is_inference()]
     versions = [tensor._version + bumps for tensor, bumps in written]
@@ -78,7 +78,7 @@ def numbers_of(
 def restore_outputs(
     functional: FunctionalGraph, values: Sequence[Any], inputs: Sequence[torch.Tensor]
 ) -> Any:
-    """What the torch-level graph returns, from the values that the functional graph returns."""
+    """The torch-level graph's result, from the values that the functional graph returns."""
     results: list[Any] = [None] * len(functional.outputs)
     # Views of outputs come last, since the output they look at may stand behind them.
     for late in (False, True):

@@ -146,7 +146,7 @@ class _Joint:
 
 
 def _is_number(node: Node) -> bool:
-    """A symbol, or what is computed of symbols."""
+    """Whether the node is a symbol, or computed of symbols."""
     return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
 
 

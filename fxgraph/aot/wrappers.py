@@ -90,7 +90,9 @@ class Wrapper:
         )
 
     def put_together(self, plain: Iterator[torch.Tensor], numbers: Numbers) -> torch.Tensor:
-        """Of what is inside; numbers: of the symbols in its sizes and context."""
+        """The wrapper of these inner tensors; numbers: values of the symbols in its sizes and
+        context.
+        """
         inner = {
             name: next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
             for name, wrapper in self.inner.items()
@@ -149,7 +151,7 @@ def plain_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Plain:
 
 
 class Trace:
-    """What the graph does with wrappers of fake tensors, recorded.
+    """A recording of the graph's operations on wrappers of fake tensors.
 
     fakes: its inputs; wrappers: of each; examples: the real tensors in them. results: its own.
     writes: whether it writes to an input.
@@ -387,7 +389,9 @@ class _Run(Interpreter):
 
 
 class WithWrappers:
-    """Calls what was compiled of a plain graph with the tensors inside, and wraps the results."""
+    """Calls the function compiled of a plain graph with the inner tensors, and wraps the
+    results.
+    """
 
     def __init__(self, compiled: Callable[..., Any], plain: Plain, static: Sequence[bool]) -> None:
         self.compiled = compiled

@@ -163,7 +163,9 @@ class CppModule:
     def _row_functions(
         self, step: Called, parts: list[Emitted], pointers: list[str]
     ) -> tuple[list[str], list[str]]:
-        """Lines that declare what the step's bodies read, and their descriptions (attention.h)."""
+        """Lines that declare the buffers of the step's bodies, and their descriptions
+        (attention.h).
+        """
         declared, described = [], []
         for number, (body, part) in enumerate(zip(step.bodies, parts, strict=True)):
             own = body.target.name

@@ -112,7 +112,7 @@ class Lowering:
     ) -> Tensor:
         """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each)
         and broadcast together. wide_scalars: numbers and 0-dim tensors of wider types are not
-        rounded to a half type first."""
+        rounded to a half type first, but for a first operand on the CPU."""
         if compute is None or isinstance(compute, torch.dtype):
             compute = [compute or dtype] * len(inputs)
         types = list(compute)
@@ -127,12 +127,17 @@ class Lowering:
                 self.realize(t)
 
         def inner(idx: Indices) -> Value:
-            return fn(*(operand(item, kind, idx) for item, kind in zip(inputs, types, strict=True)))
+            places = enumerate(zip(inputs, types, strict=True))
+            return fn(*(operand(place, item, kind, idx) for place, (item, kind) in places))
 
-        def operand(item: Tensor | Number | Size, kind: torch.dtype, idx: Indices) -> Value:
+        def operand(
+            place: int, item: Tensor | Number | Size, kind: torch.dtype, idx: Indices
+        ) -> Value:
             if isinstance(item, Tensor):
                 value = item.load(narrow(idx, item.size))
-                wide = item.dtype in (kind, *FIT_HALF) or (wide_scalars and not item.size)
+                wide = item.dtype in (kind, *FIT_HALF)
+                if wide_scalars and not item.size:
+                    wide |= place > 0 or item.device.type != "cpu"
             else:
                 wide = wide_scalars or not isinstance(item, Size)
                 if not wide_scalars and not isinstance(item, Size):
@@ -273,7 +278,7 @@ class Lowering:
         return fresh
 
     def _cloned(self, t: Tensor) -> Tensor:
-        """A copy of what loops cannot hold (complex numbers), by aten."""
+        """A copy of a tensor that loops cannot hold (complex numbers), by aten."""
         window = self.realize(t)
         stride = window.stride if is_dense(t.size, window.stride) else contiguous_strides(t.size)
         buffer = self.new_buffer(t.size, stride, t, "aten")
@@ -283,7 +288,9 @@ class Lowering:
         return Tensor.of(buffer)
 
     def aten_copy(self, t: Tensor, window: Window) -> None:
-        """Write what loops cannot hold, or another device holds, into `window`, by aten."""
+        """Write a tensor that loops cannot hold, or another device holds, into `window`, by
+        aten.
+        """
         copy = torch.ops.aten.copy_.default
         name = f"aten{len(self.program.steps)}"
         given, written = [window, self.realize(t)], (window.buffer.name,)

@@ -77,7 +77,7 @@ def zeros(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
     aten.empty_permuted.default,
 )
 def empty(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
-    """Zeros, or what torch fills memory with if it is to be deterministic."""
+    """Zeros, or the value with which torch fills memory if it is to be deterministic."""
     if not fills_memory():
         return constant(ctx, 0)
     dtype = ctx.val().dtype

@@ -272,10 +272,10 @@ def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> T
     _check_divisor(ctx, _out(ctx), b)
     if rounding_mode is not None:
         a, b = stored(ctx, a), stored(ctx, b)
-        if rounding_mode == "trunc" and COMPUTE_TYPES[_out(ctx)] != _out(ctx):
-            return _unary("trunc")(
-                ctx, div(ctx, a, b)
-            )  # eager rounds the quotient to the half type
+        number = not isinstance(b, Tensor) or (not b.size and b.device.type == "cpu")
+        if rounding_mode == "trunc" and not number and COMPUTE_TYPES[_out(ctx)] != _out(ctx):
+            # Eager rounds the quotient of two tensors to the half type.
+            return _unary("trunc")(ctx, div(ctx, a, b))
     fn = getattr(ops, _ROUNDING[rounding_mode])
     return ctx.pointwise(fn, [a, b], _out(ctx), work=MEDIUM, wide_scalars=True)
 

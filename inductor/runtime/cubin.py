@@ -85,7 +85,7 @@ class Cubin:
 
 
 def check_target(target: str) -> str:
-    """A target as it is; ValueError if no target looks like it."""
+    """The target unchanged; ValueError if no target looks like it."""
     if re.fullmatch(r"sm_\d{2,3}", target) is None:
         raise ValueError(f'target={target!r}; a GPU is named by its capability, such as "sm_90"')
     return target

@@ -29,9 +29,22 @@ FLAGS = (
 )  # fmt: skip
 INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
 FOLDER = "ready"  # in that of the sources
-LEVELS = ("x86-64-v3", "x86-64-v4")
-# Those of float32, which most programs call.
-FILES = ("product.cpp", "matrices.cpp", "winograd.cpp", "training.cpp", "attention.cpp")
+# Levels of the instruction set -> flags. The last has instructions that multiply pairs of bfloat16.
+LEVELS = {
+    "x86-64-v3": ("-march=x86-64-v3",),
+    "x86-64-v4": ("-march=x86-64-v4",),
+    "x86-64-v4-bf16": ("-march=x86-64-v4", "-mavx512bf16"),
+}
+_EACH = ("x86-64-v3", "x86-64-v4")
+FILES: dict[str, tuple[str, ...]] = {
+    "product.cpp": _EACH,
+    "product_half.cpp": _EACH,
+    "product_pairs.cpp": ("x86-64-v4-bf16",),
+    "matrices.cpp": _EACH,
+    "winograd.cpp": _EACH,
+    "training.cpp": _EACH,
+    "attention.cpp": _EACH,
+}
 
 
 @functools.cache
@@ -48,14 +61,15 @@ def _path(file: str, level: str) -> Path:
     return INCLUDE / FOLDER / f"{Path(file).stem}.{level}.{_digest()}.o"
 
 
-def find(file: str, level: str) -> bytes | None:
-    """The object of a file, if there is one."""
-    if file not in FILES or level not in LEVELS:
-        return None
-    try:
-        return _path(file, level).read_bytes()
-    except OSError:
-        return None
+def find(file: str, levels: Sequence[str]) -> bytes | None:
+    """The object of a file for one of the levels, if there is one."""
+    for level in levels:
+        if level in FILES.get(file, ()):
+            try:
+                return _path(file, level).read_bytes()
+            except OSError:
+                continue
+    return None
 
 
 def build(folder: Path, command: Sequence[str]) -> None:
@@ -66,7 +80,8 @@ def build(folder: Path, command: Sequence[str]) -> None:
         return
     folder = folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {folder / _path(file, level).name: (file, level) for file in FILES for level in LEVELS}
+    made_for = [(file, level) for file, levels in FILES.items() for level in levels]
+    wanted = {folder / _path(file, level).name: (file, level) for file, level in made_for}
     for old in set(folder.iterdir()) - set(wanted):
         old.unlink()
     flags = [flag for flag in FLAGS if flag != "-shared"]
@@ -76,7 +91,7 @@ def build(folder: Path, command: Sequence[str]) -> None:
             return
         file, level = wanted[path]
         draft = path.with_suffix(f".{os.getpid()}")
-        given = [f"-march={level}", "-c", str(INCLUDE / file), "-o", str(draft)]
+        given = [*LEVELS[level], "-c", str(INCLUDE / file), "-o", str(draft)]
         try:
             subprocess.run([*command, *flags, *given], check=True, capture_output=True)
             os.replace(draft, path)

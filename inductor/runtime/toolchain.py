@@ -294,14 +294,16 @@ def _ready(file: Path, compiler: Compiler) -> bytes | None:
     """The object of a file as the package brings it, if the compiler's code may call it."""
     if len(compiler.command) > 1:  # flags of a user's, or a compiler that links otherwise
         return None
-    level = _LEVELS.get(torch.backends.cpu.get_cpu_capability(), "")
+    levels = _LEVELS.get(torch.backends.cpu.get_cpu_capability(), [])
+    if torch.cpu._is_avx512_bf16_supported():
+        levels = [*levels, "x86-64-v4-bf16"]
     for flag in compiler.tuning:
-        level = flag.removeprefix("-march=") if flag != "-march=native" else level
-    return ready.find(file.name, level)
+        levels = [flag.removeprefix("-march=")] if flag != "-march=native" else levels
+    return ready.find(file.name, levels)
 
 
-# What torch calls processors -> a level of the instruction set that they have.
-_LEVELS = {"AVX2": "x86-64-v3", "AVX512": "x86-64-v4"}
+# What torch calls processors -> levels of the instruction set that they have.
+_LEVELS = {"AVX2": ["x86-64-v3"], "AVX512": ["x86-64-v4"]}
 
 
 def _object_key(file: Path, compiler: Compiler) -> str:

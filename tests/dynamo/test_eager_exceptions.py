@@ -243,6 +243,7 @@ def test_types_that_kernels_do_not_take(backend):
     calls += [lambda: torch.cross(b[:, :3], b[:, :3], dim=1), lambda: c.nan_to_num()]
     calls += [lambda: torch.cross(f[:, :3], h[:, :3], dim=1)]
     calls += [lambda: F.cross_entropy(f, classes, weight=h[0])]
+    calls += [lambda: torch.isin(classes.to(torch.uint16), classes.to(torch.uint16))]  # taken
     for call in calls:
         assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
 
@@ -257,6 +258,7 @@ REFUSED_TYPES = {
     "in place": lambda x: x.half().fill_(1e6),
     "a number": lambda x: torch.full((2,), 300, dtype=torch.uint8),
     "random": lambda x: torch.rand_like(x.long()),
+    "a method in Python": lambda x: x.to(torch.float8_e4m3fn).norm(),
 }
 
 
@@ -312,6 +314,41 @@ def test_effects_before_a_refused_type_are_kept(backend):
         seen, y = [], torch.zeros(2)
         compiled = dynamo.compile(program, backend=backend)
         assert (raised_by(lambda: compiled(flags, y)), seen, y.tolist()) == expected
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_types_of_recurrent_layers_are_not_tried(kind):
+    """With weights of other sizes than its own such a layer reads past their ends."""
+    layer = kind(8, 16).bfloat16()
+    x = torch.randn(3, 2, 8, dtype=torch.bfloat16)
+    with torch.no_grad():
+        expected = layer(x)[0]
+        torch.testing.assert_close(dynamo.compile(layer, backend="eager")(x)[0], expected)
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_what_came_before_refused_types_has_happened(shows, capsys):
+    def f(x, log, written):
+        log.append(written.add_(1))
+        if shows:
+            print("before")
+        return x.median()
+
+    log, written = [], torch.zeros(2)
+    assert raised_by(lambda: dynamo.compile(f)(torch.ones(3) > 0, log, written)) is not None
+    assert log == [written] and written.tolist() == [1, 1]
+    assert capsys.readouterr().out == "before\n" * shows
+
+
+def test_types_are_not_tried_with_large_numbers(monkeypatch):
+    tried = []
+    monkeypatch.setattr("fxgraph.type_trials._try", lambda function, *_: tried.append(function))
+
+    def f(x, times):
+        return x.repeat(times), x.sort()
+
+    dynamo.compile(f, backend="eager")(torch.ones(1, dtype=torch.int16), 1 << 17)
+    assert torch.Tensor.sort in tried and torch.Tensor.repeat not in tried
 
 
 def test_a_layer_norm_of_another_shape_with_a_number_that_varies():

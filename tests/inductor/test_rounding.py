@@ -254,3 +254,13 @@ def test_quotients_of_half_types_are_rounded_before_they_are_cut_off(dtype):
     b = torch.tensor([0.1, 0.1, 0.2, 1 / 3, 0.1, -0.0, 2, 1, torch.inf, 7, -3], dtype=dtype)
     same(lambda a, b: torch.div(a, b, rounding_mode="trunc"), a, b)
     same(lambda a, b: torch.div(a, b, rounding_mode="floor"), a, b)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_numbers_beside_half_types_are_rounded_where_they_come_first(dtype):
+    x, t = torch.linspace(-20, 20, 1000).to(dtype), torch.tensor(3.7)
+    for fn in (torch.mul, torch.div):
+        same(lambda x, t: fn(t, x), x, t)  # noqa: B023
+        same(lambda x, t: fn(x, t), x, t)  # noqa: B023
+    for by in (0.3, torch.tensor(0.3)):  # the quotient is cut off as it is
+        same(lambda x: torch.div(x, by, rounding_mode="trunc"), x)

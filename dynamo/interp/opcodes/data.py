@@ -257,7 +257,7 @@ def DICT_MERGE(tx: Interpreter, instr: Instruction) -> None:
 
 
 def mapping_keys(tx: Interpreter, mapping: Value, function: Value) -> list[Value]:
-    """The keys of what stands after ** in a call of `function`."""
+    """The keys of the mapping after ** in a call of `function`."""
     kind = mapping.python_type()
     if not mapping.hasattr(tx, "keys"):
         text = f"argument after ** must be a mapping, not {type_name(kind)}"

@@ -103,8 +103,8 @@ def raise_unbound(tx: Interpreter, name: str) -> NoReturn:
 
 @handler
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instr: Instruction) -> None:
-    """What a comprehension saves of a variable that it has, too: the variable's cell, if it has
-    one.
+    """Push the variable's value, or its cell, for a comprehension to save; UNBOUND if there is
+    neither.
     """
     name = instr.argval
     value = tx.locals.pop(name, None) or tx.cells.pop(name, None)
@@ -229,7 +229,7 @@ def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def LOAD_BUILD_CLASS(tx: Interpreter, instr: Instruction) -> None:
-    """Calling it makes a class, see values/class_building.py."""
+    """Push the function whose call makes a class, see values/class_building.py."""
     source = AttrSource(ModuleSource("builtins"), "__build_class__")
     tx.push(tx.wrap(builtins.__build_class__, source))
 
@@ -251,7 +251,7 @@ def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
 
 
 def _load_attr(tx: Interpreter, owner: Value, name: str, above: Sequence[Value]) -> None:
-    """above: what the instruction pushes behind the attribute."""
+    """Push an attribute. above: the values that the instruction pushes behind the attribute."""
     found = tail_read(tx, owner, name, above)
     if above and isinstance(found, (BuiltinMethod, ConstantMethodValue)):
         kind = found.receiver.python_type()

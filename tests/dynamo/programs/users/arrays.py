@@ -340,12 +340,40 @@ PROGRAMS = {
         def f(x):
             a = x.detach().cpu().numpy()
             b = torch.tensor(a.copy()) + torch.as_tensor(a * 2)
-            return b + np.float32(2), np.sin(x.detach()), x.detach() + a, np.asarray(x.detach()), torch.from_numpy(a) is not None, np.mean(x.detach().numpy())
+            return b + np.float32(2), np.square(x.detach()), x.detach() + a, np.asarray(x.detach()), torch.from_numpy(a) is not None, np.mean(x.detach().numpy())
         ---
         run(T(3))
         run(T(3, grad=True))
     """,
     ),
+    "np_ufuncs_of_tensors": (
+        1,
+        """
+        import warnings
+        def f(x, t):
+            a = np.sqrt(t) * x + np.maximum(t, 1e-10)
+            return a, np.square(x), np.add(x, np.ones(3)), np.greater(x, 0)
+        def warned(x, t):
+            with warnings.catch_warnings(record=True) as w:
+                warnings.simplefilter("always")
+                found = run(x, t)
+            return found, [(str(i.message), i.category, i.lineno) for i in w]
+        ---
+        warned(T(3), torch.tensor(2.0))
+        warned(T(3), torch.tensor(3.0))
+    """,
+    ),
+    "np_ufuncs_of_history": """
+        def f(x):
+            y = x * 2
+            try:
+                return np.log(y)
+            except RuntimeError as error:
+                return str(error), y + 1
+        ---
+        run(T(3))
+        run(T(3, grad=True))
+    """,
     "np_shares_memory": (
         1,
         """
