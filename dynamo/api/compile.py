@@ -19,6 +19,7 @@ from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
 from dynamo.guards.shapes import takes_symbols
 from dynamo.numpy_wrapping import numpy_wrapper
+from dynamo.torch.transforms import MAKERS
 
 
 def compile(
@@ -148,7 +149,8 @@ def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
     fn = numpy_wrapper(fn) or fn
-    if isinstance(_called_in_the_end(fn), _WITHOUT_FRAME):
+    called = _called_in_the_end(fn)
+    if isinstance(called, _WITHOUT_FRAME) or getattr(called, "__code__", None) in MAKERS:
         fn = _with_frame(fn)
     return (
         CompiledGeneratorFunction(fn, context)
@@ -174,7 +176,9 @@ def _called_in_the_end(fn: Any) -> Any:
 
 
 def _with_frame(builtin: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls a builtin one, torch.abs say: the hook captures frames."""
+    """A function that calls a builtin one, torch.abs say, or what torch.func.grad makes: the hook
+    captures frames, of the program.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return builtin(*args, **kwargs)

@@ -150,9 +150,12 @@ def make_bound_partial(function: Any, args: tuple, kwargs: dict[str, Any], recei
 def _partial(tx, function, *args, **kwargs):
     if not TABLE[callable](tx, function).as_constant():  # type: ignore[union-attr]
         fail_as(tx, functools.partial, function)
-    if isinstance(function, PartialValue) and function.is_bare(tx):
-        args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
-        function = function.inner
+    if isinstance(function, PartialValue):
+        if function.is_bare(tx):
+            args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
+            function = function.inner
+    elif issubclass(function.python_type(), functools.partial):  # of a subclass
+        raise Unsupported(breaks.UncapturedCall("functools.partial"))
     return tx.output.side_effects.track_new(PartialValue(function, args, kwargs))
 
 

@@ -13,6 +13,7 @@ import numbers
 import operator
 import re
 import string
+import sys
 import types
 import typing
 import weakref
@@ -39,6 +40,48 @@ class Meta(type):
 class WithMeta(metaclass=Meta):
     def __init__(s, a):
         s.a = a
+
+
+def told(depth):
+    frame = sys._getframe(depth)
+    return frame.f_code.co_name, frame.f_lineno, frame.f_globals["__name__"]
+
+
+@torch.no_grad()
+def told_without_gradients():
+    return told(2)
+
+
+class ToldWhere:
+    def __init__(self):
+        self.made_at = told(1)
+
+
+@program(tensor)
+def frames_of_callers(x):
+    frame = sys._getframe()
+    mine = frame.f_code.co_name, frame is sys._getframe(0)
+    above = (lambda: sys._getframe().f_back.f_lineno)()
+    return x + 1, mine, above, told(1), told_without_gradients(), ToldWhere().made_at
+
+
+class Tells(nn.Module):
+    def forward(self, x):
+        return x * 2, told(1)
+
+
+TELLS = Tells()
+
+
+@program(tensor)
+def frames_of_modules(x):
+    return TELLS(x)
+
+
+@program(tensor, graphs=2)
+def frames_of_real_callers(x):
+    y = x + 1
+    return y, sys._getframe(1) is None, y * 2
 
 
 @program(tensor)
