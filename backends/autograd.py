@@ -17,7 +17,7 @@ from fxgraph.aot import (
     needs_autograd,
 )
 from fxgraph.aot._autograd import Parts
-from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
+from fxgraph.aot.number_outputs import WithNumbers, numbers_as_tensors, returns_numbers
 from fxgraph.aot.split import split
 from fxgraph.aot.wrapped_training import compile_wrapped_training
 from fxgraph.aot.wrappers import WithWrappers, has_wrappers, plain_graph

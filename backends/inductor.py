@@ -128,7 +128,7 @@ def run_shipped(
 
 
 def missing_compiler() -> str | None:
-    """None where there is a C++ compiler, else what is missing."""
+    """None where there is a C++ compiler, else the missing part."""
     from inductor.runtime import toolchain
 
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from fxgraph import faults
 
 
-def _switched_on(name: str) -> bool:
+def _is_set(name: str) -> bool:
     return os.environ.get(name, "") not in ("", "0")
 
 
@@ -87,10 +87,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "functions of numpy that torch computes within rounding, not to the last bit, break",
     ),
     "strict": (
-        _switched_on("DYNAMO_STRICT"),
+        _is_set("DYNAMO_STRICT"),
         "a fault of ours while a graph is compiled is an error, not a warning and a slower way",
     ),
-    "disable": (_switched_on("DYNAMO_DISABLE"), "compile nothing"),
+    "disable": (_is_set("DYNAMO_DISABLE"), "compile nothing"),
     "rewrite_all_frames": (
         False,
         "for tests: frames without tensor operations, and the standard library's, are rewritten",

@@ -147,4 +147,4 @@ class AttemptEnded(BaseException):
 
 
 class SkipFrame(Exception):
-    """Nothing to gain in this frame: it runs as it is."""
+    """A control exception: nothing to gain in this frame, which runs as it is."""

@@ -31,7 +31,7 @@ class BreakRecord:
 
     @property
     def excerpt(self) -> str:
-        """The source line, and below it carets under what breaks; empty without a source."""
+        """The source line with carets below the broken expression; empty without a source."""
         return marked_line(self.user_stack[-1]) if self.user_stack else ""
 
     def __str__(self) -> str:

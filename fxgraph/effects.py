@@ -97,7 +97,7 @@ def of(node: Node) -> Effects:
 def of_function(
     target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> Effects:
-    """The effects of calling `target`; what is not torch's, math's or operator's is unknown."""
+    """The effects of calling `target`; unknown for functions not of torch, math or operator."""
     schema = getattr(target, "_schema", None)
     if schema is not None:
         return of_overload(target)

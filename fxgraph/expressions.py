@@ -182,7 +182,7 @@ def real(name: str, *args: Expr) -> Expr:
 # -- the algebra of sizes -------------------------------------------------------------------------
 @functools.lru_cache(maxsize=4096)
 def polynomial(expr: Expr) -> Extent:
-    """An integer expression as a size; what the algebra does not know is an opaque atom."""
+    """An integer expression as a size; terms unknown to the algebra are opaque atoms."""
     if expr.is_Integer:
         return int(expr)
     if expr.is_Add or expr.is_Mul:

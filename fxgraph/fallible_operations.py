@@ -78,7 +78,7 @@ def _lists(key: Any) -> bool:
 
 
 def _is_mask(node: Node) -> bool:
-    """Of the shape that it has to have: whatever is in it, it is an index."""
+    """Whether the node is a mask, whose shape has been checked: any content is a valid index."""
     return getattr(node.meta.get("val"), "dtype", None) is torch.bool
 
 

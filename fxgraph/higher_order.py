@@ -103,7 +103,7 @@ effects.BODY_RUNNERS.update([branch, loop])
 
 
 def runs_bodies(target: Any) -> bool:
-    """Whether `target` is a function of graphs that runs sub-graphs, or what comes from one."""
+    """Whether `target` is a function of graphs that runs sub-graphs, or the result of one."""
     return target in (transform, call, branch, loop) or isinstance(
         target, torch._ops.HigherOrderOperator
     )

@@ -295,7 +295,7 @@ def terms_of(size: Extent) -> dict[Monomial, int]:
 
 
 def exact(a: Extent, b: Extent) -> Extent | None:
-    """q with a == q * b for every value of the symbols, if it is seen; b is not 0."""
+    """q with a == q * b for every value of the symbols, if found; b is not 0."""
     if isinstance(a, int) and isinstance(b, int):
         return None if a % b else a // b
     if a == 0:
@@ -533,7 +533,7 @@ def where_positive(size: Extent, positive: Iterable[Extent]) -> Extent:
 
 
 def hint(size: Extent) -> int:
-    """The size as it was when the code was compiled; for choices that are right either way."""
+    """The size at compile time; for choices that are right for any size."""
     return size if isinstance(size, int) else evaluate(size, lambda s: s.hint)
 
 

@@ -41,7 +41,7 @@ class SymNode:
 
     @property
     def expr(self) -> Any:
-        """The expression, simplified by what is known by now."""
+        """The expression, simplified by the facts known by now."""
         env = self.shape_env
         if self._at != env.version:
             self._now = env.simplify(self._expr)
@@ -199,7 +199,7 @@ class SymNode:
         return self.wrap_int(int(self._dense(sizes, strides)))
 
     def _dense(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> bool:
-        """By the order of the hints; what that rests on is guarded."""
+        """Whether sizes and strides are dense, by the order of the hints, which is guarded."""
         env = self.shape_env
         dims = [
             (size.expr, stride.expr)

@@ -65,7 +65,7 @@ def is_ragged(value: Any) -> bool:
 
 
 def hint_of(value: Any) -> Any:
-    """The value that a size has while compiling: an int as it is, a torch.SymInt's hint."""
+    """The value of a size while compiling: an int itself, a torch.SymInt's hint."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value.node.hint
     return value

@@ -153,7 +153,7 @@ class ShapeEnv:
         self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
         return self.symint(symbol)
 
-    def new_float(self, hint: float | None, name: str, source: Any = None) -> torch.SymFloat:
+    def new_float(self, hint: float | None, name: str, source: Any) -> torch.SymFloat:
         """A symbol for a Python float; without a hint, nothing may be assumed of it."""
         symbol = sympy.Symbol(self._new_name("f"), real=True)
         self._register(SymbolInfo(symbol, hint, None, None, name, source))
@@ -421,14 +421,16 @@ class ShapeEnv:
         return True
 
     def given(self, condition: Any) -> None:
-        """`condition`, of `assertions`, needs no check: an operator says it of what it gives."""
+        """Drop `condition`, of `assertions`, from the checks: an operator guarantees it of its
+        result.
+        """
         for learned in reversed(self._history):
             if learned.kind == "check" and learned.what is condition:
                 learned.kind = "given"
                 return
 
     def forgetting(self) -> Callable[[], None]:
-        """A function that drops what is checked of data from now on."""
+        """A function that drops the checks of data made from now on."""
         since = len(self._history)
 
         def forget() -> None:

@@ -25,7 +25,7 @@ from fxgraph.node import Node
 
 
 class TraceError(ValueError):
-    """The program needs the value of a proxy; the text says for what."""
+    """The program needs the value of a proxy; the text names the use."""
 
 
 def symbolic_trace(
@@ -183,7 +183,7 @@ def _patched(tracer: Tracer) -> Iterator[None]:
 
 
 class Proxy:
-    """Stands for the value of a node; whatever is done to it is recorded."""
+    """Stands for the value of a node; operations on the proxy are recorded."""
 
     def __init__(self, node: Node, tracer: Tracer) -> None:
         self.node = node

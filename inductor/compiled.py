@@ -112,7 +112,7 @@ class Launched(_WithStatics):
 
 
 class Framed(_WithStatics):
-    """The plan, and around it what concerns the memory of inputs."""
+    """The plan, with the handling of the inputs' memory around it."""
 
     def __init__(self, c: Compilation) -> None:
         super().__init__(c)

@@ -31,7 +31,6 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from fxgraph.aot import FunctionalGraph
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
@@ -39,6 +38,7 @@ from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
 from inductor.pack import is_innermost, is_packable, packs_convolutions
 from inductor.panels import Builder, panel_bytes
+from inductor.rewriter import GraphRewriter
 
 TO_ROWS = [0, 2, 3, 1]  # the order of dimensions
 MAX_WINDOW = 25  # elements of a window that a loop's body writes out
@@ -83,8 +83,7 @@ def generated_convolutions(
     run = _Rewrite(_found(gm.graph.nodes, sources, budget))
     if not run.kinds:
         return None
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     count = Counter(run.kinds.values())
     note = (
         f"pack: generated code computes {count[PIXEL]} convolutions of one pixel, as products, "
@@ -150,23 +149,22 @@ def is_depthwise(node: Node) -> bool:
     return each and height * width <= MAX_WINDOW
 
 
-class _Rewrite:
-    """The new graph as it grows."""
+class _Rewrite(GraphRewriter):
+    """Puts generated kernels in the place of convolutions."""
 
     def __init__(self, kinds: Mapping[Node, str]) -> None:
-        self.graph = Graph()
+        super().__init__()
         self.kinds = kinds
         self._build = Builder(self.graph)
-        self._new: dict[Node, Node] = {}
         self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
         self._weights: dict[Node, Node] = {}  # a weight -> as the kernel reads it
 
     def add(self, node: Node) -> None:
         kind = self.kinds.get(node)
         if kind is None:
-            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+            super().add(node)
         else:
-            self._new[node] = self._of_channels(node) if kind == DEPTHWISE else self._rows_of(node)
+            self.new[node] = self._of_channels(node) if kind == DEPTHWISE else self._rows_of(node)
 
     def _rows_of(self, node: Node) -> Node:
         """The convolution as a product: a row for each pixel of the result."""
@@ -176,17 +174,17 @@ class _Rewrite:
         if self.kinds[node] == PIXEL:
             made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
         else:
-            used = self._new[image], self._transformed(weight), self._new[weight], list(padding)
+            used = self.new[image], self._transformed(weight), self.new[weight], list(padding)
             made = build.call(winograd.winograd_mm, used, node.meta)
         if bias is not None:
-            made = build.add(made, self._new[bias], node.meta)
+            made = build.add(made, self.new[bias], node.meta)
         made = build.view(made, [-1, height, width, columns], node.meta)
         return build.permute(made, TO_IMAGES, node.meta)
 
     def _in_rows(self, image: Node) -> Node:
         if image not in self._rows:
             channels = image.meta["val"].shape[1]
-            made = self._build.permute(self._new[image], TO_ROWS, image.meta)
+            made = self._build.permute(self.new[image], TO_ROWS, image.meta)
             made = self._build.view(made, [-1, channels], image.meta)
             self._rows[image] = made
         return self._rows[image]
@@ -194,23 +192,23 @@ class _Rewrite:
     def _in_panels(self, weight: Node) -> Node:
         if weight not in self._weights:
             columns, inner = weight.meta["val"].shape[:2]
-            made = self._build.view(self._new[weight], [columns, inner], weight.meta)
+            made = self._build.view(self.new[weight], [columns, inner], weight.meta)
             made = self._build.permute(made, [1, 0], weight.meta)
             self._weights[weight] = self._build.panels(made, weight.meta)
         return self._weights[weight]
 
     def _transformed(self, weight: Node) -> Node:
         if weight not in self._weights:
-            new = self._new[weight]
+            new = self.new[weight]
             self._weights[weight] = winograd.transformed(self._build, new, weight.meta)
         return self._weights[weight]
 
     def _of_channels(self, node: Node) -> Node:
         image, weight, bias, stride, padding, dilation = node.args[:6]
-        args = (self._new[image], self._innermost(weight), stride, padding, dilation)
+        args = (self.new[image], self._innermost(weight), stride, padding, dilation)
         made = self._build.call(depthwise_convolution, args, node.meta)
         if bias is not None:
-            shaped = self._build.view(self._new[bias], [1, -1, 1, 1], bias.meta)
+            shaped = self._build.view(self.new[bias], [1, -1, 1, 1], bias.meta)
             made = self._build.add(made, shaped, node.meta)
         return made
 
@@ -218,7 +216,7 @@ class _Rewrite:
         """(height, width, channels)"""
         if weight not in self._weights:
             channels, _, height, width = weight.meta["val"].shape
-            made = self._build.view(self._new[weight], [channels, height, width], weight.meta)
+            made = self._build.view(self.new[weight], [channels, height, width], weight.meta)
             made = self._build.permute(made, [1, 2, 0], weight.meta)
             layout = torch.contiguous_format
             made = self._build.call(aten.clone.default, (made,), weight.meta, memory_format=layout)

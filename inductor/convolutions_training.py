@@ -35,7 +35,6 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample, winograd
@@ -45,6 +44,7 @@ from inductor.layout import TO_IMAGES, is_laid_out
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, fastest
 from inductor.panels import PANEL, Builder
+from inductor.rewriter import GraphRewriter
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
@@ -123,8 +123,7 @@ def generated_training(functional: FunctionalGraph) -> tuple[FunctionalGraph, st
     if not kinds or panel_sample.identity() is None:
         return None
     run = _Rewrite(kinds, Budget(SECONDS))
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     if not run.products + run.gradients:
         return None
     run.graph.eliminate_dead_code()
@@ -194,17 +193,16 @@ def _has_many_tiles(result: torch.Tensor) -> bool:
     return _images(result) * -(-height // 2) * -(-width // 2) >= FEW_TILES
 
 
-class _Rewrite:
-    """The new graph as it grows."""
+class _Rewrite(GraphRewriter):
+    """Puts generated kernels in the place of convolutions and their backwards."""
 
     def __init__(self, kinds: Mapping[Node, str], budget: Budget) -> None:
-        self.graph = Graph()
+        super().__init__()
         self.products = self.gradients = 0
         self._kinds = kinds
         measured = {*kinds.values(), *([PRODUCT] if WINOGRAD in kinds.values() else [])}
         self._ahead = {kind for kind in sorted(measured) if _is_ahead(kind, budget)}
         self._build = Builder(self.graph)
-        self._new: dict[Node, Node] = {}
         self._innermost: dict[Node, Node] = {}
         self._parts: dict[Node, list[Node | None]] = {}  # a backward -> its results
 
@@ -212,13 +210,13 @@ class _Rewrite:
         if node.target is operator.getitem and node.args[0] in self._parts:
             part = self._parts[node.args[0]][node.args[1]]
             if part is not None:
-                self._new[node] = part
+                self.new[node] = part
                 return
         made = None
         if node in self._kinds:
             forward = node.target is aten.convolution.default
             made = self._convolution(node) if forward else self._backward(node)
-        self._new[node] = made or self.graph.node_copy(node, self._new.__getitem__)
+        self.new[node] = made or self.graph.node_copy(node, self.new.__getitem__)
 
     def _convolution(self, node: Node) -> Node | None:
         x, weight, bias, _, padding = node.args[:5]
@@ -239,12 +237,12 @@ class _Rewrite:
         """A convolution, in the layout of `val`."""
         build = self._build
         self.products += 1
-        new = self._new[weight]
+        new = self.new[weight]
         panels = build.call(winograd_panels, (new, transposed), weight.meta)
         args = (self._channels_innermost(x), panels, new, padding, *[True] * transposed)
         made = build.call(winograd.winograd_mm, args, meta)
         if bias is not None:
-            made = build.add(made, self._new[bias], meta)
+            made = build.add(made, self.new[bias], meta)
         _, channels, height, width = val.shape
         made = build.view(made, [-1, height, width, channels], meta)
         made = build.permute(made, TO_IMAGES, meta)
@@ -254,7 +252,7 @@ class _Rewrite:
 
     def _channels_innermost(self, image: Node) -> Node:
         if image not in self._innermost:
-            new, layout = self._new[image], torch.channels_last
+            new, layout = self.new[image], torch.channels_last
             if not is_laid_out(image.meta["val"], layout):
                 new = self._build.call(aten.clone.default, (new,), image.meta, memory_format=layout)
             self._innermost[image] = new
@@ -279,10 +277,10 @@ class _Rewrite:
             return None
         self._parts[node] = parts
         left = [wanted and part is None for wanted, part in zip(mask, parts, strict=True)]
-        images = [self._new[gradient], self._new[x]]
+        images = [self.new[gradient], self.new[x]]
         if left[0]:  # the library takes a large weight in the program's layout
             images = [self._outermost(one) for one in (gradient, x)]
-        args = (*images, self._new[weight], *rest, left)
+        args = (*images, self.new[weight], *rest, left)
         made = self.graph.call_function(node.target, args)
         made.meta = {**node.meta, "val": tuple(
             v if one else None for v, one in zip(vals, left, strict=True)
@@ -300,7 +298,7 @@ class _Rewrite:
 
     def _outermost(self, image: Node) -> Node:
         """The image with its channels outside."""
-        val, new = image.meta["val"], self._new[image]
+        val, new = image.meta["val"], self.new[image]
         if is_laid_out(val, torch.contiguous_format):
             return new
         layout = torch.contiguous_format

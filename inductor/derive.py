@@ -87,7 +87,7 @@ def sources_of(
 
 
 def is_ordinary(tensor: Any) -> bool:
-    """Whether values may be derived from a tensor, as it is."""
+    """Whether values may be derived from a tensor: a plain strided one on the CPU."""
     return (
         type(tensor) in _TENSORS
         and tensor.device.type == "cpu"

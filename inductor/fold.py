@@ -22,9 +22,9 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.fake import fake_result
 from fxgraph.args import map_aggregate
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor.derive import PREPARED, closure
+from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 _BATCH_NORM = aten._native_batch_norm_legit_no_training.default
@@ -42,8 +42,7 @@ def fold_batch_norms(
     if not any(node.target is _BATCH_NORM for node in gm.graph.nodes):
         return None
     run = _Fold(closure(gm.graph.nodes, sources))
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     if not run.folded and not run.scaled:
         return None
     note = f"fold: {run.folded} batch norms in the weights before them"
@@ -52,14 +51,13 @@ def fold_batch_norms(
     return functional.with_graph(run.graph), note
 
 
-class _Fold:
-    """The new graph as it grows. `static`: nodes of the old one, computed from parameters alone."""
+class _Fold(GraphRewriter):
+    """Folds batch norms. `static`: nodes of the old graph, computed from parameters alone."""
 
     def __init__(self, static: Iterable[Node]) -> None:
-        self.graph = Graph()
+        super().__init__()
         self.folded = self.scaled = 0
         self._static = frozenset(static)
-        self._new: dict[Node, Node] = {}
         self._waiting: set[Node] = set()  # products that are made with the batch norm after them
         self._replaced: set[Node] = set()
         self._like: Any = None  # the batch norm that is replaced
@@ -72,9 +70,9 @@ class _Fold:
             self._replace(node)
             self._replaced.add(node)
         elif node.target is operator.getitem and node.args[0] in self._replaced:
-            self._new[node] = self._new[node.args[0]]
+            self.new[node] = self.new[node.args[0]]
         else:
-            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+            super().add(node)
 
     def _is_replaceable(self, node: Node) -> bool:
         if node.target is not _BATCH_NORM:
@@ -106,7 +104,7 @@ class _Fold:
 
     def _replace(self, node: Node) -> None:
         image, gamma, beta, mean, var, _, eps = node.args
-        gamma, beta, mean, var = (n and self._new[n] for n in (gamma, beta, mean, var))
+        gamma, beta, mean, var = (n and self.new[n] for n in (gamma, beta, mean, var))
         scale = self.call(aten.rsqrt.default, self.call(aten.add.Tensor, var, eps))
         if gamma is not None:
             scale = self.call(aten.mul.Tensor, scale, gamma)
@@ -118,15 +116,15 @@ class _Fold:
         if image in self._waiting:
             self.folded += 1
             scaled = _PRODUCTS[image.target][1]
-            args = map_aggregate(image.args, lambda a: self._new[a] if isinstance(a, Node) else a)
-            self._new[node] = scaled(self, args, scale, shift)
-            self._new[node].meta = {**image.meta}
+            args = map_aggregate(image.args, lambda a: self.new[a] if isinstance(a, Node) else a)
+            self.new[node] = scaled(self, args, scale, shift)
+            self.new[node].meta = {**image.meta}
             return
         self.scaled += 1
         shape = [-1, *[1] * (image.meta["val"].dim() - 2)]
         scale, shift = (self.call(aten.view.default, n, shape) for n in (scale, shift))
-        product = self.call(aten.mul.Tensor, self._new[image], scale, prepared=False)
-        self._new[node] = self.call(aten.add.Tensor, product, shift, prepared=False)
+        product = self.call(aten.mul.Tensor, self.new[image], scale, prepared=False)
+        self.new[node] = self.call(aten.add.Tensor, product, shift, prepared=False)
 
     def call(self, target: Any, *args: Any, prepared: bool = True) -> Node:
         """A new node in the place of the batch norm; `prepared`: of parameters alone."""

@@ -138,7 +138,7 @@ class Loops:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs, also to make what it writes, perhaps in part."""
+        """The symbols needed by the step, also for making its outputs, perhaps in part."""
         sizes = [v.size for v in (*self.dims, *self.reduced)]
         sizes += [*self.target.size, *self.target.stride]
         sizes += [n for index in (self.index, *self.tape.indices()) for n in index.sizes()]
@@ -183,7 +183,7 @@ class AtenCall:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
+        """The symbols needed by the step."""
         sizes = [self.args, self.kwargs]
         sizes += [[w.size, w.stride, w.offset] for w in windows(sizes)]
         return {s.name for s in symbols(sizes)}
@@ -234,7 +234,7 @@ class PanelProduct:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
+        """The symbols needed by the step."""
         sizes = [[w.size, w.stride, w.offset] for w in (self.x, self.weight)]
         return {s.name for s in symbols([self.size, sizes])}
 
@@ -276,7 +276,7 @@ class MatrixProduct(PanelProduct):
 
 
 class Called:
-    """`target` by a function of ours, in a kernel of its own. operands: what is read."""
+    """`target` computed by a function of ours, in a kernel of its own. operands: buffers read."""
 
     name: str
     target: Buffer
@@ -304,7 +304,7 @@ class Called:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
+        """The symbols needed by the step."""
         sizes = [[w.size, w.stride, w.offset] for w in self.operands]
         found = {s.name for s in symbols([self.target.size, self.target.stride, sizes])}
         return found.union(*(body.symbols for body in self.bodies))
@@ -449,7 +449,7 @@ class DeviceProduct:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
+        """The symbols needed by the step."""
         indices = [i for operand in self.operands for i in operand.tape.indices()]
         sizes = [*self.size, *(n for index in indices for n in index.sizes())]
         return {s.name for s in symbols(sizes)}

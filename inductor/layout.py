@@ -36,6 +36,7 @@ from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor.lowering.symbolic import GraphSizes
+from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
@@ -76,8 +77,7 @@ def channels_innermost(
     if not any(map(_is_convolution, gm.graph.nodes)):
         return None
     rewrite = _Rewrite(packed)
-    for node in gm.graph.nodes:
-        rewrite.add(node)
+    rewrite.rewrite(gm.graph)
     if rewrite.saved <= rewrite.spent:
         return None
     note = (
@@ -169,18 +169,17 @@ def _reordered(val: Any) -> Any:
         )
 
 
-class _Rewrite:
+class _Rewrite(GraphRewriter):
     """The new graph as it grows; and how many elements the library need no longer reorder in a call
     (`saved`), how many are reordered on top (`spent`).
     """
 
     def __init__(self, packed: Collection[Node]) -> None:
-        self.graph = Graph()
+        super().__init__()
         self._packed = packed
         self.convolutions = 0
         self.saved = 0
         self.spent = 0
-        self._new: dict[Node, Node] = {}
         self._moved: set[Node] = set()  # of the new graph: not in the program's layout
         self._copies: dict[tuple[Node, torch.memory_format], Node] = {}
 
@@ -195,12 +194,12 @@ class _Rewrite:
         elif self._follows(node):
             size = getattr(node.meta.get("val"), "shape", None)
             made = self.graph.node_copy(
-                node, lambda used: self._innermost(used) if _has(used, size) else self._new[used]
+                node, lambda used: self._innermost(used) if _has(used, size) else self.new[used]
             )
             self._move(made)
         else:
             made = self.graph.node_copy(node, self.plain)
-        self._new[node] = made
+        self.new[node] = made
 
     def _count(self, convolution: Node) -> None:
         image, weight = (used.meta["val"] for used in convolution.args[:2])
@@ -213,7 +212,7 @@ class _Rewrite:
 
     def _follows(self, node: Node) -> bool:
         """Whether the node reads reordered images, and may."""
-        if not any(self._new[used] in self._moved for used in node.all_input_nodes):
+        if not any(self.new[used] in self._moved for used in node.all_input_nodes):
             return False
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target is operator.getitem
@@ -234,14 +233,14 @@ class _Rewrite:
             self._moved.add(made)
 
     def _innermost(self, node: Node) -> Node:
-        new, val = self._new[node], node.meta["val"]
+        new, val = self.new[node], node.meta["val"]
         if new in self._moved or _reordered(val) is val:
             return new
         return self._copy(node, new, torch.channels_last)
 
     def plain(self, node: Node) -> Node:
         """The node in the program's layout."""
-        new = self._new[node]
+        new = self.new[node]
         return self._copy(node, new, torch.contiguous_format) if new in self._moved else new
 
     def _copy(self, node: Node, new: Node, layout: torch.memory_format) -> Node:
@@ -286,13 +285,13 @@ class _JointRewrite(_Rewrite):
         self._move(made)
         if not forward and self._generated(node):  # the weight's gradient stays as it is
             made.meta["val"] = (made.meta["val"][0], *node.meta["val"][1:])
-        self._new[node] = made
+        self.new[node] = made
 
     def _add_weight_gradient(self, node: Node, backward: Node) -> None:
         """Give the weight's gradient eager's strides where a single channel or pixel makes the
         layout ambiguous: there, the library's choice is visible to the caller.
         """
-        made = self._new[node]
+        made = self.new[node]
         if node.args[1] != 1 or made in self._moved or self._generated(backward):
             return
         _, channels, *window = node.meta["val"].shape
@@ -302,17 +301,17 @@ class _JointRewrite(_Rewrite):
                 aten.clone.default, (made,), {"memory_format": layout}
             )
             copied.meta = dict(made.meta)
-            self._new[node] = copied
+            self.new[node] = copied
 
     def _add_plain(self, node: Node) -> None:
         """A convolution of a large weight, or a result of its backward. The image is reordered:
         what reads the image reads others, too.
         """
-        made = self._new[node] = self.graph.node_copy(node, self.plain)
+        made = self.new[node] = self.graph.node_copy(node, self.plain)
         forward = node.target is aten.convolution.default
         of_image = node.target is operator.getitem and node.args[1] == 0
         if (forward or of_image) and _reordered(node.meta["val"]) is not node.meta["val"]:
-            self._new[node] = reordered = self._copy(node, made, torch.channels_last)
+            self.new[node] = reordered = self._copy(node, made, torch.channels_last)
             self._copies[reordered, torch.contiguous_format] = made
 
     def is_worth(self, node: Node) -> bool:

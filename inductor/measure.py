@@ -104,7 +104,9 @@ def fastest(
 
 @contextlib.contextmanager
 def _outside_of_the_program() -> Iterator[None]:
-    """Modes of the program that compiles see nothing of what is measured, and change nothing."""
+    """Hide measurements from modes of the compiling program, which would see them or change
+    them.
+    """
     with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False):
         yield
 

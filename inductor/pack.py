@@ -24,13 +24,13 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
-from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.sizes import hint
 from inductor.derive import PREPARED, closure
 from inductor.layout import is_laid_out
 from inductor.lowering.symbolic import GraphSizes
+from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 Attribute = tuple[str, list[Any], str]  # name, scalars and algorithm, as the library takes them
@@ -119,8 +119,7 @@ def pack_convolutions(
     )
     if not run.convolutions:
         return None
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     note = f"pack: weights of {len(run.convolutions)} convolutions in the library's layout"
     if run.epilogues:
         note += f", which computes {run.epilogues} operators after them"
@@ -131,35 +130,34 @@ def is_innermost(val: torch.Tensor) -> bool:
     return is_laid_out(val, torch.channels_last)
 
 
-class _Pack:
-    """The new graph as it grows."""
+class _Pack(GraphRewriter):
+    """Puts convolutions with packed weights in the place of plain ones."""
 
     def __init__(self, convolutions: Iterable[Node]) -> None:
-        self.graph = Graph()
+        super().__init__()
         self.convolutions = frozenset(convolutions)
         self.epilogues = 0
-        self._new: dict[Node, Node] = {}
         self._packed: dict[Any, Node] = {}
 
     def add(self, node: Node) -> None:
         before = node.args[0] if node.target in _EPILOGUES else None
         if node in self.convolutions:
             if _epilogue(node) is None:
-                self._new[node] = self._convolution(node, node, NONE)
-        elif isinstance(before, Node) and before in self.convolutions and before not in self._new:
+                self.new[node] = self._convolution(node, node, NONE)
+        elif isinstance(before, Node) and before in self.convolutions and before not in self.new:
             self.epilogues += 1
             attribute = _EPILOGUES[node.target](*node.args[1:], **node.kwargs)
-            self._new[node] = self._convolution(before, node, attribute)
+            self.new[node] = self._convolution(before, node, attribute)
         else:
-            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+            super().add(node)
 
     def _convolution(self, node: Node, result: Node, attribute: Attribute) -> Node:
         image, weight, bias, stride, padding, dilation, _, _, groups = node.args
         settings = (padding, stride, dilation, groups)
         args = (
-            self._new[image],
+            self.new[image],
             self._weight(weight, settings, image.meta["val"].shape),
-            bias and self._new[bias],
+            bias and self.new[bias],
             *settings,
             *attribute,
         )
@@ -172,7 +170,7 @@ class _Pack:
         key = (weight, str(settings), tuple(size))
         if key not in self._packed:
             target = torch.ops.mkldnn._reorder_convolution_weight.default
-            made = self.graph.call_function(target, (self._new[weight], *settings, list(size)))
+            made = self.graph.call_function(target, (self.new[weight], *settings, list(size)))
             made.meta = {**weight.meta, PREPARED: True}
             self._packed[key] = made
         return self._packed[key]

@@ -56,7 +56,7 @@ aten = torch.ops.aten
 
 
 def panel_steps(
-    inner: int, columns: int, pairs: bool = False
+    inner: int, columns: int, pairs: bool
 ) -> list[tuple[Any, list[Any], dict[str, Any]]]:
     """The operators that put a weight (inner, columns) into panels: each with the arguments that
     come after the result of the one before.

@@ -430,7 +430,7 @@ def run_stages(
 
 
 def _on_cpu() -> contextlib.AbstractContextManager[Any]:
-    """Tensors of our own are on the CPU, whatever the program's default device."""
+    """Create tensors of our own on the CPU, whatever the program's default device."""
     return torch.device("cpu") if torch._C._len_torch_function_stack() else contextlib.nullcontext()
 
 
@@ -505,7 +505,7 @@ def compile_training(
 def trace(
     gm: Any, example_inputs: Sequence[Any], *, training: bool
 ) -> FunctionalGraph | TrainingGraph:
-    """The first stage alone, with the backward or without: what compile_traced takes."""
+    """The first stage alone, with or without the backward: the input of compile_traced."""
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
     return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=_arrange)

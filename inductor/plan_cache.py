@@ -111,7 +111,7 @@ def program_key(graph: Sequence[str], ordinary: Sequence[bool], options: Any) ->
 
 
 def recall_program(key: str) -> tuple[PlanSpec, dict[str, Any]] | None:
-    """The plan kept by keep_program, and what was to be kept with it."""
+    """The plan kept by keep_program, and the data kept beside it."""
     data = None if _is_watched() else cache.store().read("plans", key, ".program")
     if data is None:
         return None

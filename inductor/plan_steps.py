@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, hint
-from inductor.codegen.called import label_of
+from inductor.codegen.called_kernels import label_of
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.codegen.triton_products import follows
@@ -46,10 +46,9 @@ _WRITING = frozenset(
 
 
 def build_plan(
-    program: Program, items: list[Scheduled], triton: TritonModule | None = None
+    program: Program, items: list[Scheduled], triton: TritonModule
 ) -> tuple[CppModule, PlanSpec]:
     """Generate the kernels and spell out the steps. `triton` takes those of device buffers."""
-    triton = triton or TritonModule(program)
     live = live_buffers(program, items)
     items = [read for item in items if (read := _read_later(item, live)) is not None]
     kept = _results_kept(program, items)

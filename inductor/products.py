@@ -38,7 +38,6 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import matrices, panel_sample
@@ -48,6 +47,7 @@ from inductor.matrices import are_multiplied, matrix_mm
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE, has_onednn
 from inductor.panels import NARROW, Builder, has_pairs, is_multiplied, is_plain, panel_bytes
+from inductor.rewriter import GraphRewriter
 from inductor.runtime.plan import dtype_name
 
 aten = torch.ops.aten
@@ -84,7 +84,7 @@ class Product:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weight as generated code reads it."""
+        """The dtype of the weight in generated code."""
         return self.source.meta["val"].dtype
 
     @property
@@ -196,8 +196,7 @@ def choose_products(
     if not chosen:
         return functional, choose.notes()
     run = _Choose(chosen)
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     run.graph.eliminate_dead_code()  # transposed weights
     return functional.with_graph(run.graph), choose.notes()
 
@@ -363,21 +362,20 @@ def _library(x: torch.Tensor, w: torch.Tensor) -> Callable[[], object]:
 # --- the new graph --------------------------------------------------------------------------------
 
 
-class _Choose:
-    """The new graph as it grows."""
+class _Choose(GraphRewriter):
+    """Puts the chosen kernels in the place of products."""
 
     def __init__(self, chosen: Mapping[Node, tuple[Product, str]]) -> None:
-        self.graph = Graph()
+        super().__init__()
         self._chosen = chosen
         self._build = Builder(self.graph)
-        self._new: dict[Node, Node] = {}
         self._packed: dict[tuple[Node, int], Node] = {}
 
     def add(self, node: Node) -> None:
         if node in self._chosen:
-            self._new[node] = self._product(node)
+            self.new[node] = self._product(node)
         else:
-            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+            super().add(node)
 
     def _product(self, node: Node) -> Node:
         product, name = self._chosen[node]
@@ -388,8 +386,8 @@ class _Choose:
         weight = self._transposed(product.w)
         if name == "packed":
             weight = self._weight(weight, product)
-        bias = product.bias and self._new[product.bias]
-        args = (self._new[product.x], weight, bias, *NONE)
+        bias = product.bias and self.new[product.bias]
+        args = (self.new[product.x], weight, bias, *NONE)
         made = self.graph.call_function(mkldnn._linear_pointwise.default, args)
         made.meta = dict(node.meta)
         return made
@@ -397,21 +395,21 @@ class _Choose:
     def _generated(self, product: Product) -> Node:
         build, w, meta = self._build, product.w, product.node.meta
         if (w, 0) not in self._packed:
-            made = self._new[product.source]
+            made = self.new[product.source]
             for view in reversed(product.views):
                 made = build.call(view.target, (made, *view.args[1:]), w.meta)
             self._packed[w, 0] = build.panels(made, w.meta, product.in_pairs)
-        x, panels = self._new[product.x], self._packed[w, 0]
+        x, panels = self.new[product.x], self._packed[w, 0]
         made = build.panel_mm(x, panels, product.columns, meta)
         if product.bias is not None:
-            made = build.add(made, build.cast(self._new[product.bias], torch.float32, meta), meta)
+            made = build.add(made, build.cast(self.new[product.bias], torch.float32, meta), meta)
         return build.cast(made, product.operands, meta)
 
     def _direct(self, product: Product) -> Node:
         build, meta = self._build, product.node.meta
-        made = build.call(matrix_mm, (self._new[product.x], self._new[product.w]), meta)
+        made = build.call(matrix_mm, (self.new[product.x], self.new[product.w]), meta)
         if product.bias is not None:
-            made = build.add(made, self._new[product.bias], meta)
+            made = build.add(made, self.new[product.bias], meta)
         return made
 
     def _transposed(self, w: Node) -> Node:
@@ -419,8 +417,8 @@ class _Choose:
         if w.target is aten.t.default or (
             w.target is aten.permute.default and list(w.args[1]) == [1, 0]
         ):
-            return self._new[w.args[0]]
-        return self._build.permute(self._new[w], [1, 0], w.meta)
+            return self.new[w.args[0]]
+        return self._build.permute(self.new[w], [1, 0], w.meta)
 
     def _weight(self, weight: Node, product: Product) -> Node:
         key = product.w, product.rows

@@ -20,9 +20,9 @@ import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.recurrent import recurrent_layer
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor.panels import Builder, is_plain
+from inductor.rewriter import GraphRewriter
 from inductor.standalone_layers import encoder_layer, recurrent
 
 aten = torch.ops.aten
@@ -35,8 +35,7 @@ def without_libraries(functional: FunctionalGraph) -> tuple[FunctionalGraph, str
     none.
     """
     run = Rewrite()
-    for node in functional.graph_module.graph.nodes:
-        run.add(node)
+    run.rewrite(functional.graph_module.graph)
     if not run.count:
         return None
     run.graph.eliminate_dead_code()
@@ -44,14 +43,13 @@ def without_libraries(functional: FunctionalGraph) -> tuple[FunctionalGraph, str
     return functional.with_graph(run.graph), note
 
 
-class Rewrite:
-    """The new graph as it grows."""
+class Rewrite(GraphRewriter):
+    """Puts generated kernels in the place of operators of libraries."""
 
     def __init__(self) -> None:
-        self.graph = Graph()
+        super().__init__()
         self.count = 0
         self._build = Builder(self.graph)
-        self.new: dict[Node, Node] = {}
         self._panels: dict[Any, Node] = {}
         self._several: dict[Node, tuple[Node, ...]] = {}  # of nodes with several results
         self._meta: dict[str, Any] = {}  # of the node that is replaced, without its value
@@ -65,7 +63,7 @@ class Rewrite:
         if node.target is operator.getitem and node.args[0] in self._several:
             made = self._several[node.args[0]][node.args[1]]
         elif made is None:
-            self.new[node] = self.graph.node_copy(node, self.new.__getitem__)
+            super().add(node)
             return
         else:
             self.count += 1
@@ -121,7 +119,9 @@ class Rewrite:
 
     # -- running sums ----------------------------------------------------------------------------
     def cumsum(self, node: Node, x: Node, dim: int) -> Node | None:
-        """A sum for each element, of those up to it: a square of additions, for short rows."""
+        """A sum for each element, of the elements up to that one: a square of additions, for short
+        rows.
+        """
         val = x.meta["val"]
         count = val.shape[dim] if val.dim() else None
         if not isinstance(count, int) or count > _LONGEST or not count:

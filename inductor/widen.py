@@ -33,7 +33,6 @@ import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
-from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.convolutions import is_depthwise
@@ -41,6 +40,7 @@ from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
 from inductor.pack import is_packable
 from inductor.panels import has_pairs
+from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 _HALF = frozenset([torch.bfloat16, torch.float16])
@@ -71,8 +71,7 @@ def widen(
     if not chosen:
         return None
     run = _Widen(chosen, static)
-    for node in gm.graph.nodes:
-        run.add(node)
+    run.rewrite(gm.graph)
     dtypes = sorted({_dtype_name(kind) for kind in faster})
     note = f"widen: {len(chosen)} operators of {' and '.join(dtypes)} in float32, which is faster"
     return functional.with_graph(run.graph), note
@@ -163,7 +162,7 @@ def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
 def _sample(
     dtype: torch.dtype, name: str, about: str, through: torch.dtype | None = None
 ) -> Callable[[], object]:
-    """A call of that kind; `through`: the dtype of what is given and returned, if another."""
+    """A sample call of that kind; `through`: the dtype of inputs and results, if another."""
 
     def full(*size: int) -> torch.Tensor:
         return torch.full(size, 0.5, dtype=through or dtype, device="cpu")
@@ -216,16 +215,15 @@ def _sizes_of_product(about: str) -> tuple[int, int, int]:
 # --- the new graph --------------------------------------------------------------------------------
 
 
-class _Widen:
-    """The new graph as it grows. `static`: nodes of the old one, computed from parameters alone."""
+class _Widen(GraphRewriter):
+    """Widens operators. `static`: nodes of the old graph, computed from parameters alone."""
 
     def __init__(self, chosen: set[Node], static: Any) -> None:
-        self.graph = Graph()
+        super().__init__()
         self._chosen = chosen
         copied = {w for n in chosen for w in n.all_input_nodes if w in static}
         wide = sum(w.meta["val"].numel() for w in copied) * torch.float32.itemsize
         self._kept = copied if wide <= room_for_copies() else set()
-        self._new: dict[Node, Node] = {}
         self._wide: dict[Node, Node] = {}
 
     def add(self, node: Node) -> None:
@@ -233,18 +231,18 @@ class _Widen:
             made = self.graph.node_copy(node, self._widened)
             made.meta["val"] = map_aggregate(node.meta["val"], _float32)
             several = not isinstance(made.meta["val"], torch.Tensor)
-            self._new[node] = made if several else self._narrowed(node, made)
+            self.new[node] = made if several else self._narrowed(node, made)
         elif node.target is operator.getitem and node.args[0] in self._chosen:
-            made = self.graph.node_copy(node, self._new.__getitem__)
+            made = self.graph.node_copy(node, self.new.__getitem__)
             made.meta["val"] = _float32(node.meta["val"])
             is_tensor = isinstance(made.meta["val"], torch.Tensor)
-            self._new[node] = self._narrowed(node, made) if is_tensor else made
+            self.new[node] = self._narrowed(node, made) if is_tensor else made
         else:
-            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+            super().add(node)
 
     def _widened(self, node: Node) -> Node:
         if node not in self._wide:
-            made = self._cast(self._new[node], torch.float32)
+            made = self._cast(self.new[node], torch.float32)
             made.meta = {**node.meta, "val": _float32(node.meta["val"])}
             if node in self._kept:
                 made.meta[PREPARED] = True

@@ -1,4 +1,6 @@
-"""compile() and its relatives: from what users pass to a callable that the frame hook serves."""
+"""compile() and its relatives: from the user's function to a callable that the frame hook
+serves.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,7 @@ def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
     fn = numpy_wrapper(fn) or fn
-    called = _called_in_the_end(fn)
+    called = _innermost_function(fn)
     if isinstance(called, _WITHOUT_FRAME) or getattr(called, "__code__", None) in MAKERS:
         fn = _with_frame(fn)
     return (
@@ -169,7 +171,7 @@ _WITHOUT_FRAME = (
 )
 
 
-def _called_in_the_end(fn: Any) -> Any:
+def _innermost_function(fn: Any) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn

@@ -119,19 +119,19 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if isinstance(module, str) and (_is_helper_module(module) or _makes_module(module, code)):
         return None  # inlined where it helps, but not compiled for its own sake
     if code.co_flags & _NOT_CAPTURED:
-        return leave_generator(code, context)
+        return skip_generator(code, context)
     if module == RECURRENT and code.co_name != "forward":
         return None  # parts of a layer that runs as it is
     packed = packed_argument(frame.f_globals, code)
     if packed is not None and type(frame.f_locals_array[packed]) is PACKED:
-        return _keep_for_packed(code, packed)
+        return _skip_packed(code, packed)
     if something_is_replaced():
         return _hook.GuardedCode(code, WHILE_REPLACED, True, None)
     older = _hook.cache_entries(code, context)
     if inside_transform():
-        return _keep_inside_transform(code)
+        return _skip_inside_transform(code)
     if inside_mode():
-        return _keep_inside_mode(code)
+        return _skip_inside_mode(code)
     record = FrameRecord(
         f"{_frame_number(code)}/{len(older)}", code.co_name, code.co_filename, code.co_firstlineno
     )
@@ -149,9 +149,9 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return None
     if not older and stances.current().eager_first and origin(code) is None:
         return _run_once(frame, context)
-    left = None if context.fullgraph else _left_as_it_is(frame, context)
-    if left is not None:
-        _record_as_left(record, left, context)
+    reason = None if context.fullgraph else _skip_reason(frame, context)
+    if reason is not None:
+        _record_skip(record, reason, context)
         return None
     return _captured(frame, context, record)
 
@@ -187,49 +187,49 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
     return guarded
 
 
-def leave_generator(code: types.CodeType, context: CompileContext) -> None:
+def skip_generator(code: types.CodeType, context: CompileContext) -> None:
     """A generator's or coroutine's frame that uncaptured code enters again and again."""
     if not code.co_filename.startswith(LIBRARIES) and origin(code) is None:
-        _leave(breaks.GeneratorFrame(code.co_name), code, context)
+        _skip(breaks.GeneratorFrame(code.co_name), code, context)
 
 
-def leave_at_limit(code: types.CodeType, context: CompileContext) -> None:
+def skip_at_recursion_limit(code: types.CodeType, context: CompileContext) -> None:
     """Capture came to the recursion limit, where the program's own call may still fit: the function
     runs as it is, where no older entry serves. The hook calls this with a few calls to spare.
     """
-    _leave(breaks.RecursionLimit(code.co_name), code, context)
+    _skip(breaks.RecursionLimit(code.co_name), code, context)
 
 
-def _leave(reason: breaks.Break, code: types.CodeType, context: CompileContext) -> None:
-    """Have explain() say why a frame runs as it is; with fullgraph=True, that is an error."""
+def _skip(reason: breaks.Break, code: types.CodeType, context: CompileContext) -> None:
+    """Record, for explain(), the reason why a frame runs as it is; with fullgraph=True, raise."""
     record = FrameRecord(
         f"{_frame_number(code)}/0", code.co_name, code.co_filename, code.co_firstlineno
     )
-    stack = _record_as_left(record, reason, context)
+    stack = _record_skip(record, reason, context)
     if context.fullgraph:
         raise Unsupported(FullGraphReason(Stop(reason=reason, user_stack=stack)))
 
 
-def _record_as_left(
+def _record_skip(
     record: FrameRecord, reason: breaks.Break, context: CompileContext
 ) -> list[traceback.FrameSummary]:
-    """Add the record of a frame that runs as it is; the place that explain() names."""
+    """Add the record of a skipped frame; the result is the place that explain() names."""
     stack = [traceback.FrameSummary(record.filename, record.lineno, record.name)]
     record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
     context.records.append(record)
     return stack
 
 
-convert_frame.at_limit = leave_at_limit  # type: ignore[attr-defined]
+convert_frame.at_limit = skip_at_recursion_limit  # type: ignore[attr-defined]
 
 
-def _keep_for_packed(code: types.CodeType, index: int) -> Any:
+def _skip_packed(code: types.CodeType, index: int) -> Any:
     guards = GuardSet()
     guards.add(LocalSource(code.co_varnames[index], index), "type", PACKED)
     return _hook.GuardedCode(code, guards.build(), True, None)
 
 
-def _keep_inside_transform(code: types.CodeType) -> Any:
+def _skip_inside_transform(code: types.CodeType) -> Any:
     """There, tensors are more than what a graph is told of: the frame runs as it is. Elsewhere it
     may be captured.
     """
@@ -238,7 +238,7 @@ def _keep_inside_transform(code: types.CodeType) -> Any:
     return _hook.GuardedCode(code, guards.build(), True, None)
 
 
-def _keep_inside_mode(code: types.CodeType) -> Any:
+def _skip_inside_mode(code: types.CodeType) -> Any:
     """A mode sees every call of torch, those of capture, too: under any of them, the frame runs
     as it is.
     """
@@ -262,8 +262,8 @@ def _run_once(frame: Any, context: CompileContext) -> Any:
     return _hook.GuardedCode(code, guards.build(), True, None)
 
 
-def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
-    """Why the frame is not captured at all, if it is not."""
+def _skip_reason(frame: Any, context: CompileContext) -> breaks.Break | None:
+    """The reason to skip the frame; None: capture it."""
     code = frame.f_code
     refused = refused_code(code)
     if refused is not None:
@@ -303,7 +303,9 @@ def _reads_locals(frame: Any) -> bool:
 
 
 def _argument_count(program: list[Instruction], load: int) -> int:
-    """With how many arguments what program[load] loads is called; 0 where that is not plain."""
+    """The number of arguments with which the object loaded at program[load] is called; 0 if
+    unknown.
+    """
     depth = 1  # of the stack from the callable upwards
     for instr in program[load + 1 :]:
         if instr.op == "CALL" and depth <= instr.arg + 2:
@@ -335,12 +337,12 @@ def _is_helper_module(name: str) -> bool:
 
 
 def _makes_module(module: str, code: types.CodeType) -> bool:
-    """Parameters, which no graph can make, are most of what torch's constructors do."""
+    """Whether a constructor of torch makes parameters, which no graph can make."""
     return module.startswith("torch.nn.modules.") and code.co_name in _CONSTRUCTORS
 
 
 def _report_fault(record: FrameRecord, context: CompileContext, error: Exception) -> None:
-    """A fault of ours: the frame runs eagerly, and the user hears of it once."""
+    """Run the frame eagerly after a fault of ours, and tell the user once."""
     message = (
         f"a fault while compiling {record.name} ({record.filename}:{record.lineno}). "
         "Please report it with this text."
@@ -368,7 +370,7 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
     """The function runs eagerly where no entry serves; worth a word if one has a graph."""
     ids = {entry.compile_id for entry in older}
     if ids <= context.raised:
-        _record_as_left(record, breaks.RaisingCalls(record.name, len(older)), context)
+        _record_skip(record, breaks.RaisingCalls(record.name, len(older)), context)
     compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
         f"{record.name} ({record.filename}:{record.lineno}) was compiled "

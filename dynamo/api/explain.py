@@ -19,7 +19,7 @@ from dynamo.records import BreakRecord, FrameRecord
 
 @dataclass
 class Explanation:
-    """The report on one call. str() renders all of it."""
+    """The report on one call. str() renders the whole report."""
 
     name: str
     frames: list[FrameRecord] = field(repr=False)
@@ -86,7 +86,7 @@ class Explanation:
 
     @property
     def branches(self) -> list[str]:
-        """The branches on values of tensors: where each stands, and what became of it."""
+        """The branches on values of tensors: the place of each, and how it was captured."""
         return list(dict.fromkeys(text for frame in self.frames for text in frame.branches))
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo import _hook, directives
 from dynamo.api.context import CompileContext
-from dynamo.api.convert import convert_frame, leave_generator
+from dynamo.api.convert import convert_frame, skip_generator
 
 Run = Callable[..., Any]  # run(function, *args), with the hook on
 
@@ -57,7 +57,7 @@ class CompiledGeneratorFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self._explained:
-            leave_generator(self.__code__, self.context)  # type: ignore[attr-defined]
+            skip_generator(self.__code__, self.context)  # type: ignore[attr-defined]
             self._explained = True
         made = self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
         driver = self._drive(made, self._run)

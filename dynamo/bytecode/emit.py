@@ -48,7 +48,7 @@ class Emitter:
         )  # fmt: skip
 
     def set_location(self, lineno: int | None, positions: Positions | None = None) -> None:
-        """Line (or exact positions) of what is emitted from here on; None: no line."""
+        """Set the line (or exact positions) of the following instructions; None: no line."""
         self._positions = positions or (lineno, lineno, None, None)
         if lineno is None and positions is None:
             self._positions = NO_POSITIONS
@@ -113,16 +113,14 @@ class Emitter:
         self.emit("RETURN_VALUE")
 
     @contextmanager
-    def exception_region(
-        self, handler: Label, depth: int | None = None, push_lasti: bool = False
-    ) -> Iterator[None]:
+    def exception_region(self, handler: Label, depth: int | None = None) -> Iterator[None]:
         """Protect the instructions emitted inside: their exceptions go to `handler`.
 
         The stack is then cut to `depth` items (None: as many as at the start of the region); then
         lasti, if asked for, and the exception are pushed. Place the handler outside the region; it
         starts with PUSH_EXC_INFO unless it hands the exception on (see resume.py).
         """
-        self._regions.append(Region(handler, depth, push_lasti))
+        self._regions.append(Region(handler, depth, push_lasti=False))
         try:
             yield
         finally:
@@ -205,7 +203,7 @@ class Emitter:
         self.emit("DELETE_ATTR", name)
 
     def load_method(self, name: str) -> None:
-        """object -- (what `call` needs below its arguments)."""
+        """object -- (the items that `call` needs below its arguments)."""
         if versions.LOAD_ATTR_LOADS_METHODS:
             self.emit("LOAD_ATTR", name, 1)
         else:

@@ -36,7 +36,7 @@ _cache: CodeMap[dict[int, Loop | None]] = CodeMap()
 
 
 def loop_around(code: CodeType, index: int) -> Loop | None:
-    """The innermost loop around a canonical instruction, if it can run as a whole."""
+    """The innermost loop around a canonical instruction, if that loop can run as a whole."""
     loops = _cache.get(code)
     if loops is None:
         loops = _cache.set(code, {})

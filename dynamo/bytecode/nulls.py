@@ -149,7 +149,7 @@ class NullFlow:
                 raise MisplacedNull(f"paths disagree before {self.draft[i]}")
 
     def _above(self, instr: Instruction) -> int:
-        """How many arguments are above the callable already, where it was swapped below them."""
+        """The number of arguments that a swap has put above the callable."""
         return instr.arg if self.is_swapped(instr) else 0
 
     def is_swapped(self, instr: Instruction) -> bool:

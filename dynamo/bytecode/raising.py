@@ -73,12 +73,12 @@ def may_be_caught(
     instr: Instruction,
     resolve: Callable[[str], Any],
     kinds: Sequence[type],
-    minds: Callable[[int | None], bool],
+    exit_is_observable: Callable[[int | None], bool],
 ) -> bool:
     """Whether the frame of `code` does anything about an exception of one of `kinds` that `instr`
     raises, in an except clause for it, in `finally`, or at the end of `with`. resolve: what a
-    global name stands for. minds: whether the manager does anything whose `__exit__` is at this
-    depth of the stack; None: whether a `finally` does.
+    global name stands for. exit_is_observable: of the manager whose `__exit__` is at this
+    depth of the stack; None: of a `finally`.
     """
     program = normalize(code)
     handler = instr.handler
@@ -87,9 +87,9 @@ def may_be_caught(
         again = _raised_again(program, start)
         if again is None:
             again = _after_clauses(program, start, resolve, kinds)
-            if again is None or (again is program[start] and minds(None)):
+            if again is None or (again is program[start] and exit_is_observable(None)):
                 return True
-        elif program[start + 1].op == "WITH_EXCEPT_START" and minds(handler.depth - 1):
+        elif program[start + 1].op == "WITH_EXCEPT_START" and exit_is_observable(handler.depth - 1):
             return True
         handler = again.handler
     return False
@@ -98,7 +98,9 @@ def may_be_caught(
 def _after_clauses(
     program: list[Instruction], start: int, resolve: Callable[[str], Any], kinds: Sequence[type]
 ) -> Instruction | None:
-    """Where the handler raises again what none of its clauses is for; None: one may be."""
+    """The re-raise that is reached if none of the handler's clauses matches; None: one may
+    match.
+    """
     index, stack = start + 1, []
     if program[index].op == "POP_TOP":  # a bare except
         return None
@@ -125,7 +127,7 @@ def _after_clauses(
 
 
 def _is_for(clause: Any, kinds: Sequence[type]) -> bool:
-    """Whether `except clause` takes an exception of one of `kinds`, or it is not known."""
+    """Whether `except clause` may take an exception of one of `kinds`."""
     if isinstance(clause, tuple):
         return any(_is_for(item, kinds) for item in clause)
     return not isinstance(clause, type) or any(issubclass(kind, clause) for kind in kinds)

@@ -63,7 +63,7 @@ REMATERIALISED = ".made"  # how the parameters are called of which something is 
 
 
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
-    """The parameters from which a call pushes what it does besides its result."""
+    """The parameters from which a call pushes its values besides the result."""
     counts = [item[1] if isinstance(item, tuple) else item is False for item in pushed]
     return [f".pushed{i}" for i in range(sum(counts))]
 
@@ -92,7 +92,7 @@ def rematerialised_parameters(made: Rematerialisations) -> list[str]:
 def rematerialising(
     made: Rematerialisations, parameters: Sequence[str], lineno: int | None
 ) -> list[Native]:
-    """The start of a continuation's body: what is made."""
+    """The start of a continuation's body: rematerialise values."""
     emit = Emitter()
     emit.set_location(lineno)
     operands = iter(rematerialised_parameters(made))

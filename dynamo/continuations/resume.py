@@ -390,7 +390,7 @@ def has_room(code: CodeType, index: int, made: Rematerialisations) -> bool:
 
 
 def _parameters_with(made: Rematerialisations, parameters: Sequence[str]) -> tuple[str, ...]:
-    """The parameters that are not made, and those of what is."""
+    """The parameters that are not rematerialised, and the parameters of those that are."""
     taken = {place for item in made for place in item.places}
     others = [name for place, name in enumerate(parameters) if place not in taken]
     return (*others, *rematerialised_parameters(made))
@@ -399,7 +399,7 @@ def _parameters_with(made: Rematerialisations, parameters: Sequence[str]) -> tup
 def _real_items(
     instr: Instruction, stack: Sequence[Item], below_call: bool = False
 ) -> list[tuple[Item, str]]:
-    """The real stack, each item with the parameter that it comes from."""
+    """The real stack, each item with its parameter."""
     items = [(item, f".stack{i}") for i, item in enumerate(stack)]
     if below_call and instr.op == "CALL_KW":
         items.append((Item.VALUE, ""))  # the names, which are not on the real stack
@@ -422,7 +422,7 @@ def _assembled(natives: list[Native], shape: CodeShape) -> tuple[CodeType, list[
 
 
 def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
-    """The template of `code`, and the place in it where the frame goes on at `instr`."""
+    """The template of `code`, and the place in the template that continues at `instr`."""
     made = _continuations.get(code)
     if made is not None and _is_own_call(made, instr):
         raise CannotResume(f"{code.co_qualname} has not started at {instr}")

@@ -125,7 +125,7 @@ class Capture:
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:
-        """Break before the loop that reads at `stop`, if it is better left as it is."""
+        """Break before the loop that reads at `stop`, if the loop should run natively."""
         searching = plan.search.too_late is not None
         trial = trial_for(stop) if plan.leaves_loops and not searching else None
         if trial is None:
@@ -177,7 +177,7 @@ class Capture:
         self._skip(stop)
 
     def _skip(self, stop: Stop) -> NoReturn:
-        """Leave the frame as it is."""
+        """Skip the frame."""
         self._record_break(stop, graph_break=False)
         self.context.records.append(self.record)
         raise SkipFrame

@@ -71,7 +71,7 @@ _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "p
 
 
 class BreakCodegen:
-    """Emits everything after the graph call for a frame that breaks as the snapshot has it."""
+    """Emits everything after the graph call for a frame that breaks, from its snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -134,9 +134,9 @@ class BreakCodegen:
         method, push = self.snapshot.method, self.virtual_objects.push
         if method is not None:
             codegen.load_object(method.unbound, method.name)
-            self._put_apart(codegen, locals_)
+            self._store_operand(codegen, locals_)
             push(codegen, method.receiver)
-            self._put_apart(codegen, locals_)
+            self._store_operand(codegen, locals_)
             places = places[2:]
         for place in real_order(places, lambda place: stack[place].item is Item.NULL):
             found = stack[place]
@@ -154,10 +154,10 @@ class BreakCodegen:
             else:
                 assert found.value is not None, "operands have values"
                 push(codegen, found.value)
-            self._put_apart(codegen, locals_)
+            self._store_operand(codegen, locals_)
         return locals_
 
-    def _put_apart(self, codegen: Codegen, locals_: list[str]) -> None:
+    def _store_operand(self, codegen: Codegen, locals_: list[str]) -> None:
         """Store the operand on the stack in a local, if operands wait there."""
         if self.apart:
             locals_.append(f".operand{len(locals_)}")
@@ -439,7 +439,9 @@ class BreakCodegen:
         self._continue(codegen, handler.target, stack, frame, raised=True)
 
     def _catch(self, codegen: Codegen, frame: KeptFrame) -> None:
-        """exception -- exception; one that the call in `frame` catches goes on behind it."""
+        """exception -- exception; an exception that the call in `frame` catches continues behind
+        the call.
+        """
         caught, other = frame.caught, codegen.label()
         assert caught is not None
         codegen.store_fast("__exception")

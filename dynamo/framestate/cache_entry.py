@@ -50,7 +50,7 @@ def keep_original(
 
 
 def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
-    """Build the guard tree, publish what the new code loads by name, and make the cache entry."""
+    """Build the guard tree, publish the globals of the new code, and make the cache entry."""
     start = time.perf_counter()
     output = rewritten.output
     output.guards.add(None, "globals")
@@ -116,6 +116,6 @@ def _guard_symbols(output: OutputGraph, record: FrameRecord) -> None:
 
 
 def _unpublish(published: dict[str, Any], names: list[str]) -> None:
-    """The new code is gone: so is what only it loads."""
+    """Remove the globals that only the new code loads, which is gone."""
     for name in names:
         published.pop(name, None)

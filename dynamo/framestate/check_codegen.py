@@ -31,7 +31,7 @@ _RANDOM, _WRITTEN = "__random", "__written"
 
 
 class CheckCodegen:
-    """`with graph_runs(codegen): ...` around what runs the graph, then `emit(codegen)`."""
+    """`with graph_runs(codegen): ...` around the code that runs the graph, then `emit(codegen)`."""
 
     def __init__(self, root: RootInterpreter) -> None:
         self.root = root
@@ -46,7 +46,7 @@ class CheckCodegen:
         self._again = False
 
     def push_values(self, codegen: Codegen) -> None:
-        """For the run of emission that finds what the graph returns."""
+        """Push the values, for the run of emission that collects the graph's outputs."""
         for check in self.checks.made:
             codegen(check.value)
 

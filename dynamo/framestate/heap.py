@@ -260,7 +260,9 @@ def _is_plain_dict(output: OutputGraph, value: DictValue) -> bool:
 
 
 def _is_plain_function(value: NestedFunctionValue) -> bool:
-    """Whether a function is nothing but its code, its cells and what `def` gives it."""
+    """Whether a function is nothing but its code, its cells and the parts that `def` stores in
+    it.
+    """
     if value.name != value.code.co_qualname or (value.mutation and value.mutation.attrs):
         return False
     closure = value.closure_tuple

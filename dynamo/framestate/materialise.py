@@ -69,7 +69,9 @@ class Codegen:
             self._materialise(value)
 
     def _by_graph(self, value: Value) -> bool:
-        """Whether the graph returns it although it could be loaded: a program is all there is."""
+        """Whether the graph returns the value although it could be loaded: a program has no other
+        source.
+        """
         return self.output.context.export and value.is_symbolic()
 
     def pending(self, obj: Any, source: Source | None) -> None:
@@ -167,7 +169,7 @@ class Codegen:
         else:
             self.load_object(obj, type(obj).__name__)
 
-    def load_object(self, obj: Any, name: str = "object") -> None:
+    def load_object(self, obj: Any, name: str) -> None:
         """Push an object that exists already (a class, a function)."""
         self.output.install(name, obj).load(self.emit)
 

@@ -62,7 +62,7 @@ _graph_counter = itertools.count()
 
 @dataclass
 class Rewritten:
-    """New code for a frame; what it loads by global name is in the frame's globals already."""
+    """New code for a frame, whose globals are installed already."""
 
     code: Any  # the frame's own where there is nothing to gain
     needs_hook: bool

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exhausted:
-    """An argument that is a generator which has run to its end."""
+    """A generator argument that has run to its end."""
 
     operand: Operand
 
@@ -122,7 +122,7 @@ class VirtualObjects:
             codegen.store_fast(local)
 
     def takes(self, codegen: Codegen, value: ValueId, local: str) -> bool:
-        """Whether the local that holds `value` gets nothing: it is virtual."""
+        """Whether the local that holds `value` stays empty, as the value is virtual."""
         if not self._is_virtual(value):
             return False
         self.slots[local] = value
@@ -130,7 +130,9 @@ class VirtualObjects:
         return True
 
     def takes_cell(self, codegen: Codegen, cell: ValueId, name: str, read: bool) -> bool:
-        """Whether a cell of the compiled frame is virtual. read: that frame needs it itself."""
+        """Whether a cell of the compiled frame is virtual. read: that frame needs the cell
+        itself.
+        """
         wanted = read or cell in self._kept
         if not wanted or not self._takes_cell(codegen, cell, f".cell.{name}"):
             return False

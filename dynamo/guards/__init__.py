@@ -1,1 +1,1 @@
-"""Where values came from, and what was assumed of them."""
+"""Origins of values, and assumptions about them."""

@@ -60,7 +60,7 @@ def is_special(name: Any) -> bool:
 
 
 def may_appear(name: str) -> bool:
-    """Whether a read may put the name into a class, which did not hold it before."""
+    """Whether a read may put the name into a class that did not hold it before."""
     return name in _DATA
 
 

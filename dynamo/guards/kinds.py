@@ -201,7 +201,7 @@ class _Shown:
 
 
 class _TreeBuilder:
-    """Gives each source one node, so that what sources share is fetched once."""
+    """Gives each source one node, so that a base shared by sources is fetched once."""
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, str, Any, _Shown | None]] = []

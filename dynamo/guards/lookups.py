@@ -54,7 +54,7 @@ class Lookups:
         row = (holder, name) if found is MISSING else (holder, name, found)
         self._found.setdefault((id(holder), name), row)
 
-    def add_in_class(self, cls: type, name: str, found: Any = MISSING) -> None:
+    def add_in_class(self, cls: type, name: str, found: Any) -> None:
         """`name` in a class that the source code of a trusted package defines; no other class."""
         if type(found) not in _DATA and self._lasts(cls):
             self.add(cls, name, found)

@@ -29,7 +29,7 @@ from fxgraph.symbols import ShapeEnv, ShapeGuard
 if TYPE_CHECKING:
     from dynamo.guards.shapes import FrameSymbols
 
-# Numbered as in inductor/runner/integers.h, then csrc/guard_shapes.cpp.
+# NumberInputs as in inductor/runner/integers.h, then csrc/guard_shapes.cpp.
 _UNARY = [
     "not",
     "neg",

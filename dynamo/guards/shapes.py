@@ -182,7 +182,7 @@ class FrameSymbols:
             self._nodes = ExpressionNodes(env, self._placeholder, self._create)
         return self._env
 
-    def is_another(self, parameter: torch.Tensor, source: Source) -> bool:
+    def has_changed_parameter(self, parameter: torch.Tensor, source: Source) -> bool:
         """Whether the frame takes as an argument a parameter that was another one in an earlier
         compilation: from then on any may come. Those of modules are known by their module.
         """
@@ -235,7 +235,7 @@ class FrameSymbols:
             if (why := self._why(tensor, dim, seen, named, unbacked))
         }
         if varying and self._is_full() and not marks(tensor, MARKED):
-            self._say_full(readable_name(source))
+            self._note_symbol_limit(readable_name(source))
             return None
         strides = [dim for dim, stride in enumerate(seen.strides) if stride is None]
         if not varying and not (strides and self.automatic):
@@ -247,10 +247,10 @@ class FrameSymbols:
         return sizes, self._strides(tensor, source, sizes, strides)
 
     def _is_full(self) -> bool:
-        """Whether the frame has as many symbols as it may: guards and algebra grow with them."""
+        """Whether the frame has as many symbols as allowed: guards and algebra grow with them."""
         return self._env is not None and len(self._env.symbols) >= config.symbol_limit
 
-    def _say_full(self, name: str) -> None:
+    def _note_symbol_limit(self, name: str) -> None:
         self.reasons.append(f"{name} is constant: the frame has config.symbol_limit symbols")
 
     def _why(
@@ -370,7 +370,7 @@ class FrameSymbols:
         if not varies and not (self.at_once and is_argument(source) and value not in (0, 1)):
             return None
         if self._is_full():
-            self._say_full(readable_name(source))
+            self._note_symbol_limit(readable_name(source))
             return None
         given = "numpy's scalars vary" if at_once else "dynamic=True"
         why = "scheduled" if scheduled else self.seen.why.get(name) or given
@@ -477,7 +477,7 @@ class FrameSymbols:
         return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
 
     def bind_fresh(self, tx: Interpreter, node: Node, result: Any) -> None:
-        """The symbols that `node` made, if any, are read from what it gives."""
+        """The symbols that `node` made, if any, are read from the node's result."""
         if not self.has_fresh():
             return
         assert self._nodes is not None, "a symbol exists"
@@ -531,7 +531,7 @@ class FrameSymbols:
         return 0 if self._env is None else len(self._env.assertions)
 
     def forgetting(self) -> Callable[[], None]:
-        """A function that drops what is assumed of data from now on."""
+        """A function that drops the assumptions about data made from now on."""
         return self._env.forgetting() if self._env is not None else lambda: None
 
     def check_assumed(self, tx: Interpreter, start: int) -> None:

@@ -283,7 +283,7 @@ class MadeSource(Source):
 
     @property
     def local(self) -> str:
-        """The local of the rewritten frame that holds it."""
+        """The local of the rewritten frame that holds the object."""
         return f"__made_{self.index}"
 
     @_once

@@ -121,7 +121,7 @@ class Checks:
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
-        """Whether the frame could run again after the graph as it is now."""
+        """Whether the frame could run again after the graph as built so far."""
         return self._leaves_no_trace() and _can_write_back(self.written())
 
     def _leaves_no_trace(self) -> bool:
@@ -271,7 +271,9 @@ class Checks:
         return any(memory_of(one) == memory for one in tensors) and bool(self.written())
 
     def numbers_drawn(self) -> None:
-        """The frame draws numbers that nobody gives back: break at a check instead before it."""
+        """Note that the frame draws numbers that cannot be put back: break at an earlier check, if
+        any.
+        """
         broken = self.made[-1].broken if self.made else self.noticed
         if broken is not None:
             self._break_at(broken)
@@ -372,37 +374,41 @@ def _name(node: Node) -> str:
 
 
 def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:
-    """Whether a frame on the stack does anything about what the current instruction raises."""
+    """Whether a frame on the stack handles an exception of the current instruction."""
     frame: Interpreter | None = tx
     while frame is not None:
         names = collections.ChainMap(frame.f_globals, vars(builtins))
-        minds = partial(_minds, frame)
-        if may_be_caught(frame.code, frame.current, names.get, failures, minds):
+        exit_is_observable = partial(_exit_is_observable, frame)
+        if may_be_caught(frame.code, frame.current, names.get, failures, exit_is_observable):
             return True
         frame = frame.parent
     return False
 
 
-def _minds(frame: Interpreter, depth: int | None) -> bool:
+def _exit_is_observable(frame: Interpreter, depth: int | None) -> bool:
     """Whether a `finally` (depth None) or the manager whose `__exit__` is at this depth of the
     stack may do anything that a program notices. Those of torch set its modes back.
     """
     if depth is None:
-        return not _is_torchs(frame.f_globals)
+        return not _is_torch_namespace(frame.f_globals)
     leave = frame.peek(len(frame.stack) - depth)
     if not isinstance(leave, MethodValue) or not isinstance(leave.function, FunctionValue):
         return False
     if leave.function.code is contextlib._GeneratorContextManager.__exit__.__code__:
         generator = leave.receiver.getattr(frame, "gen")
-        torchs = isinstance(generator, GeneratorValue) and _is_torchs(generator.frame.f_globals)
+        torchs = isinstance(generator, GeneratorValue) and _is_torch_namespace(
+            generator.frame.f_globals
+        )
         return not torchs
-    return leave.function.code is not _DOES_NOTHING and not _is_torchs(leave.function.globals)
+    return leave.function.code is not _DOES_NOTHING and not _is_torch_namespace(
+        leave.function.globals
+    )
 
 
 _DOES_NOTHING = contextlib.nullcontext.__exit__.__code__
 
 
-def _is_torchs(namespace: dict[str, Any]) -> bool:
+def _is_torch_namespace(namespace: dict[str, Any]) -> bool:
     return str(namespace.get("__name__")).partition(".")[0] in ("torch", "dynamo")
 
 

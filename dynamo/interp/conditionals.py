@@ -92,7 +92,7 @@ class _Copied(NamedTuple):
 
 @dataclass
 class Conditionals:
-    """The branches of one graph. notes: where each stands, and what became of it."""
+    """The branches of one graph. notes: the place of each, and how it was captured."""
 
     output: OutputGraph
     notes: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Conditionals:
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
-    def are_wanted(self, tx: Interpreter) -> bool:
+    def are_enabled(self, tx: Interpreter) -> bool:
         """Whether the frame is one whose sides may be captured apart, and the user wants that."""
         output = self.output
         wanted = ("all", "fullgraph") if output.context.fullgraph else ("all",)
@@ -127,7 +127,7 @@ class Conditionals:
             raise Refused("its sides hold too many copies of one branch")
 
     def node_added(self, node: Node) -> None:
-        """Break at a branch instead if what it copied is written."""
+        """Break at a branch instead if memory that it copied is written."""
         if not self._copies or node.target in (branch, loop):
             return
         does = effects.of(node)
@@ -140,7 +140,9 @@ class Conditionals:
                 self._break_at(copy, "what a side leaves as it was is written later")
 
     def check_results(self, results: Sequence[Value]) -> None:
-        """Break at a branch instead if one can tell outside of the frame what it copied."""
+        """Break at a branch instead if the results show, outside of the frame, that memory was
+        copied.
+        """
         if not self._copies:
             return
         inputs = {
@@ -202,7 +204,7 @@ def run_conditional(
     """
     output = tx.output
     conditionals = output.conditionals
-    if not conditionals.are_wanted(tx):
+    if not conditionals.are_enabled(tx):
         return False
     turn, meeting = turn_of(tx.code, instr), meeting_of(tx.code, instr)
     if turn is None and meeting is None:

@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def says_whole(self) -> bool:
-        """Whether the loop is better left as it is."""
+        """Whether the loop should run natively."""
         few = self.operations is not None and self.operations <= config.data_dependent_loop_limit
         return few and self.whole
 

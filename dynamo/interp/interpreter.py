@@ -51,7 +51,7 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
 from dynamo.values.literals import from_constant
-from dynamo.values.native_turns import TURNS, Turn
+from dynamo.values.polyfill_fast_paths import FAST_PATHS, FastPath
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ _MOST_VARIABLES = 10_000
 
 
 def refused_code(code: types.CodeType) -> breaks.Break | None:
-    """Why code is not captured at all, if it is not."""
+    """The reason why code is not captured at all; None: it may be."""
     if not {*code.co_cellvars}.isdisjoint(code.co_freevars):  # a table of names holds one cell each
         name = "MAKE_CELL (of a name that is also free: a comprehension's own variable)"
         return breaks.UnsupportedOpcode(name)
@@ -107,20 +107,22 @@ def program_of(code: types.CodeType) -> Program:
     if refused is not None:
         raise Unsupported(refused)
     program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
-    turn = TURNS.get(code)
-    if turn is not None:
-        program = [(_turning(handler, instr, turn), instr) for handler, instr in program]
+    fast_path = FAST_PATHS.get(code)
+    if fast_path is not None:
+        program = [
+            (_with_fast_path(handler, instr, fast_path), instr) for handler, instr in program
+        ]
     return _programs.set(code, program)
 
 
-def _turning(handler: Handler, instr: Instruction, turn: Turn) -> Handler:
+def _with_fast_path(handler: Handler, instr: Instruction, fast_path: FastPath) -> Handler:
     """The handler of an instruction of a polyfill whose loops take native turns."""
     if instr.op != "FOR_ITER":
         return handler
 
     def for_iter(tx: Interpreter, instr: Instruction) -> None:
         handler(tx, instr)
-        if tx.index == instr.index + 1 and turn(tx, tx.peek()):
+        if tx.index == instr.index + 1 and fast_path(tx, tx.peek()):
             tx.stack.pop()
             tx.index = instr.index
 
@@ -427,7 +429,7 @@ class Interpreter:
         error.linked = True
 
     def line_left(self, instr: Instruction, above: int = 0) -> int | None:
-        """The line at which the frame is left by what `instr` raises again."""
+        """The line at which an exception that `instr` raises again leaves the frame."""
         lasti = self.raised_at(instr, above)
         if lasti == instr.offset // 2:
             return instr.positions[0]

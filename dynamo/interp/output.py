@@ -127,6 +127,7 @@ class OutputGraph:
         self.lookups = Lookups()
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
+        self._input_names: set[str] = set()  # a graph's function takes each name once
         self.installed: dict[str, Any] = {}
         self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
         # reader -> what it gave at the frame's entry, of settings that the frame changed
@@ -330,14 +331,15 @@ class OutputGraph:
         return node
 
     def _placeholder(self, name: str) -> Node:
-        """Sources may be alike in their names: the graph's function takes each name once."""
-        taken = {item.node.target for item in self.inputs}
-        while name in taken:
+        while name in self._input_names:
             name += "_"
+        self._input_names.add(name)
         return self.graph.placeholder(name)
 
-    def let_vary(self, source: Source) -> None:
-        """The captured code replaces this buffer: from call to call it is another tensor."""
+    def unmark_static(self, source: Source) -> None:
+        """Make a static buffer dynamic, as captured code replaces it: from call to call it is
+        another tensor.
+        """
         for item in self.inputs:
             if item.static and item.source == source:
                 item.static = False
@@ -439,7 +441,7 @@ class OutputGraph:
         return value
 
     def remember(self, obj: Any, source: Source | None, value: Value) -> Value:
-        """`value` stands for `obj` from now on, wherever it is reached."""
+        """Let `value` stand for `obj` from now on, whatever the source."""
         if source is not None:
             self.values_by_source[source] = value
         self.values_by_id[id(obj)] = (obj, value)

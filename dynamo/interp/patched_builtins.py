@@ -43,7 +43,7 @@ _RELIED_ON = _relied_on()
 
 
 def something_is_replaced(_: Any = None) -> bool:
-    """Whether something that capture relies on is not what it was when this was imported."""
+    """Whether a function on which capture relies has been replaced since import."""
     for namespace, name, real in _RELIED_ON:  # noqa: SIM110 - calls no builtin
         if namespace.get(name) is not real:
             return True

@@ -249,7 +249,9 @@ def _is_whole(fake: torch.Tensor) -> bool:
 
 
 def joined_fake(tx: Interpreter, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The fake result of a node, of those of its bodies, or of what it is given and its body's."""
+    """The fake result of a node, joined from two: of its bodies, or of an input and its body's
+    result.
+    """
     metadata = [
         ([expr_of(n) for n in (*t.shape, *t.stride())], t.dtype, t.device, t.requires_grad)
         for t in (one, other)

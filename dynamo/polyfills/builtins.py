@@ -98,7 +98,7 @@ def unpack_generated(iterator, before, after):
 
 
 def around_star(items, before, after):
-    """The values of the variables. (values/native_turns.py does this at once.)"""
+    """The values of the variables. (values/polyfill_fast_paths.py does this at once.)"""
     end = len(items) - after
     return [*items[:before], items[before:end], *items[end:]]
 
@@ -269,7 +269,7 @@ def sort_by(items, /, *, key, reverse=False):
 
 
 def sort_with(items, keys, reverse):
-    """Sort a list by the keys of its items. (values/native_turns.py does this at once.)"""
+    """Sort a list by the keys of its items. (values/polyfill_fast_paths.py does this at once.)"""
     before, order = items[:], list(range(len(items)))
     try:
         order.sort(key=keys.__getitem__, reverse=reverse)
@@ -440,7 +440,7 @@ def percent(text, conversions, values):
 
 
 def _converted(conversions, values):
-    """No loop: the conversions are not many, and each may be a graph with what is around it."""
+    """Convert by recursion: conversions are few, and each may be a graph with its surroundings."""
     if not conversions or not values:
         return values
     first = _CONVERSIONS[conversions[0]](values[0])
@@ -448,7 +448,7 @@ def _converted(conversions, values):
 
 
 def format_text(pieces, args, kwargs):
-    """str.format: pieces of literal text, each followed by what is formatted, if anything."""
+    """str.format: pieces of literal text, each followed by its value, if any."""
     if not pieces:
         return ""
     text, key, kind, spec = pieces[0]

@@ -113,7 +113,7 @@ def at_output(hook, number, count, gradient):
 
 
 class _Function:
-    """Stands for a function of autograd: keeps the hook that it is given."""
+    """Stands for a function of autograd: keeps its hook."""
 
     def register_hook(self, hook):
         self.hook = hook

@@ -192,5 +192,5 @@ def accumulated(inner: Any, function: Any, total: Any) -> Any:
 
 
 def dropping_nothing(inner: Any) -> Any:
-    """dropwhile() that has dropped what it drops."""
+    """dropwhile() in the state after dropping."""
     return itertools.dropwhile(lambda item: False, inner)

@@ -351,7 +351,7 @@ def _strided_like(out, query):
 # torch reads their value; optimizers whose step is captured have them (their step counts are
 # tensors), and mean the tensor.
 def get_value(x):
-    """torch.optim's look at a scalar: what is computed with it is computed in Python's floats."""
+    """torch.optim's access to a scalar: arithmetic with the result is that of Python's floats."""
     return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
 

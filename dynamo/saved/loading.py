@@ -545,7 +545,7 @@ class Tensors:
         return typed.set_(memory.untyped_storage(), offset + memory.storage_offset(), size, stride)
 
     def _memory(self, section: str, start: int, count: int, device: torch.device) -> torch.Tensor:
-        """A storage of its own for each memory, as the program had it."""
+        """A storage of its own for each memory, shared as in the program."""
         key = (section, start, count)
         if key not in self._memories:
             if section not in self._sections:

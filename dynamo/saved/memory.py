@@ -10,7 +10,7 @@ ALIGNMENT = 64  # of tensors, in bytes
 
 
 class Memory:
-    """The tensors of one section: each memory once, whoever looks at it."""
+    """The tensors of one section: each memory once, however many tensors view it."""
 
     def __init__(self) -> None:
         self.chunks: list[memoryview | bytes] = []

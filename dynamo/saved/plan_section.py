@@ -158,7 +158,7 @@ class _Writer:
         return rows
 
     def _held(self, tensor: int) -> int:
-        """The value of the plan that is a tensor which the program returns as it is."""
+        """The value of the plan that is a tensor which the program returns unchanged."""
         row = self.data["tensors"][tensor]
         self.statics.append(self._tensor(tensor))
         last = sum((n - 1) * step for n, step in zip(row["size"], row["stride"], strict=True)) + 1

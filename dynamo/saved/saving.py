@@ -33,7 +33,7 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
-from fxgraph.aot.returned import numbers_as_tensors, returns_numbers
+from fxgraph.aot.number_outputs import numbers_as_tensors, returns_numbers
 from fxgraph.args import leaves
 from fxgraph.serialize import SerializeError, argument_to_json
 from fxgraph.stored import (
@@ -346,7 +346,7 @@ class Saving:
 
     # -- kernels ----------------------------------------------------------------------------------
     def kernels(self, data: Any, targets: Sequence[str]) -> dict[str, list[bytes]]:
-        """The sections of libraries, as compiled from what a reader of the program has."""
+        """The sections of libraries, compiled from the program as its reader has it."""
         graphs, inputs = self.read_back(data)
         make = lookup_backend("inductor").kernels_for  # type: ignore[attr-defined]
         found: dict[str, list[bytes]] = {}

@@ -1,4 +1,6 @@
-"""The text of `python -m dynamo show FILE`: what a saved program takes, returns, runs and holds."""
+"""The text of `python -m dynamo show FILE`: inputs, results, steps and tensors of a saved
+program.
+"""
 
 from __future__ import annotations
 

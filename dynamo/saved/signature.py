@@ -164,7 +164,7 @@ class Signature:
 
     # -- calls ------------------------------------------------------------------------------------
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments, checked; ProgramError names what does not fit."""
+        """The leaves of a call's arguments, checked; ProgramError names the first misfit."""
         try:
             arguments = self.signature.bind(*args, **kwargs).arguments
         except TypeError as error:

@@ -118,7 +118,7 @@ class Graph:
 
     # -- modules --------------------------------------------------------------------------------
     def _root(self) -> torch.nn.Module:
-        """A module that holds what this graph's attributes hold."""
+        """A module with the contents of this graph's attributes."""
         state = self._graph
         root = torch.nn.Module()
         for name, value in vars(self).items():

@@ -184,7 +184,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _specs(values: Sequence[Any]) -> Iterator[TensorSpec]:
-    """The tensors among the values and what containers of theirs hold."""
+    """The types of tensors among the values and inside of containers."""
     for value in values:
         if isinstance(value, TensorValue):
             yield TensorSpec.of(value.fake)

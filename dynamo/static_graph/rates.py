@@ -1,4 +1,4 @@
-"""The numbers of optimizers that schedulers change, and what capture calls them."""
+"""The numbers of optimizers that schedulers change, and their names in captures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs that a static graph was built for; what differs is named."""
+"""The inputs for which a static graph was built; differences are named."""
 
 from __future__ import annotations
 

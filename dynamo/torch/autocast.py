@@ -8,7 +8,7 @@ import torch
 
 
 def autocast_nesting() -> int:
-    """How many regions of autocast the thread is in; what they cached goes with the last one."""
+    """The nesting of the thread in autocast regions; their cache goes with the last one."""
     level = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return level

@@ -51,5 +51,5 @@ def _check_history(tx: Interpreter) -> None:
 
 
 def has_no_history(tensor: torch.Tensor) -> bool:
-    """Autograd has nothing to do for the tensor but to give it its gradient."""
+    """Whether autograd has nothing to do for the tensor but to store its gradient."""
     return tensor.grad_fn is None and not tensor._backward_hooks

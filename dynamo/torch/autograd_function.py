@@ -217,7 +217,7 @@ def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, Any]:
 
 
 def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> Body | None:
-    """`function` as a body, if it can be captured as one."""
+    """`function` as a body, or None if it cannot be captured as one."""
     try:
         return trace_body(tx, function, nest, kwargs, same_fake, False)
     except Unsupported:

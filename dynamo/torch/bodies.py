@@ -95,7 +95,7 @@ def constant(value: Value) -> Any:
 
 # -- results --------------------------------------------------------------------------------------
 class GraphFunctionValue(Value):
-    """A function that a node of the graph returned: what torch.func.vjp gives beside the output."""
+    """A function returned by a node of the graph: torch.func.vjp's second result."""
 
     def __init__(self, node: Node, function: Any) -> None:
         super().__init__()
@@ -223,7 +223,9 @@ def _item(tx: Interpreter, node: Node, key: Any, item: Any) -> Value:
 # -- bodies ---------------------------------------------------------------------------------------
 @dataclass
 class Body:
-    """A captured body. `result`: the nest of Values it returned. `graph`: where it was recorded."""
+    """A captured body. `result`: the nest of Values it returned. `graph`: the graph with its
+    nodes.
+    """
 
     graph: Subgraph
     result: Value

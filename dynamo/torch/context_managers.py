@@ -1,4 +1,4 @@
-"""Context managers of torch whose methods are not looked into: what they mean while capturing."""
+"""Context managers of torch whose methods are not captured: their meaning while capturing."""
 
 from __future__ import annotations
 

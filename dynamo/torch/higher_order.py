@@ -82,7 +82,7 @@ def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Val
 
 
 def _alone(number: int, fake: torch.Tensor) -> torch.Tensor:
-    """In memory of its own, so that what aliases it inside the body can be told."""
+    """A copy in memory of its own, so that aliases inside the body can be recognised."""
     made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
     return made.requires_grad_(fake.requires_grad)
 
@@ -301,7 +301,7 @@ TABLE[foreach_map] = _inlined(torch_polyfills.foreach_map)
 
 
 def _out_dtype(tx: Interpreter, op: Value, dtype: Value, *args: Value) -> Value:
-    """Computed in the wider type, as torch does where there is no one kernel for it."""
+    """Compute in the wider type, as torch does without a kernel for the mix."""
     graded = any(isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args)
     known, real = op.identity()
     if graded or not known or real not in _widened.ALLOWABLE_OPS:

@@ -34,7 +34,7 @@ def _infer_parameters(
     tx: Interpreter, owner: Value, module: Value, args: Value, *rest: Value
 ) -> Any:
     inputs = _inputs(args, *rest)
-    if inputs is None or module is not owner or not _is_as_before(tx, module):
+    if inputs is None or module is not owner or not _is_unchanged(tx, module):
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     real: Any = module.real  # type: ignore[attr-defined]
     try:
@@ -61,7 +61,7 @@ def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...
     return tuple(torch.empty(fake.shape, dtype=fake.dtype, device="meta") for fake in fakes)
 
 
-def _is_as_before(tx: Interpreter, module: Value) -> bool:
+def _is_unchanged(tx: Interpreter, module: Value) -> bool:
     """A module of torch's own, from before the frame, which has not changed it; nothing that was
     captured draws random numbers or sees the module as it was.
     """
@@ -76,7 +76,7 @@ def _is_as_before(tx: Interpreter, module: Value) -> bool:
         return False
     if any(known is module for known in tx.output.classes_known):
         return False
-    if any(_tells_of_it(guard.source, module.source.name) for guard in tx.output.guards):
+    if any(_reads_changed(guard.source, module.source.name) for guard in tx.output.guards):
         return False
     first = next(iter(module.real._forward_pre_hooks), None)
     return first == module.real._initialize_hook.id and can_be_first(tx, None)
@@ -89,8 +89,8 @@ _CHANGED = (
 )
 
 
-def _tells_of_it(source: Source | None, module: str) -> bool:
-    """Whether the frame has seen what changes."""
+def _reads_changed(source: Source | None, module: str) -> bool:
+    """Whether the frame has read an attribute that changes."""
     if source is None or not source.name.startswith(module):
         return False
     return any(name in source.name.removeprefix(module) for name in _CHANGED)

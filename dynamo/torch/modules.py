@@ -341,7 +341,7 @@ def _module_setattr(tx, module, name, value):
             table = module.table(tx, table_name)
             if table_name == "_buffers" and module.real is not None and table.source is not None:
                 REPLACED_BUFFERS.setdefault(module.real, set()).add(attr)
-                tx.output.let_vary(ModuleItemSource(table.source, attr))
+                tx.output.unmark_static(ModuleItemSource(table.source, attr))
             table.setitem(tx, name, value)
             return
     module.generic_setattr(tx, attr, value)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dynamo.config import config
-from dynamo.torch.numpy_reversed import require_unturned
+from dynamo.torch.numpy_reversed import refuse_reversed
 from dynamo.torch.numpy_translation import (
     laid_out,
     same_memory,
@@ -199,14 +199,14 @@ def written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
     """The array with a result in its memory."""
     if not isinstance(value, ArrayValue) or not isinstance(array, ArrayValue) or array.scalar:
         raise refuse(f"{symbol} of what is not an array")
-    require_unturned(array, symbol)
+    refuse_reversed(array, symbol)
     if value.shape != array.shape or value.dtype != array.dtype:
         raise refuse(f"{symbol} with a result of another form")
-    call_torch(tx, "copy_", array.tensor, apart(tx, value, array))
+    call_torch(tx, "copy_", array.tensor, without_overlap(tx, value, array))
     return array
 
 
-def apart(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
+def without_overlap(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
     """The tensor to copy into an array: a clone of the source where both may overlap."""
     if source.tensor is not target.tensor and same_memory(source.tensor, target.tensor):
         return call_torch(tx, "clone", source.tensor)

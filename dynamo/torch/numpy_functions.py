@@ -36,7 +36,7 @@ from dynamo.torch.numpy_elementwise import (
     written,
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
-from dynamo.torch.numpy_reversed import require_unturned, view_of
+from dynamo.torch.numpy_reversed import refuse_reversed, view_of
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -160,7 +160,7 @@ def _sizes(args: Sequence[Value]) -> tuple[int, ...]:
 
 @_known("reshape")
 def _reshape(tx, array, *shape):
-    require_unturned(array, "reshape")
+    refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
         return _REORDERED(tx, array, from_constant(_sizes(shape)))
     return array_view(call_torch(tx, "view", array.tensor, _sizes(shape)))
@@ -171,7 +171,7 @@ _REORDERED = handler("reshape", np.reshape)
 
 @_known("ravel")
 def _ravel(tx, array):
-    require_unturned(array, "numpy.ravel")
+    refuse_reversed(array, "numpy.ravel")
     return array_view(call_torch(tx, "view", row_major(array, "numpy.ravel").tensor, -1))
 
 
@@ -207,7 +207,7 @@ def _expand_dims(tx, array, axis):
 def _squeeze(tx, array, axis=None):
     if axis is None and 1 not in array.shape:
         return array  # also a scalar
-    require_unturned(array, "numpy.squeeze")
+    refuse_reversed(array, "numpy.squeeze")
     dims = () if axis is None else axis.as_constant()
     given = dims if isinstance(dims, tuple) else (dims,)
     if not all(is_index(d) and -len(array.shape) <= d < len(array.shape) for d in given):
@@ -297,7 +297,7 @@ def _fix(tx, array):
 @_known("fill", function=False)
 def _fill(tx, array, value):
     array = not_scalar(array, "fill")
-    require_unturned(array, "fill")
+    refuse_reversed(array, "fill")
     number = sample_of(value, "fill")
     if isinstance(number, np.ndarray) or np.result_type(array.dtype, number) != array.dtype:
         raise refuse("fill with a number of another kind")
@@ -464,7 +464,7 @@ def _contiguous(tx, array):
 def _first_known(
     known: Callable[..., Value] | None, other: Callable[..., Value]
 ) -> Callable[..., Value]:
-    """The handler that is exact, and where it leaves a call to numpy, the translation."""
+    """A handler that tries the exact handler first, and the translation where that one refuses."""
     if known is None:
         return other
 
@@ -647,7 +647,7 @@ def _is_numpy_function(obj: Any) -> bool:
 
 @special_builder(_is_numpy_function)
 def build_numpy_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A function of numpy: known, or left to it by name."""
+    """A function of numpy: with a handler here, or left to numpy by name."""
     tx.guard(source, "id", obj)
     value: Value
     if obj in TABLE:

@@ -9,14 +9,20 @@ import numpy as np
 
 from dynamo.torch.numpy_elementwise import (
     NUMBERS,
-    apart,
     array_view,
     call_torch,
     converted,
     not_scalar,
     varies_within,
+    without_overlap,
 )
-from dynamo.torch.numpy_reversed import ReversedArray, flipped, require_unturned, turned, view_of
+from dynamo.torch.numpy_reversed import (
+    ReversedArray,
+    flipped,
+    refuse_reversed,
+    view_of,
+    with_positive_steps,
+)
 from dynamo.torch.numpy_values import (
     ArrayValue,
     refuse,
@@ -65,7 +71,7 @@ def getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
     not_scalar(array, "an item")
     if _many_lists(key):
         raise refuse("index arrays among other indices")
-    parts = turned(tx, array, key)
+    parts = with_positive_steps(tx, array, key)
     given = _key(tx, key) if parts is None else parts[0]
     tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
     if _picks_one(array, key):
@@ -104,10 +110,10 @@ def _require_fits(number: Any, dtype: Any) -> None:
 
 def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
     not_scalar(array, "a store into an item")
-    require_unturned(array, "a store into an item")
+    refuse_reversed(array, "a store into an item")
     if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
         require_quiet_errors(tx, "a store of an array")
-        stored: Value = apart(tx, value, array)
+        stored: Value = without_overlap(tx, value, array)
     elif value.is_constant() and isinstance(value.as_constant(), NUMBERS):
         _require_fits(value.as_constant(), array.dtype)
         stored = value

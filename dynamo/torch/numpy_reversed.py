@@ -74,16 +74,18 @@ def view_of(
     return ArrayValue(tensor)
 
 
-def require_unturned(array: Value, what: str) -> None:
+def refuse_reversed(array: Value, what: str) -> None:
     if isinstance(array, ArrayValue) and array.is_reversed:
         raise refuse(f"{what} of a reversed view")
 
 
-def turned(tx: Interpreter, array: ArrayValue, key: Value) -> tuple[Value, tuple[int, ...]] | None:
+def with_positive_steps(
+    tx: Interpreter, array: ArrayValue, key: Value
+) -> tuple[Value, tuple[int, ...]] | None:
     """(key with positive steps, dimensions of the result to flip); None: no step is negative."""
     of_tuple = isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple)
     parts = list(key.wrapped()) if of_tuple else [key]  # type: ignore[attr-defined]
-    if not any(map(_is_turned, parts)):
+    if not any(map(_has_negative_step, parts)):
         return None
     found: list[Value] = []
     flipped: list[int] = []
@@ -97,7 +99,7 @@ def turned(tx: Interpreter, array: ArrayValue, key: Value) -> tuple[Value, tuple
         elif _is(part, None):
             given += 1
         elif isinstance(part, SliceValue):
-            if _is_turned(part):
+            if _has_negative_step(part):
                 part = _positive(part.as_slice(tx), int(array.shape[dim]))
                 flipped.append(given)
             given += 1
@@ -114,7 +116,7 @@ def _is(part: Value, constant: Any) -> bool:
     return part.is_constant() and part.as_constant() is constant
 
 
-def _is_turned(part: Value) -> bool:
+def _has_negative_step(part: Value) -> bool:
     if not isinstance(part, SliceValue) or not part.parts[2].is_constant():
         return False
     step = part.parts[2].as_constant()

@@ -1,4 +1,4 @@
-"""The update functions of torch.optim: what their flags mean in captured code."""
+"""The update functions of torch.optim: the meaning of their flags in captured code."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Subgraph:
         return node
 
     def local(self, arg: Any) -> Any:
-        """The nest `arg` with nodes of enclosing graphs replaced by what stands for them here."""
+        """The nest `arg` with nodes of enclosing graphs replaced by their counterparts here."""
         return map_aggregate(arg, self._local_leaf)
 
     def _local_leaf(self, leaf: Any) -> Any:

@@ -116,7 +116,7 @@ def tensor_from_data(
     kwargs: dict[str, Value],
     like: TensorValue | None = None,
 ) -> Value:
-    """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
+    """A call `target(data, dtype=..., device=...)`: lists that hold tensors are stacked."""
     data = args[0] if args else kwargs.get("data")
     if like is None and isinstance(data, SequenceValue):
         data = _with_tensors(data)

@@ -143,7 +143,7 @@ def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None)
         real = [constant_argument(tx, a) for a in args]
         if kwargs:
             raise Unsupported(breaks.UncapturedCall(function.__name__))
-        if read is not None and _is_so(function, read, real):
+        if read is not None and _has_no_effect(function, read, real):
             return ConstantValue(None)
         result = call_real(tx, function, *real)
         tx.output.create_node("call_function", function, tuple(real), {}, None, tx)
@@ -165,11 +165,11 @@ def _setting_change(function: Callable[..., Any], read: Callable[[], Any]) -> Fo
 
 
 def _unchanged_setting(function: Callable[..., Any], read: Callable[..., Any]) -> Fold:
-    """A setting that is set to what it is, which is guarded."""
+    """A setting whose new value is its current value, which is guarded."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         real = [constant_argument(tx, a) for a in args]
-        if kwargs or not _is_so(function, read, real):
+        if kwargs or not _has_no_effect(function, read, real):
             raise Unsupported(breaks.UncapturedCall(function.__name__))
         torch_state.read_flag(read)(tx, args[:-1], {})
         return ConstantValue(None)
@@ -177,8 +177,8 @@ def _unchanged_setting(function: Callable[..., Any], read: Callable[..., Any]) -
     return fold
 
 
-def _is_so(function: Any, read: Callable[..., Any], args: list[Any]) -> bool:
-    """Whether function(*args) would set what is set already."""
+def _has_no_effect(function: Any, read: Callable[..., Any], args: list[Any]) -> bool:
+    """Whether function(*args) would leave the setting as it is."""
     try:
         *where, wanted = args
         return read(*where) == wanted
@@ -212,7 +212,7 @@ def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     raise Unsupported(breaks.RequestedBreak(message or "no message given"))
 
 
-def _broken_at(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _disallowed_call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Break the graph at a call of a function that dynamo.disallow_in_graph names."""
     raise Unsupported(breaks.UncapturedCall("dynamo.disallow_in_graph"))
 
@@ -342,7 +342,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
-    table[id(directives.disallow_in_graph)] = (directives.disallow_in_graph, _broken_at)
+    table[id(directives.disallow_in_graph)] = (directives.disallow_in_graph, _disallowed_call)
     table[id(directives.graph_break)] = (directives.graph_break, _graph_break)
     table[id(directives.skip_frame)] = (directives.skip_frame, _skip_frame)
     table[id(directives.is_compiling)] = (directives.is_compiling, _answer(True))
@@ -473,7 +473,7 @@ def _rule_of(obj: Any) -> str | None:
         return "substitute"
     if key in directives.CONSTANT_RESULT or _is_constant_for_torch(obj):
         return "constant"
-    if _behind_torchs_own(obj) is not None:
+    if _function_below_disable(obj) is not None:
         return "unwrapped"
     if type(obj) is types.FunctionType and (
         "_torchdynamo_disable" in obj.__dict__
@@ -487,7 +487,7 @@ def _rule_of(obj: Any) -> str | None:
 _DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
 
 
-def _behind_torchs_own(obj: Any) -> Any:
+def _function_below_disable(obj: Any) -> Any:
     """The function that torch hides from its own compiler (in torch.optim and torch.random), which
     is captured here.
     """
@@ -504,14 +504,14 @@ def _behind_torchs_own(obj: Any) -> Any:
 
 @special_builder(lambda obj: _rule_of(obj) is not None)
 def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A function about which the user said how it is captured."""
+    """A function with a directive of the user's on its capture."""
     rule = _rule_of(obj)
     name = getattr(obj, "__qualname__", repr(obj))
     if rule == "substitute":
         substitute = directives.SUBSTITUTES[id(obj)][1]
         return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
     if rule == "unwrapped":
-        return _build(tx, obj, source, lambda: tx.wrap(_behind_torchs_own(obj)))
+        return _build(tx, obj, source, lambda: tx.wrap(_function_below_disable(obj)))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
     reason = breaks.DisabledCall(name)

@@ -113,7 +113,7 @@ def flag_readers() -> dict[int, Any]:
 
 
 def read_flag(function: Callable[..., Any]) -> Callable[..., Value]:
-    """Call the reader now, and guard that it gives the same."""
+    """Call the reader now, and guard the result."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         real = [constant_argument(tx, a) for a in args]

@@ -1,4 +1,4 @@
-"""How many arguments a function takes, and of which names, as far as it tells."""
+"""Arity: the counts and names of arguments that a function takes, as far as it tells."""
 
 from __future__ import annotations
 

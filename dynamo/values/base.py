@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class Value:
-    """Base class of all symbolic values. `tx` is the interpreter of the frame that uses it."""
+    """Base class of all symbolic values. `tx` is the interpreter of the frame that uses the
+    value.
+    """
 
     source: Source | None = None
     outside: Any = None  # the object that it stands for, if that came from outside
@@ -103,7 +105,7 @@ class Value:
 
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        """value.name, of one of a C type: what its type holds."""
+        """value.name; for a C type, the attribute of the type."""
         return late_bound.attribute_of_type(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -125,7 +127,7 @@ class Value:
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
-        """The call that self(*args, **kwargs) consists of; None: there is more to it."""
+        """The call of which self(*args, **kwargs) consists; None: the call does more."""
         return None
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -155,7 +157,9 @@ class Value:
         return not type_holds(kind, "__len__") or self.length(tx) != 0
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        """bool(value), or `not value`, as a Value: where it serves a check, it may be unknown."""
+        """bool(value), or `not value`, as a Value; a number whose truth serves a check may be
+        unknown.
+        """
         return tx.constant(self.truth(tx) is not negated)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
@@ -235,7 +239,7 @@ class Value:
         return items
 
     def each(self, tx: Interpreter) -> Iterator[Value]:
-        """The items one by one, for what stops or fails between two of them."""
+        """The items one by one, for consumers that may stop or fail between two of them."""
         if type(self).unpack is not Value.unpack:
             yield from self.unpack(tx)  # nobody sees how far it was read
             return
@@ -244,7 +248,7 @@ class Value:
             yield item
 
     def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
-        """The items one by one, for what asks for their number first."""
+        """The items one by one, for consumers that ask for a length hint first."""
         return self.each(tx)
 
     # -- how it is made again -------------------------------------------------------------------
@@ -285,7 +289,7 @@ class Value:
         raise Unsupported(breaks.AttributeAccess(self.describe(), "__dict__"))
 
     def unwrapped_objects(self) -> Iterable[Any]:
-        """Objects from outside that it holds, and that may have no Value of their own."""
+        """Objects from outside that the value holds, and that may have no Value of their own."""
         return ()
 
     def held(self) -> Sequence[Any]:

@@ -75,7 +75,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.weak_references",
     "dynamo.values.warning",
     "dynamo.values.logging_calls",
-    "dynamo.values.system_questions",
+    "dynamo.values.system_queries",
     "dynamo.values.locks",
     "dynamo.values.context_variables",
     "dynamo.values.break_regions",
@@ -145,7 +145,7 @@ def fallback_builder(function: Builder) -> Builder:
 
 
 class Lazy:
-    """A value from outside that nobody has looked at yet: no guard until it is used."""
+    """A value from outside without a guard, until the program uses it."""
 
     __slots__ = ("obj", "source")
 

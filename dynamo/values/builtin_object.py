@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pending(Part):
-    """An item that was not used yet: the real object and where it is."""
+    """An item from outside that is not used yet: the real object and its source."""
 
     __slots__ = ("real", "source", "tx")
 
@@ -49,7 +49,7 @@ class BuiltinObject(Value):
         super().__init__(source)
         self.serial = next(SERIALS)
 
-    def past(self, base: Any) -> type | None:
+    def overridden_base(self, base: Any) -> type | None:
         """`base` if this holds the items of an object whose class has a __getitem__ of its own."""
         cls = None if self.holder is None else self.holder.python_type()
         own = cls is not None and class_lookup(cls, "__getitem__") is not base.__getitem__
@@ -117,7 +117,9 @@ class BuiltinObject(Value):
         self.delitem(tx, key)
 
     def filled_later(self) -> bool:
-        """Whether the rewritten frame makes it empty, and fills it when all values are made."""
+        """Whether the rewritten frame makes the object empty, and fills it when all values are
+        made.
+        """
         mutation = self.mutation
         if mutation is None or not (mutation.new and mutation.dirty):
             return False

@@ -198,7 +198,7 @@ def real_object(value: Value) -> Any:
 
 
 def _is_changed(value: Value) -> bool:
-    """The captured code has stored attributes in it that the real object does not have yet."""
+    """Whether the captured code has stored attributes that the real object does not have yet."""
     held = getattr(value, "function", value)
     mutation = held.mutation if isinstance(held, Value) else value.mutation
     return mutation is not None and bool(mutation.attrs)

@@ -123,7 +123,7 @@ def readable() -> bool:
 
 
 class HasRoom:
-    """Whether a cache (once it is cleared) takes `wanted` answers more, and drops none for them."""
+    """Whether a cache (once cleared) takes `wanted` more answers without an eviction."""
 
     def __init__(self, wanted: int, cleared: bool = False) -> None:
         self.wanted = wanted

@@ -43,7 +43,7 @@ _CACHE_METHODS = frozenset(["cache_info", "cache_clear", "cache_parameters"])
 
 
 class CallOf:
-    """A call with these arguments, of whatever is given: how a frame asks a cache each time."""
+    """A call with these arguments, of any function: the form in which a frame asks a cache."""
 
     def __init__(self, args: tuple, kwargs: dict[str, Any]) -> None:
         self.args = args
@@ -315,7 +315,7 @@ _MANY = 16  # entries of which each is guarded
 
 
 def _is_new(tx: Interpreter, value: Any) -> bool:
-    """Whether the frame made the object: no key that was in the cache has it."""
+    """Whether the frame made the object, so that no key of the cache has it."""
     if not isinstance(value, Value) or value.outside is not None or value.source is not None:
         return False  # an object of torch's, an operator say, is its own key
     return isinstance(value, TensorValue) or tx.output.side_effects.is_new(value)
@@ -324,7 +324,7 @@ def _is_new(tx: Interpreter, value: Any) -> bool:
 def _guard_key(
     tx: Interpreter, source: Source, key: cache_entries.Elements, wanted: cache_entries.Elements
 ) -> bool:
-    """Whether a key of the cache has these elements: all that makes it so is guarded."""
+    """Whether a key of the cache has these elements; a match is guarded."""
     tx.guard(source, "length", len(key))
     if len(key) != len(wanted):
         return False

@@ -146,7 +146,7 @@ def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
 def _known(
     read: Callable[[torch.Tensor], Any], capture: Callable[..., Value | None]
 ) -> Callable[..., Value | None]:
-    """The constant that a tensor of known values gives; else whatever `capture` makes."""
+    """The constant that a tensor of known values gives; else the result of `capture`."""
 
     def known(tx: Interpreter, tensor: TensorValue) -> Value | None:
         real = tx.output.known_tensors.real_of(tensor.fake)

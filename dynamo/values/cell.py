@@ -109,7 +109,7 @@ class CellValue(Value):
 
 @builder(types.CellType)
 def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> CellValue:
-    """A cell of an outside closure. Its content is guarded when it is read."""
+    """A cell of an outside closure. The content is guarded when the program reads it."""
     if source is None and _is_changeable(obj):
         source = tx.output.install("cell", obj)
     tx.guard(source, "type", types.CellType)

@@ -232,7 +232,7 @@ def _abstract_mark(tx: Interpreter, value: Value) -> Value | None:
 
 
 def _says_if_abstract(tx: Interpreter, value: Value) -> bool:
-    """Whether ABCMeta finds in the dummy for `value` what it would find in `value`."""
+    """Whether ABCMeta finds the same in the dummy for `value` as in `value`."""
     parts = value.args if isinstance(value, DescriptorValue) else [value]
     marks = [mark for part in parts if (mark := _abstract_mark(tx, part)) is not None]
     if not all(mark.python_type_is(bool) for mark in marks):

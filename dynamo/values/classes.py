@@ -672,7 +672,7 @@ class ObjectConstant(KnownObject):
         return _union(tx, self.real, real, reflected)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """A generic alias such as list[int] makes what its origin makes."""
+        """Call a generic alias such as list[int]: the result is its origin's."""
         origin = getattr(self.real, "__origin__", None)
         if not isinstance(origin, type):
             return super().call(tx, args, kwargs)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CompiledFunctionValue(KnownObject):
-    """The result of dynamo.compile(function); `function` is the Value of what it wraps."""
+    """The result of dynamo.compile(function); `function` is the wrapped function's Value."""
 
     def __init__(self, known: _hook.Compiled, function: Value, source: Source) -> None:
         super().__init__(known, source)

@@ -133,7 +133,7 @@ class ConstantValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        """A method of a literal is pure: run it on constants, and wrap what it gives."""
+        """Run a method of a literal, which is pure, on constants, and wrap the result."""
         method = call_real(tx, getattr, self.value, name)
         if name == "__exit__" and isinstance(self.value, torch.device):
             return ConstantValue(call_real(tx, method, None, None, None))

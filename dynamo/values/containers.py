@@ -108,7 +108,7 @@ class SequenceValue(BuiltinObject):
     def item_source(self, index: int) -> Source | None:
         if self.source is None:
             return None
-        return SequenceItemSource(self.source, index, self.past(self.cls))
+        return SequenceItemSource(self.source, index, self.overridden_base(self.cls))
 
     def python_type(self) -> type:
         return self.cls
@@ -184,7 +184,9 @@ class SequenceValue(BuiltinObject):
         return self.item(tx, self.position(tx, key, operator.getitem))
 
     def position(self, tx: Interpreter, key: Value, function: Any, *rest: Value) -> int:
-        """The index that `key` is; one that does not fit raises what function(self, key) does."""
+        """The index of the item at `key`; for an unsuitable key, the exception of function(self,
+        key).
+        """
         if not is_index(tx, key):
             fail_as(tx, function, self, key, *rest)
         index = as_index(tx, key)
@@ -197,7 +199,7 @@ class SequenceValue(BuiltinObject):
         return "tuple" if issubclass(self.cls, tuple) else self.cls.__name__
 
     def live_items(self, tx: Interpreter) -> Iterator[Value]:
-        """The items one by one: what is done with one may change the sequence."""
+        """The items one by one, where the loop's body may change the sequence."""
         i = 0
         while i < self.size:
             yield self.item(tx, i)
@@ -556,7 +558,7 @@ class DequeValue(MutableSequence):
         self._trim(left=True)
 
     def item_source(self, index: int) -> Source | None:
-        if self.past(collections.deque) is not None:
+        if self.overridden_base(collections.deque) is not None:
             raise Unsupported(breaks.ItemAccess(self.describe()))
         return None if self.source is None else ItemSource(self.source, index)
 

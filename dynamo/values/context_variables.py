@@ -123,7 +123,7 @@ class ContextVarValue(BuiltinObject):
 
 
 def is_fresh(token: Any, variable: contextvars.ContextVar) -> bool:
-    """A token of the variable, for which it was not reset yet."""
+    """Whether a token of the variable is still unused by reset()."""
     of_variable = type(token) is contextvars.Token and token.var is variable
     return of_variable and not repr(token).startswith("<Token used")
 

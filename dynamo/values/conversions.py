@@ -60,7 +60,7 @@ def literal_of(value: Value) -> Any:
 
 
 def is_nan(value: Value) -> bool:
-    """Not a number, or a nest with one in it: it hashes by its address."""
+    """Whether the value is NaN, or a nest with one inside: NaN hashes by its address."""
     storage = getattr(value, "storage", None)
     held = value if storage is None else storage
     return held.is_constant() and _holds_nan(held.as_constant())
@@ -243,7 +243,7 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
 
 
 def _names_address(real: Any) -> bool:
-    """Whether the text of an object says no more than its class, its name and where it is."""
+    """Whether the text of an object gives no more than its class, its name and its address."""
     kind = type(real)
     if kind in (types.FunctionType, types.BuiltinFunctionType):
         return True

@@ -1,4 +1,4 @@
-"""Coroutines and asynchronous generators of the captured code, and what `await` does."""
+"""Coroutines and asynchronous generators of the captured code, and `await`."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ CoroutineValue.methods = {"__await__": _await_method, **SENDING}
 
 # -- asynchronous generators ----------------------------------------------------------------------
 class AsyncYield(Value):
-    """A value that an asynchronous generator yields; other items come from what it awaits."""
+    """A value that an asynchronous generator yields; other items come from awaited objects."""
 
     def __init__(self, value: Value) -> None:
         super().__init__()
@@ -304,7 +304,9 @@ KINDS: dict[int, type[GeneratorValue]] = {
 
 
 def generator_class(code: types.CodeType) -> type[GeneratorValue] | None:
-    """The kind of object that a call of a function with this code gives; None: it runs."""
+    """The type of object that a call of a function with this code makes; None: the call runs the
+    code.
+    """
     return KINDS.get(code.co_flags & SUSPENDING)
 
 
@@ -317,7 +319,7 @@ _RECEIVED = {
 }
 
 
-def awaitable(tx: Interpreter, value: Value, place: int = 0) -> Value:
+def awaitable(tx: Interpreter, value: Value, place: int) -> Value:
     """The iterator that `await value` sends to."""
     if isinstance(value, CoroutineValue):
         if value.delegate() is not None:

@@ -59,7 +59,7 @@ class DeferredScalar(Value):
         return self.for_branch or tx.output.checks.can_be_made()
 
     def refuse(self) -> NoReturn:
-        """The number is needed: the graph breaks where it was asked for."""
+        """Break the graph where the program asked for the number, which is needed now."""
         raise Retry(self.output.plan.breaking(self.broken))
 
     def python_type(self) -> type:
@@ -106,7 +106,7 @@ class DeferredScalar(Value):
         return DeferredScalar(tx.output, result, bool, self.broken, self.for_branch)
 
     def _number(self, tx: Interpreter) -> Value | None:
-        """The tensor in a dtype that holds it and what it may be compared with."""
+        """The tensor in a dtype that can hold its number and the numbers in comparisons."""
         if not self.is_current():
             return None
         wide = torch.float64 if self.kind is float else torch.int64
@@ -174,7 +174,7 @@ def deferred_tensor_truth(
 def deferred_scalar(
     tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break
 ) -> Value | None:
-    """The number in a tensor, if it may be for a check."""
+    """The number in a tensor as a Value that can serve a check, where the program allows that."""
     if (
         not _has_one_value(tensor)
         or not tx.output.checks.may_be_wanted(tx)
@@ -191,7 +191,7 @@ def branch_scalar(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | N
     """
     if not _has_one_value(tensor) or _kind_of(tensor) is not kind:
         return None
-    if not (decides_jump(tx.code, tx.current) and tx.output.conditionals.are_wanted(tx)):
+    if not (decides_jump(tx.code, tx.current) and tx.output.conditionals.are_enabled(tx)):
         return None
     reason = breaks.DataDependentValue(f"Tensor.__{kind.__name__}__()")
     broken = tx.output.checks.breaking_at(tx, reason)

@@ -43,7 +43,7 @@ SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Bui
 
 @bound_late
 def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
-    """`value.name` of an instance of a C type: what the type holds, bound to the value."""
+    """`value.name` of an instance of a C type: the type's attribute, bound to the value."""
     kind = value.python_type()
     if is_absent(value, kind, name):
         no_attribute(tx, kind, name)
@@ -83,14 +83,14 @@ _READABLE = (*SLOT_TYPES, types.ClassMethodDescriptorType, str, types.NoneType, 
 
 
 def class_told(tx: Interpreter, value: Value, cls: type | None = None) -> Value:
-    """The class of `value`, or what it says that is, for the program."""
+    """The class of `value` as the program sees it: its type, or its own `__class__`."""
     kind = value.python_type()
     if issubclass(kind, LazyModuleMixin):
         tx.output.classes_known.append(value)
     return class_value(tx, kind if cls is None else cls, value.source)
 
 
-def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
+def class_value(tx: Interpreter, cls: type, instance_source: Source | None) -> Value:
     """The Value of an instance's class; reached through the instance if by nothing shorter."""
     entry = tx.output.values_by_id.get(id(cls))
     if entry is not None:

@@ -27,7 +27,7 @@ class Change:
 
 
 class DictChanges:
-    """The calls that make the dict what the frame made of it, without those that leave no trace."""
+    """The calls that bring the dict to its new state, without those that leave no trace."""
 
     def __init__(self) -> None:
         self.steps: list[Change] = []

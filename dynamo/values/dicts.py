@@ -51,7 +51,7 @@ _MISSING = object()
 
 @bound_late
 class DictValue(BuiltinObject):
-    """`entries` is complete unless `real` is set: then it holds what was looked at so far."""
+    """`entries` is complete unless `real` is set: then only the items read so far are there."""
 
     cls: type = dict
 
@@ -124,7 +124,11 @@ class DictValue(BuiltinObject):
         return Pending(tx, real, source)
 
     def item_source(self, key: Hashable) -> Source | None:
-        return None if self.source is None else DictItemSource(self.source, key, self.past(dict))
+        return (
+            None
+            if self.source is None
+            else DictItemSource(self.source, key, self.overridden_base(dict))
+        )
 
     def _keyed_by_object(self, tx: Interpreter, key: Any, i: int) -> tuple[Value, Source | None]:
         if self.source is None:
@@ -255,7 +259,7 @@ class DictValue(BuiltinObject):
         super().changing(tx)
 
     def assigning(self, tx: Interpreter, key: Value) -> None:
-        """Call before `put`. What is in a dict from outside needs not be known for it."""
+        """Prepare for `put`. The items of a dict from outside need not be known for that."""
         hashed = key_of(tx, key)
         plain = type(self) is DictValue and self.real is not None and self.source is not None
         if plain and is_literal(hashed) and not self._asks_keys():
@@ -408,7 +412,9 @@ def _compares_itself(key: Any) -> bool:
 
 
 def _key_from_outside(tx: Interpreter, key: Value) -> Hashable:
-    """Of a key that was hashed long ago; now, it may be another object."""
+    """The key of an entry from outside, hashed long ago: an error of hashing now breaks the
+    graph.
+    """
     try:
         return key_of(tx, key)
     except RaisedException:
@@ -435,7 +441,9 @@ def pairs_of(tx: Interpreter, value: Value, ordered: bool = False) -> Iterator[t
 
 
 def _pair(tx: Interpreter, item: Value, number: int, cls: type[dict]) -> list[Value]:
-    """The key and value of item `number`, or what cls(items) raises for another item."""
+    """The key and value of item `number`, or the exception of cls(items) for another kind of
+    item.
+    """
 
     def made_of(real: Any) -> Any:
         return cls([((), ())] * number + [real])

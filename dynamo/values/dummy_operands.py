@@ -66,7 +66,7 @@ _MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), du
 
 
 def fail_as(tx: Interpreter, function: Callable[..., Any], *values: Value) -> NoReturn:
-    """Raise in the program what the real function raises for such values."""
+    """Raise in the program the exception of the real function for such values."""
     call_real(tx, function, *map(dummy_operand, values))
     name = getattr(function, "__qualname__", repr(function))
     raise Unsupported(breaks.UncapturedCall(name))

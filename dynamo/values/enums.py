@@ -120,7 +120,7 @@ class EnumValue(ConstantValue):
         return super().hasattr(tx, name)
 
     def _place(self, tx: Interpreter) -> Source:
-        """Where the member is found: what it holds can be changed."""
+        """The source of the member, whose attributes can be changed."""
         return self.source or tx.output.install(type(self.value).__name__, self.value)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:

@@ -32,7 +32,7 @@ _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 
 
 class ExceptionValue(ObjectValue):
-    """An exception that the frame makes: its class, its arguments, and what it is linked to."""
+    """An exception that the frame makes: its class, its arguments, and its context."""
 
     def __init__(self, cls: type, args: list[Value]) -> None:
         super().__init__(cls)
@@ -86,7 +86,7 @@ class ExceptionValue(ObjectValue):
         return tx.wrap(call_real(tx, getattr, real, name))
 
     def _args_tuple(self) -> Value:
-        """`args` is one object until it is assigned."""
+        """`args`, one object until the program assigns another."""
         held = self.args_tuple
         if held is None or held[0] is not self.args:
             held = self.args_tuple = (self.args, TupleValue(self.args))
@@ -204,7 +204,7 @@ class TracebackValue(Value):
         return self.kept if self.tail is None else (self.tail, *self.kept)
 
 
-def traceback_of(output: OutputGraph, frames: Frames, tail: TracebackValue | None = None) -> Value:
+def traceback_of(output: OutputGraph, frames: Frames, tail: TracebackValue | None) -> Value:
     """The traceback of an exception that went through `frames`; None for one not yet raised."""
     if not frames:
         return ConstantValue(None)
@@ -293,7 +293,7 @@ def _takes(base: Any, keyword: str) -> bool:
 def make_traceback(
     frames: Sequence[Shown], traceback: types.TracebackType | None
 ) -> types.TracebackType | None:
-    """A traceback that shows `frames`, and then what `traceback` does."""
+    """A traceback that shows `frames`, followed by `traceback`."""
     for function, offset in reversed(frames):
         traceback = types.TracebackType(traceback, function(None), offset, -1)
     return traceback
@@ -332,7 +332,7 @@ def build_exception(tx: Interpreter, obj: BaseException, source: Source | None) 
 
 
 def name_attribute(tx: Interpreter, error: Any, owner: Value, name: str) -> None:
-    """An AttributeError that leaves `owner.name` tells so, if it tells nothing else yet."""
+    """Set `owner` and `name` of an AttributeError that leaves `owner.name`, unless they are set."""
     if not isinstance(error, ExceptionValue) or not issubclass(error.cls, AttributeError):
         return
     effects = tx.output.side_effects

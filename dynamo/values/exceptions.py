@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A frame that an exception went through: where it was, and at which line it was left."""
+    """A frame that an exception passed: its place, and the line at which the exception left."""
 
     code: types.CodeType
     namespace: dict[str, Any]
@@ -70,7 +70,7 @@ def new_raised(tx: Interpreter, cls: Value, args: Sequence[Value] = ()) -> Value
 
 
 def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a pure function on real constants; what it raises is an exception of the program."""
+    """Call a pure function on real constants; an exception is the program's."""
     try:
         return function(*args, **kwargs)
     except (Unsupported, RaisedException):

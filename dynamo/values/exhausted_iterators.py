@@ -1,4 +1,4 @@
-"""The C iterators that remember their end, at it."""
+"""The C iterators that remember their end, as exhausted ones."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from dynamo.values.memory_overlap import refuse_partial_overlap
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
-from fxgraph.aot.recurrent import run_recurrent, stays_whole
+from fxgraph.aot.recurrent import has_library_operator, run_recurrent
 from fxgraph.general_case import general_case
 from fxgraph.symbols import DataDependent
 
@@ -49,7 +49,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         ):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
             refuse_misfits(name, fake_args, fake_kwargs)
-            if not fake_kwargs and stays_whole(target, fake_args):
+            if not fake_kwargs and has_library_operator(target, fake_args):
                 result = run_recurrent(target, fake_args)
             else:
                 result = scalars.call(target, fake_args, fake_kwargs)

@@ -39,7 +39,7 @@ def refuse_missing_device(result: Any) -> None:
 
 
 def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise where eager execution of the operation `name` would, whatever the values are."""
+    """Raise where eager execution of the operation `name` would, for all values of the tensors."""
     plain = name.partition(".")[0].strip("_")
     if plain in _PRODUCTS or plain in _OF_FLOATS:
         _refuse_types(name, plain, args, kwargs)

@@ -417,7 +417,7 @@ def _docstring(code: types.CodeType) -> str | None:
 
 
 class FunctionDictValue(Value):
-    """The __dict__ of a new function: functools.wraps updates it."""
+    """The __dict__ of a new function, which functools.wraps updates."""
 
     def __init__(self, function: NestedFunctionValue) -> None:
         super().__init__()
@@ -521,7 +521,7 @@ class MethodValue(Value):
 
 
 class OpaqueFunctionValue(KnownObject):
-    """A callable that capture does not look into: calling it breaks the graph there."""
+    """A callable that capture does not look into: a call breaks the graph."""
 
     def __init__(self, function: Any, reason: breaks.Break, source: Source | None = None) -> None:
         super().__init__(function, source)

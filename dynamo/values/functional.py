@@ -112,7 +112,7 @@ class PartialValue(Value):
         return stored if isinstance(stored, Value) else None
 
     def is_bare(self, tx: Interpreter) -> bool:
-        """Without attributes of its own: partial() looks through it."""
+        """Whether the partial has no attributes of its own, so that partial() flattens it."""
         return not tx.output.side_effects.stored_attrs(self)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -408,7 +408,7 @@ class SingleDispatchValue(LruCacheValue):
         return tx.finish_call(self._wrapper(tx), args, kwargs)
 
     def _wrapper(self, tx: Interpreter) -> Value:
-        """The Python function that it is, but for its `dispatch`, which is not looked into."""
+        """The Python function of the dispatcher, without its `dispatch`, which is not captured."""
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))
         cells["dispatch"].contents = DispatchValue(self)
@@ -457,7 +457,9 @@ def _dispatch_state(function: Any) -> Iterator[Any]:
 
 
 def _is_single_dispatch(obj: Any) -> bool:
-    """Of functools, with the cache that it makes: another sees each look."""
+    """Whether the function is of functools, with the standard cache: another cache sees each
+    lookup.
+    """
     if type(obj) is not types.FunctionType or obj.__code__ is not _SINGLE_DISPATCH_CODE:
         return False
     return any(type(state) is weakref.WeakKeyDictionary for state in _dispatch_state(obj))

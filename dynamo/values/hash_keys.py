@@ -46,7 +46,7 @@ class EqualityKey:
             return equal(tx, self.value, value)
 
     def check_hash(self) -> None:
-        """Raises Unsupported if the object hashes in another way than when it became a key."""
+        """Raise Unsupported if the object's hash differs from the hash of the key."""
         output = self.output
         next_event, output.next_event = output.next_event, config.loop_limit
         try:

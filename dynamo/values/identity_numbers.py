@@ -69,7 +69,7 @@ class TokenValue(Value):
 
 
 class TokenKey:
-    """A token as a key: equal to the number that it is now, where the object exists already."""
+    """A token as a key: equal to its current number, where the object exists already."""
 
     __slots__ = ("hashed", "real", "token", "tx")
 

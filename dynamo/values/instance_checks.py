@@ -139,7 +139,9 @@ def _alternatives(tx: Interpreter, info: Value) -> list[Value] | None:
 
 
 def _real_class(info: Value, method: str) -> Any:
-    """The object that is asked; what only looks like a class is asked natively."""
+    """The object whose method is called; an object that only looks like a class is asked
+    natively.
+    """
     known, real = info.identity()
     if not known:
         return real_object(info)
@@ -210,7 +212,7 @@ def _refuse_hooks(cls: Any) -> None:
 def _guard_answer(
     tx: Interpreter, asked: Value, info: Value, cls: Any, check: Any, result: bool
 ) -> None:
-    """Assume that a class which may get other members answers as it did."""
+    """Guard the answer of a class that may get other members."""
     if asked.source is not None:
 
         def answers_as_captured(value: Any) -> bool:

@@ -111,7 +111,9 @@ class KnownTensors:
     def computed(
         self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]
     ) -> torch.Tensor | None:
-        """The result of an operation on known tensors; None: it has none, or varies by call."""
+        """The result of an operation on known tensors; None: no result, or one that varies by
+        call.
+        """
         if not self._may_be_known(target, (args, kwargs)):
             return None
         real = self._run(op, target, args, kwargs)

@@ -129,7 +129,9 @@ def _pickled(tx, value, *args, **kwargs):
 
 @handles(traceback.clear_frames)
 def _clear_frames(tx, tb):
-    """The frames of exceptions that the captured code raised hold nothing but what lives anyway."""
+    """Clear nothing: frames of exceptions that the captured code raised hold only values that live
+    on.
+    """
     if not is_none(tb) and (not isinstance(tb, TracebackValue) or tb.kept or tb.tail is not None):
         raise Unsupported(breaks.UncapturedCall("traceback.clear_frames"))
     return ConstantValue(None)

@@ -216,7 +216,7 @@ def track_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
 
 
 def _track_parts(output: OutputGraph, value: Value) -> None:
-    """A value from outside is about to change: what it holds may be dropped."""
+    """Track the parts of a value from outside, which a coming change may drop."""
     for child in value.children():
         obj = child.outside
         if obj is not None and id(child) in output.plain_references:
@@ -365,7 +365,7 @@ def has_observable_finalizer(obj: Any) -> bool:
 
 
 def is_observable(obj: Any, depth: int = 2) -> bool:
-    """Whether the program may observe the end of `obj`, as far as can be seen from it."""
+    """Whether the program may observe the end of `obj`, as far as the object shows."""
     kind = type(obj)
     if kind is types.FunctionType and "<locals>" in obj.__qualname__:
         references = weakref.getweakrefs(obj)
@@ -537,7 +537,7 @@ def _neighbours(value: Held) -> list[Held]:
 
 
 def path_to(roots: Iterable[Held], target: Finalizable) -> Path | None:
-    """How one of `roots` holds `target`; None: it does not."""
+    """The way by which one of `roots` holds `target`; None: none does."""
     found: dict[int, tuple[Held, Held | None]] = {}
     todo: list[tuple[Held, Held | None]] = [(root, None) for root in roots]
     while todo:

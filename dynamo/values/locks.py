@@ -25,7 +25,7 @@ LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
 
 
 class LockValue(BuiltinObject):
-    """A lock. `depth`: how often it is held, beyond what it was when the frame began."""
+    """A lock. `depth`: the acquisitions beyond those at the frame's entry."""
 
     def __init__(self, real: Any, source: Source) -> None:
         super().__init__(source)

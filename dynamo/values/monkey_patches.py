@@ -143,7 +143,7 @@ def _runs_programs_code(lookups: Lookups, function: Any) -> bool:
 
 
 def _names_below(function: Any) -> Iterator[tuple[Any, str, Any]]:
-    """(module dict or class, name, what it leads to) in a function and those that it calls."""
+    """(module dict or class, name, value) of names read in a function and in its callees."""
     seen: set[types.CodeType] = set()
     waiting = [function]
     while waiting:

@@ -82,7 +82,7 @@ def _has_dict(cls: type) -> bool:
 
 
 class ObjectValue(Value):
-    """An instance. `real`: the object, where it came from outside; None: the frame makes it."""
+    """An instance. `real`: the object, if from outside; None: the frame makes it."""
 
     replays_when_new = True
     is_guarded_distinct = True
@@ -112,7 +112,7 @@ class ObjectValue(Value):
         return f"{self.cls.__name__} object{where}"
 
     def link_context(self, tx: Interpreter, handled: Value | None) -> None:
-        """An exception from outside is raised: where it would be changed, natively."""
+        """Refuse to raise an exception from outside whose context would change."""
         if handled is not None and handled is not self:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "__context__"))
 
@@ -183,7 +183,7 @@ class ObjectValue(Value):
         return not own and guarded_lookup(tx, self, "__getattr__") is MISSING
 
     def fallback(self, tx: Interpreter) -> Any:
-        """The function `__getattr__` of the class; None where there is none, or more around it."""
+        """The class's function `__getattr__`; None where there is none, or a wrapped one."""
         found = guarded_lookup(tx, self, "__getattr__")
         plain = isinstance(found, types.FunctionType)
         return found if plain and not self._overrides(tx, "__getattribute__") else None
@@ -239,7 +239,9 @@ class ObjectValue(Value):
         return None
 
     def _changes_dict(self, tx: Interpreter, name: str) -> None:
-        """An attribute is about to be stored or deleted: who has the instance dict would see it."""
+        """Note a coming store or delete of an attribute, which holders of the instance dict would
+        see.
+        """
         own = self.instance_dict()
         if own is not None:
             if id(own) in tx.output.values_by_id:
@@ -348,10 +350,10 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, name)
         if found is MISSING:
             return None
-        self._switched_on(found, name)
+        self._refuse_disabled(found, name)
         return bind(tx, self, found, name)
 
-    def _switched_on(self, found: Any, name: str) -> None:
+    def _refuse_disabled(self, found: Any, name: str) -> None:
         """A special method that is None, or a slot of another class, refuses the operation in words
         of its own.
         """
@@ -371,7 +373,7 @@ class ObjectValue(Value):
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = guarded_lookup(tx, self, name)
-        self._switched_on(found, name)
+        self._refuse_disabled(found, name)
         return found is not MISSING and found is not getattr(object, name, None)
 
     def forwards(

@@ -83,7 +83,7 @@ class ThreadLocalValue(UnseenValue):
         tx.output.side_effects.delete_attr(self, name)
 
     def _check(self, tx: Interpreter, name: str, special: str) -> None:
-        """Break where the class has a say in what is written."""
+        """Break where the class has hooks for writes."""
         found = class_lookup(type(self.real), name)
         if hasattr(found, special) or not self._is_known(tx, name):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))

@@ -207,7 +207,7 @@ def _end_with(
     left: Value,
     right: Value,
 ) -> None:
-    """The current instruction is done with the first method but for what `after` does."""
+    """Tail-call the first method; its result goes to `after`, which may call the others."""
     operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
     tx.in_tail_position(value, methods[0][1], [ReturnContinuation(after, operands)])
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def python_twin(name: str, accelerator: str) -> types.ModuleType:
-    """The module `name` as it is where its C accelerator is missing."""
+    """The module `name`, imported as if its C accelerator were missing."""
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.loader is not None, name
     twin = types.ModuleType(f"dynamo.values.pure_modules.{name}")

@@ -52,7 +52,7 @@ def arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Made, Made]:
 
 
 def operand_values(operands: Sequence[Any], kind: type) -> Iterator[Any]:
-    """The values of class `kind` among operands, and among what their Parts are made of."""
+    """The values of class `kind` among operands, and among the operands of their Parts."""
     for operand in operands:
         if isinstance(operand, kind):
             yield operand

@@ -30,7 +30,7 @@ _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
 def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value:
-    """owner.name, of an object that exists, as its own type reads it."""
+    """owner.name, of an object that exists, as the object's own type reads it."""
     found = call_real(tx, getattr, real, name)
     held = class_lookup(type(real), name)
     # Not cls.__new__, which has cls for its receiver, too.
@@ -40,7 +40,7 @@ def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value
 
 
 def leaves_binding(cls: type) -> bool:
-    """Whether obj.method() of such an object calls the method of C without binding it first."""
+    """Whether obj.method() of such an object calls the C method without binding it first."""
     reader = class_lookup(cls, "__getattribute__")
     generic = isinstance(reader, types.WrapperDescriptorType)
     generic = generic and reader.__objclass__ not in _READING

@@ -144,7 +144,7 @@ def iterated_by(real: Iterator[Any]) -> Any:
 
 
 def position_of(real: Iterator[Any]) -> int:
-    """How many items of it are behind; -1: all of them."""
+    """The number of items that were taken; -1: all of them."""
     if type(real) in _DICT_ITERATORS:
         owner = iterated_by(real)
         return -1 if owner is None else len(owner) - real.__length_hint__()  # type: ignore
@@ -153,7 +153,7 @@ def position_of(real: Iterator[Any]) -> int:
 
 
 def advance(real: Iterator[Any], count: int | None) -> None:
-    """Take `count` items, or all of them (None). The program has seen what that raises."""
+    """Take `count` items, or all of them (None). The program has seen any exception of that."""
     with contextlib.suppress(RuntimeError):
         for _ in itertools.islice(real, count):
             pass

@@ -325,7 +325,7 @@ def _without(members: Members, other: Members) -> Members:
 
 
 def _has_no_place(member: Value) -> bool:
-    """A tensor of the graph is not in memory yet: it may come to lie anywhere."""
+    """Whether a tensor of the graph is not in memory yet: its address is open."""
     return isinstance(member, TensorValue) and member.source is None
 
 
@@ -415,7 +415,7 @@ def _sought_key(tx: Interpreter, item: Value) -> Hashable:
 
 
 def _constant(value: Value) -> Any:
-    """The real object, if it hashes as it will when the compiled code runs."""
+    """The real object, if its hash is the same when the compiled code runs."""
     known, real = value.identity()
     return real if known and isinstance(real, type) else value.as_constant()
 
@@ -428,7 +428,7 @@ def real_constants(values: Iterable[Value]) -> list[Any] | None:
 
 
 def detached(real: Any) -> Any:
-    """A copy of a real set for a set of the frame's own; None if it has another order."""
+    """A copy of a real set for a set of the frame's own; None if the order would differ."""
     copy = real.copy()
     return copy if list(copy) == list(real) else None
 
@@ -598,7 +598,7 @@ class SetValue(FrozenSetValue):
 
 
 def snapshot(value: Value) -> Value:
-    """The argument of a change as it is now; what is no container, as it is."""
+    """The current state of a change's argument: a copy of a container."""
     if isinstance(value, FrozenSetValue):
         real = None if value.real is None else detached(value.real)
         return type(value)(dict(value.members), real=real)

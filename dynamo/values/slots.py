@@ -227,7 +227,7 @@ _OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
 
 
 def _is_filled(receiver: Value) -> bool:
-    """Whether the __init__ of the value's type gives it its content."""
+    """Whether the __init__ of the value's type sets its content."""
     return isinstance(receiver, (DictValue, MutableSequence, SetValue))
 
 

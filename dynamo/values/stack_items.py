@@ -26,7 +26,7 @@ RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
 
 
 class ReturnContinuation(NullValue):
-    """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
+    """Stands for function(result of a call, *operands), see Interpreter.pushed."""
 
     def __init__(
         self, function: Callable[..., Any] | None, operands: Sequence[Value | Lazy] = ()

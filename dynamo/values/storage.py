@@ -71,7 +71,7 @@ def immutable_storage(
 
 
 def base_constant(value: Value) -> Any:
-    """The literal that a value is, or that it holds as an instance of a subclass."""
+    """The literal of a value, or of an instance of a literal's subclass."""
     storage = getattr(value, "storage", None)
     return (value if storage is None else storage).as_constant()
 
@@ -192,7 +192,7 @@ def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
 
 
 def _filling(storage: Value | None) -> tuple[Callable[..., None], list[Value]]:
-    """The function that fills an object, and what it takes before the items."""
+    """The function that fills an object, and its arguments before the items."""
     if isinstance(storage, OrderedDictValue):
         return fill_ordered, []
     if isinstance(storage, DefaultDictValue):

@@ -162,7 +162,7 @@ def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
 
 
 def container_init(tx, storage, *args, **kwargs):
-    """list.__init__, dict.__init__, ... on what an instance stores."""
+    """list.__init__, dict.__init__, ... on an instance's storage."""
     if isinstance(storage, (ListValue, SetValue)) and (len(args) > 1 or kwargs):
         raise Unsupported(breaks.UncapturedCall(f"{storage.cls.__name__}.__init__"))
     if isinstance(storage, DequeValue):

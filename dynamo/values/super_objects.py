@@ -83,7 +83,7 @@ class SuperValue(Value):
         no_attribute(tx, super, name)
 
     def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
-        """found.__get__(receiver); `source` leads to `found` as the class holds it."""
+        """found.__get__(receiver); `source` leads to `found` in the class."""
 
         def part(attr: str) -> Source | None:
             return None if source is None else AttrSource(source, attr)

@@ -226,7 +226,7 @@ def _types(*numbers: Any) -> set[type]:
 
 
 def _plain(number: Any) -> Any:
-    """A bool as the int that it is in arithmetic."""
+    """A bool as an int, as arithmetic takes it."""
     if isinstance(number, torch.SymBool):
         return torch.SymInt(number.node.as_int())
     return int(number) if isinstance(number, bool) else number
@@ -245,7 +245,7 @@ def number_of(value: Value) -> Any:
 
 
 def number_value(tx: Interpreter, number: Any) -> Value:
-    """The Value of a number that arithmetic gave: a constant where it has become one."""
+    """The Value of a number that arithmetic gave: a constant if no symbol is left."""
     if isinstance(number, Symbolic):
         known = _known(number)
         return SymbolValue(tx.output, number) if known is None else ConstantValue(known)

@@ -161,7 +161,7 @@ def _field(
 
 
 def is_symbolic_number(value: Value) -> bool:
-    """An int or float: what a condition is, the program mostly asks anyway."""
+    """An int or float. Conditions are no numbers here, as most programs test them anyway."""
     return value.is_symbolic() and value.python_type() in (int, float)
 
 

@@ -339,7 +339,7 @@ class TensorValue(Value):
     def call_inherited(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        """torch.Tensor's method of this name, whatever a subclass has in its place."""
+        """torch.Tensor's method of this name, past any override of a subclass."""
         return self.call_method(tx, name, args, kwargs)
 
     # -- operators ------------------------------------------------------------------------------
@@ -740,7 +740,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
-    static = static and not tx.output.symbols.is_another(obj, source)
+    static = static and not tx.output.symbols.has_changed_parameter(obj, source)
     try:
         node = tx.output.add_input(obj, source, static)
     except (UnsupportedFakeTensorException, DataDependentOutputException) as error:

@@ -114,6 +114,6 @@ def _blank(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_whole(fake: torch.Tensor) -> bool:
-    """A tensor that has its memory for itself, without gaps: a clone of it is laid out alike."""
+    """Whether a tensor fills its memory alone, without gaps: a clone has the same layout."""
     whole = fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
     return whole and torch.empty_like(fake).stride() == fake.stride()

@@ -66,7 +66,9 @@ class Shown(Text):
 
 @bound_late
 def shown_operand(tx: Interpreter, value: Value) -> Any:
-    """For `text % value`: what has items is taken for a mapping there, even if no name is asked."""
+    """The operand of `text % value`: an object with items counts as a mapping there, even if
+    unnamed.
+    """
     real, kind = shown(tx, value), value.python_type()
     # A deque has items as a sequence of C has them, its subclasses inherit that.
     of_deque = getattr(kind, "__getitem__", None) is collections.deque.__getitem__

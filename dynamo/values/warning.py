@@ -103,7 +103,7 @@ def _assume_shown_late(tx: Interpreter, category: type) -> None:
 
 
 def _is_changed(tx: Interpreter, name: str) -> bool:
-    """Whether the frame has changed the module's global, and not set it back."""
+    """Whether the frame has changed the module's global, and not restored it."""
     effects, real = tx.output.side_effects, vars(warnings)[name]
     _, before = tx.output.values_by_id.get(id(real), (None, None))
     if before is not None and effects.is_dirty(before):
@@ -153,7 +153,9 @@ def _is_none(value: Value | None) -> bool:
 
 
 def _category(message: Value, category: Value | None) -> type:
-    """The class of the warning; a message or category that warnings.warn refuses is left to it."""
+    """The class of the warning; a message or category that warnings.warn refuses is left to
+    warn.
+    """
     if issubclass(message.python_type(), Warning):
         return message.python_type()
     known, kind = (True, UserWarning)
@@ -166,7 +168,7 @@ def _category(message: Value, category: Value | None) -> type:
 
 
 def _frame(tx: Interpreter, level: int) -> tuple[Interpreter | None, int]:
-    """The captured frame at this stack level, or None and how far above the outermost one it is."""
+    """The captured frame at this stack level, or None and its distance above the outermost one."""
     frame: Interpreter | None = tx
     for passed in range(1, level):
         assert frame is not None

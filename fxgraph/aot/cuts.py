@@ -25,7 +25,7 @@ def used_outputs(gm: GraphModule) -> set[Node]:
 
 
 def has_hook(node: Node) -> bool:
-    """Whether capture gives a hook to what the node computes, once the graph has run."""
+    """Whether capture passes the node's value to a hook once the graph has run."""
     return bool(node.meta.get("hooked"))
 
 

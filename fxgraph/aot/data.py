@@ -103,7 +103,7 @@ class FreshSymbols:
         return result
 
     def note(self, node: Node, result: Any) -> None:
-        """`node` gives `result`: the new symbols in it have their values from there."""
+        """Bind the new symbols in `result` to their values from `node`."""
         fresh = self.env.pending_fresh_unbacked_symbols
         if not fresh:
             return
@@ -125,7 +125,7 @@ class FreshSymbols:
             fresh.remove(symbol)
 
     def rename(self, result: Any, captured: Any) -> None:
-        """New symbols in `result` are those at the same places of what capture saw."""
+        """Rename new symbols in `result` to the captured ones at the same places."""
         if not self.nodes:
             return
         for one, other in zip(numbers_of(result), numbers_of(captured)):
@@ -145,7 +145,9 @@ def _symbol_of(number: Any) -> Any:
 
 
 def _count(indices: Any, size: torch.SymInt) -> None:
-    """A single mask's node knows how many elements it selects; its gradient selects as many."""
+    """Bind the count of a single mask: the mask's node knows it, and the gradient selects as
+    many.
+    """
     given = [node for node in indices if node is not None]
     if len(given) == 1 and given[0].meta["val"].dtype == torch.bool:
         known = given[0].meta.setdefault(COUNT, size)

@@ -154,7 +154,7 @@ def _in_format(rule: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def training_table(keep: Iterable[Any] = ()) -> dict[Any, Callable[..., Any]]:
+def training_table(keep: Iterable[Any]) -> dict[Any, Callable[..., Any]]:
     """Overload -> rule, for graphs with their backward."""
     return table(keep, _every_rule(DECOMPOSED_BACKWARD))
 

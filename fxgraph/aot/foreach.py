@@ -29,7 +29,7 @@ def rules() -> dict[Any, Callable[..., Any]]:
 
 
 def _unscale(tensors: Any, found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
-    """found_inf becomes 1 where a value is not finite, and stays what it is else."""
+    """Set found_inf to 1 where a value is not finite, and leave it unchanged otherwise."""
     for tensor in tensors:
         wrong = torch.isfinite(tensor).logical_not().any()
         found_inf.copy_(torch.where(wrong, torch.ones_like(found_inf), found_inf))

@@ -24,7 +24,9 @@ class Unfunctionalizable(Exception):
 
 
 class UndifferentiableHere(Exception):
-    """The program's own backward raises; so it must, but not before somebody asks for it."""
+    """The program's own backward raises, and so must the compiled one, once a gradient is asked
+    for.
+    """
 
 
 @dataclass

@@ -179,7 +179,9 @@ def module_of(tracer: Tracer, graph: Graph, source: GraphModule) -> GraphModule:
 
 
 class TracingInterpreter(Interpreter):
-    """Runs the torch-level graph; what torch does under the mode is recorded by the tracer."""
+    """Runs the torch-level graph; the tracer records the operators that torch runs under the
+    mode.
+    """
 
     def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
         super().__init__(gm)
@@ -234,7 +236,7 @@ class TracingInterpreter(Interpreter):
         return super().call_method(target, args, kwargs) if result is NotImplemented else result
 
     def _run_bodies(self, n: Node) -> Any:
-        """Transforms are traced through; what cannot be is no fault of the program's."""
+        """Trace through transforms; bodies that cannot be traced are no fault of the program's."""
         recorded = len(self.tracer.graph.nodes)
         bodies = [leaf for leaf in leaves(self.fetch_args_kwargs_from_env(n)) if _is_graph(leaf)]
         symbolic = self.tracer.fake_mode.shape_env is not None
@@ -393,7 +395,7 @@ class Inputs:
 
 
 def _are_twins(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether tensors that share memory see the same of it."""
+    """Whether tensors that share memory have the same layout in it."""
     return geometry(one) == geometry(other) and start_of(one) == start_of(other)
 
 
@@ -533,7 +535,9 @@ class Finish:
         return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
 
     def _add_value(self, view: View, *, copied: bool = False) -> int:
-        """Return the view's value from the graph; what is not its own memory by then is copied."""
+        """Return the view's value from the graph, copied if the view is not its own memory by
+        then.
+        """
         node = self.tracer.value(view)
         root = root_of(node)
         if copied or root.op in ("placeholder", "get_attr") or root in self._taken:

@@ -111,7 +111,7 @@ def _number(value: Any) -> Any:
     return value.double() if isinstance(value, torch.Tensor) else value
 
 
-class _One:
+class _Parameter:
     """A parameter with its gradient and state, as kernels compute with them: in float32 at least,
     and unwritten where a gradient overflowed.
     """
@@ -138,14 +138,14 @@ class _One:
 
 def _each(
     params: Any, grads: Any, grad_scale: Any, found_inf: Any, maximize: bool, *states: Any
-) -> Iterator[_One]:
+) -> Iterator[_Parameter]:
     skip = None if found_inf is None else found_inf == 1
     for number, (param, grad) in enumerate(zip(params, grads)):
         if grad_scale is not None:
             scaled = grad / grad_scale
             grad.copy_(scaled if skip is None else torch.where(skip, grad, scaled))
         state = [tensors[number] for tensors in states if tensors]
-        yield _One(param, -grad if maximize else grad, state, skip)
+        yield _Parameter(param, -grad if maximize else grad, state, skip)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -49,7 +49,7 @@ class History:
         self.frees = [list(bits(mask)) for mask in dead]
 
     def _after_their_inputs(self, roots: Sequence[torch.Tensor]) -> Iterator[Any]:
-        """Each node once, after all that it leads to."""
+        """Each node once, after all nodes to which it leads."""
         seen: set[int] = set()
         todo: list[tuple[Any, bool]] = [(root.grad_fn, False) for root in roots]
         while todo:

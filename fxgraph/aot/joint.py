@@ -179,12 +179,12 @@ def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | No
     values, gradients, tangents, drawn = (
         [of(node) for node in nodes] for nodes in (values, gradients, joint.tangent_nodes, drawn)
     )
-    lent = {of(node) for node in joint.lent()}
-    return partition(graph, values, tangents, gradients, lent=lent, drawn=drawn)
+    saved_by_eager = {of(node) for node in joint.saved_by_eager()}
+    return partition(graph, values, tangents, gradients, saved_by_eager=saved_by_eager, drawn=drawn)
 
 
 def _check_data(joint: _Joint, parts: Parts, number: torch.Tensor) -> None:
-    """Sizes that depend on data are to be told by what the backward is given."""
+    """Refuse data-dependent sizes that the backward's inputs do not determine."""
     values = len(joint.finished.values)
     if len(joint.tangents) > 1 and not tell_sizes(parts, values, number):
         raise Unfunctionalizable("what is saved does not tell a size that depends on data")
@@ -386,7 +386,9 @@ class _Joint:
         return order
 
     def _find_cuts(self, interpreter: _Cutting) -> None:
-        """For each output that is used on: its number, its twin, and its value if it has one."""
+        """For each output with further uses: its number, its twin, and its value if there is
+        one.
+        """
         self.cuts: dict[int, Node] = {}
         self._twins: list[tuple[int, torch.Tensor, int | None]] = []
         for node, original, twin in interpreter.twins:
@@ -449,7 +451,7 @@ class _Joint:
             *[("value", i, fake) for i, fake in enumerate(self.fakes)],
         ]
 
-    def lent(self) -> set[Node]:
+    def saved_by_eager(self) -> set[Node]:
         """The inputs and values that eager saves too, so that their owner must not write them."""
         nodes = {"input": self.inputs.nodes, "value": self.finished.values}
         return {nodes[kind][i] for kind, i, fake in self._visible() if self.history.keepers(fake)}

@@ -227,7 +227,7 @@ def _untold(backward: Graph, saved: int) -> set[Any]:
 
 
 def _takes_more(user: Node, source: int, sources: Mapping[Node, int]) -> bool:
-    """Whether there is something to compute where what comes from `source` is absent."""
+    """Whether a user of `source` still computes something if the values of `source` are absent."""
     return user.op != "output" and sources[user] != source
 
 

@@ -59,11 +59,11 @@ def partition(
     tangents: Sequence[Node],
     gradients: Sequence[Node],
     *,
-    lent: Collection[Node],
+    saved_by_eager: Collection[Node],
     drawn: Sequence[Node] = (),
 ) -> Parts:
-    """Cut the joint graph in two. `lent`: those of inputs and values that may be saved as they are;
-    others their owner may write, so a copy is saved. `drawn`: random numbers of the forward, drawn
+    """Cut the joint graph in two. `saved_by_eager`: inputs and values that need no copy when
+    saved; others their owner may write. `drawn`: random numbers of the forward, drawn
     whether or not they are used: others come after them. Raises Unfunctionalizable if the graph
     writes an attribute, or has operators that write without functional variants.
     """
@@ -73,7 +73,7 @@ def partition(
     late = [node for node in checks if node in behind]  # of a size that a gradient has
     needed = _ancestors([*gradients, *late], writers=writers)
     before = [node for node in needed if node not in behind]
-    saved = _saved(joint, before, behind.intersection(needed), gradients, lent, writers)
+    saved = _saved(joint, before, behind.intersection(needed), gradients, saved_by_eager, writers)
     # Sizes in the backward may be made of any symbol.
     symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
     saved = [*symbols, *(node for node in saved if node not in symbols)]
@@ -84,7 +84,7 @@ def partition(
     visible = {root_of(node) for node in [*inputs, *values]}
     handed = {}
     for node in saved:
-        mine = node in lent or node in symbols or root_of(node) not in visible
+        mine = node in saved_by_eager or node in symbols or root_of(node) not in visible
         handed[node] = _copied(joint, node, writes.get(node), mine)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
@@ -154,7 +154,7 @@ def _saved(
     before: Sequence[Node],
     after: set[Node],
     gradients: Sequence[Node],
-    lent: Collection[Node],
+    saved_by_eager: Collection[Node],
     written: Collection[Node],
 ) -> list[Node]:
     """The nodes of `before` to hand over to `after`, which depends on the tangents."""
@@ -164,7 +164,7 @@ def _saved(
     exits = {node: network.add_node() for node in before}
     wanted = set(gradients)
     for node in before:
-        network.add_arc(entries[node], exits[node], _cost(node, node in lent))
+        network.add_arc(entries[node], exits[node], _cost(node, node in saved_by_eager))
         if node.op == "placeholder" or node in written or not _cheap(node):
             network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
@@ -178,8 +178,10 @@ def _saved(
     return sorted(chosen, key=order.__getitem__)
 
 
-def _cost(node: Node, lent: bool) -> float:
-    """The bytes that keeping the node takes, more or less of them for what the caller has."""
+def _cost(node: Node, saved_by_eager: bool) -> float:
+    """The cost of keeping the node: bytes, weighted down for memory that the caller keeps
+    anyway.
+    """
     value = node.meta.get("val")
     if is_symbolic(value):  # is among the inputs, or made of them again
         return 1.0 if node.op == "placeholder" else INFINITE
@@ -193,7 +195,7 @@ def _cost(node: Node, lent: bool) -> float:
     elements = prod(_DATA_SIZE if n is None else n for n in known)
     size = max(float(elements * value.dtype.itemsize), 1.0)
     if node.op == "placeholder":
-        return size * (_INPUT_SHARE if lent else _COPY_SHARE)
+        return size * (_INPUT_SHARE if saved_by_eager else _COPY_SHARE)
     return size
 
 

@@ -46,7 +46,7 @@ def traced_as(tracer: Tracer, part: object) -> Iterator[None]:
 
 
 def recompute(graph: Graph) -> int:
-    """Have the backward compute again what checkpoints let go. Returns the number of nodes."""
+    """Recompute in the backward the values that checkpoints drop. Returns the number of nodes."""
     order = {node: number for number, node in enumerate(graph.nodes)}
     readers: dict[object, dict[Node, list[Node]]] = {}  # by checkpoint: value -> who goes back
     for node in order:

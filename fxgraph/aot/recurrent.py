@@ -41,15 +41,15 @@ def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
     """
     call = _Call(target, args)
     if call.is_whole():
-        return call.by_layers(_whole)
+        return call.by_layers(_by_library)
     without = torch.backends.mkldnn.flags(enabled=False)
     with without if torch.is_grad_enabled() else contextlib.nullcontext():
         if call.known and (call.draws() or (target is not torch.lstm and call.batch_first)):
-            return call.by_layers(functools.partial(_taken_apart, target))
+            return call.by_layers(functools.partial(_decomposed, target))
         return target(*args)
 
 
-def stays_whole(target: Any, args: Sequence[Any]) -> bool:
+def has_library_operator(target: Any, args: Sequence[Any]) -> bool:
     """Whether this is a layer that becomes operators of ours."""
     return target in RECURRENT and _Call(target, args).is_whole()
 
@@ -150,7 +150,7 @@ def _same(shape: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(shape) == len(other) and all(a == b for a, b in zip(shape, other))
 
 
-def _taken_apart(
+def _decomposed(
     target: Any, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
 ) -> Any:
     """A layer, decomposed as torch does."""
@@ -161,7 +161,7 @@ def _taken_apart(
     return target(x, given, weights, *settings, False)
 
 
-def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
+def _by_library(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
     """A layer by the library's operator, a call for each direction."""
     outputs, found = [], []
     each = len(weights) // call.directions
@@ -169,7 +169,7 @@ def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> 
         w_ih, w_hh, *own = weights[direction * each : (direction + 1) * each]
         b_ih, b_hh, *own = own if call.biases else (None, None, *own)
         given = [state[direction] for state in states] + [None] * (2 - len(states))
-        inputs = _of_inputs(x, w_ih, b_ih, transposed)
+        inputs = _input_gates(x, w_ih, b_ih, transposed)
         w_hr = own[0] if own else None
         output, *last = _layer(call.kind, direction > 0, inputs, *given, w_hh, b_hh, w_hr)
         outputs.append(output)
@@ -178,12 +178,12 @@ def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> 
     return output, *[torch.stack(states) for states in zip(*found)]
 
 
-def _of_inputs(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
+def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
     """The product of all steps' inputs with the weights of the gates: (time, batch, gates). The
     gradient of x is laid out as eager's, with time outermost.
     """
     if transposed and not (torch.is_grad_enabled() and x.requires_grad):
-        return _of_inputs(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
+        return _input_gates(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
     rows = x.reshape(-1, x.shape[2])
     made = rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
     return made.view(*x.shape[:2], weight.shape[0])

@@ -71,7 +71,7 @@ _INPLACE_AT = {"leaky_relu": 2, "elu": 2, "hardtanh": 3, "threshold": 3}
 
 
 def _without_inplace(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Arguments without `inplace`, and what it is."""
+    """Arguments without `inplace`, and the value of `inplace`."""
     rest = {key: value for key, value in kwargs.items() if key != "inplace"}
     at = _INPLACE_AT.get(name, len(args))
     if len(args) == at + 1 and isinstance(args[at], bool):

@@ -189,7 +189,7 @@ _NO_FIELDS: dict[str, Any] = {
 
 
 def _arranging(result: Any, wanted: Sequence[Node]) -> Callable[..., Any]:
-    """The results of `wanted` as what the graph returns."""
+    """A function that arranges the results `wanted` as the graph's output."""
 
     def arrange(*values: Any) -> Any:
         known = dict(zip(wanted, values))

@@ -431,7 +431,7 @@ class Tracer:
         return fake
 
     def _bind_sizes(self, fake: FakeTensor, node: Node) -> None:
-        """A slice whose bounds depend on data has a size that only it tells."""
+        """Name the size of a slice with data-dependent bounds, which the slice alone determines."""
         if not self.data.allowed:
             return
         sizes: Any = fake.shape
@@ -548,7 +548,7 @@ class Tracer:
                 self._write_nest(one, other)
 
     def write(self, view: View, node: Node) -> None:
-        """Make `node` the value of `view`, and of its memory what follows from that."""
+        """Make `node` the value of `view`, and update the value of its memory accordingly."""
         while view.call is None and view.parent is not None:
             view = view.parent
         node = self._with_size_and_dtype(node, view.fake)
@@ -674,7 +674,9 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
 
 
 class _RecordingMode(TorchDispatchMode):
-    """Below autograd: what autograd saves is detached outside of any operator of the program."""
+    """Below autograd: detaching of tensors saved by autograd is outside of any operator of the
+    program.
+    """
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -741,7 +743,7 @@ def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:
 
 
 def _from_base(parent: View, call: ViewCall) -> tuple[View, ViewCall]:
-    """as_strided looks at the memory, whatever view it is called on: make it a view of the base."""
+    """as_strided reads the memory whatever its view: make the result a view of the base."""
     if parent.parent is None and len(call.args) == 2 and not call.kwargs:
         return parent, call
     size, stride, *rest = call.args

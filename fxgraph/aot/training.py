@@ -19,9 +19,9 @@ from fxgraph import faults
 from fxgraph.aot.cuts import last_writes, replaced
 from fxgraph.aot.freed_graphs import FreedGraphsCallable
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
-from fxgraph.aot.numbered import Numbered
+from fxgraph.aot.interpreted_backward import interpreted_part
+from fxgraph.aot.number_inputs import NumberInputs
 from fxgraph.aot.partial_backward import BackwardPart, backward_part
-from fxgraph.aot.present import present_part
 from fxgraph.aot.runtime import run_writing
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
@@ -70,13 +70,13 @@ def training_callable(
     A second derivative is taken through the torch-level graph, run again by autograd, where that
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
-    numbered = Numbered(training)
-    backwards = _Backwards(training, numbered.backward(compile_backward), note)
+    numbers = NumberInputs(training)
+    backwards = _Backwards(training, numbers.backward(compile_backward), note)
     for number, segment in enumerate(training.segments):
         if len(segment.tangents) == 1:
             backwards.part_for(number, tuple(segment.tangents))
-    forward = numbered.forward(compile_forward(), statics)
-    step = numbered.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
+    forward = numbers.forward(compile_forward(), statics)
+    step = numbers.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
     frame = training.frame
     if frame.structure != tuple(range(len(frame.outputs))):
         step = _Nested(step, frame)
@@ -108,7 +108,7 @@ def _spec(
         "name": f"framegraph::{frame.source.meta.get('name', 'graph')}",
         "forward": forward,
         "eager": lambda *inputs: tuple(
-            leaves(Interpreter(frame.source).run(*Numbered(training).plain(inputs)))
+            leaves(Interpreter(frame.source).run(*NumberInputs(training).plain(inputs)))
         ),
         "derive": backwards.derive,
         "specialize": backwards.specialize,
@@ -206,7 +206,7 @@ class _Backwards:
                 faults.insist(error)
                 way = "the backward runs on aten, operator by operator"
                 self.note(faults.tell(error, "backward", way))
-                part, run = present_part(self.training, whole, present)
+                part, run = interpreted_part(self.training, whole, present)
                 self.made[key] = run, part
         return self.made[key]
 
@@ -247,7 +247,7 @@ class _Backwards:
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             # Views: what an input was made from is none of this function's business.
-            plain = Numbered(training).plain(inputs)
+            plain = NumberInputs(training).plain(inputs)
             places: dict[tuple[str, int], Any] = {
                 ("input", i): _viewed(x) for i, x in enumerate(plain)
             }
@@ -315,7 +315,7 @@ def _viewed(tensor: Any) -> Any:
 
 
 def _held(training: TrainingGraph, number: int) -> list[int]:
-    """The cuts that csrc/call.cpp has made when it makes the node of this segment."""
+    """The cuts that exist when csrc/call.cpp makes the node of this segment."""
     targets = {
         training.gradients[k]
         for segment in training.segments[: number + 1]

@@ -43,7 +43,7 @@ def compile_wrapped_training(
 def _flat(
     compiled: Callable[..., Any], examples: Sequence[Any], gm: GraphModule
 ) -> Callable[..., Any]:
-    """Takes all inputs, whether or not what was compiled binds those that are static."""
+    """Take all inputs, whether or not the compiled function binds the static ones."""
     if not getattr(compiled, "binds_static", False):
         return compiled
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -229,11 +229,11 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[
 
 
 def _apart(value: Any, wrapper: Wrapper | None) -> list[Any]:
-    return [value] if wrapper is None else [held for _, held in wrapper.take_apart(value)]
+    return [value] if wrapper is None else [held for _, held in wrapper.flatten(value)]
 
 
 def _together(wrapper: Wrapper | None, plain: Any, numbers: Numbers) -> Any:
-    return next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
+    return next(plain) if wrapper is None else wrapper.unflatten(plain, numbers)
 
 
 def _as(tangent: Any, wrapper: Wrapper | None) -> Any:

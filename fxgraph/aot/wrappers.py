@@ -48,7 +48,7 @@ def _is_symbol(leaf: Any) -> bool:
 
 
 def number_of(leaf: Any, numbers: Numbers) -> Any:
-    """The value in a call of what may be symbolic."""
+    """The value in a call of a number that may be symbolic."""
     return evaluate(leaf.node.expr, numbers) if _is_symbol(leaf) else leaf
 
 
@@ -70,14 +70,14 @@ class Wrapper:
         inner = {name: wrapper_of(getattr(tensor, name)) for name in names}
         return cls(type(tensor), inner, context, tuple(tensor.shape), tensor.stride())
 
-    def take_apart(self, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    def flatten(self, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """The plain tensors inside, with their names from the outermost on."""
         for name, wrapper in self.inner.items():
             held = getattr(tensor, name)
             if wrapper is None:
                 yield name, held
             else:
-                for path, plain in wrapper.take_apart(held):
+                for path, plain in wrapper.flatten(held):
                     yield f"{name}.{path}", plain
 
     def is_like(self, other: Wrapper | None) -> bool:
@@ -89,12 +89,12 @@ class Wrapper:
             b is None if a is None else a.is_like(b) for a, b in pairs
         )
 
-    def put_together(self, plain: Iterator[torch.Tensor], numbers: Numbers) -> torch.Tensor:
+    def unflatten(self, plain: Iterator[torch.Tensor], numbers: Numbers) -> torch.Tensor:
         """The wrapper of these inner tensors; numbers: values of the symbols in its sizes and
         context.
         """
         inner = {
-            name: next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
+            name: next(plain) if wrapper is None else wrapper.unflatten(plain, numbers)
             for name, wrapper in self.inner.items()
         }
         told = self.context, self.size, self.stride
@@ -104,7 +104,7 @@ class Wrapper:
 
     @functools.cached_property
     def varies(self) -> bool:
-        """Whether a symbol is among what it is made of."""
+        """Whether a symbol is among the sizes or in the context."""
         return any(map(_is_symbol, leaves((self.context, self.size, self.stride))))
 
 
@@ -211,7 +211,7 @@ class Trace:
             return
         fake: Any = self._fake(example, like)
         wrapper = wrapper_of(example)
-        parts = [("", example)] if wrapper is None else list(wrapper.take_apart(example))
+        parts = [("", example)] if wrapper is None else list(wrapper.flatten(example))
         for (path, real), one in zip(parts, plain_leaves(fake), strict=True):
             if self.record.has(one):
                 raise Unfunctionalizable("a tensor that is given twice beside tensor subclasses")
@@ -250,7 +250,7 @@ class Trace:
 
 def plain_leaves(value: Any) -> list[Any]:
     wrapper = wrapper_of(value)
-    return [value] if wrapper is None else [leaf for _, leaf in wrapper.take_apart(value)]
+    return [value] if wrapper is None else [leaf for _, leaf in wrapper.flatten(value)]
 
 
 class _Recorder(TorchDispatchMode):
@@ -409,12 +409,12 @@ class WithWrappers:
             if wrapper is None:
                 flat.append(value)
             else:
-                flat += [held for _, held in wrapper.take_apart(value)]
+                flat += [held for _, held in wrapper.flatten(value)]
         plain = iter(self.compiled(*flat))
         numbers = {symbol: inputs[place] for symbol, place in self._symbols.items()}
         return tuple(
             inputs[one] if isinstance(one, int)
             else next(plain) if one is None
-            else one.put_together(plain, numbers)
+            else one.unflatten(plain, numbers)
             for one in self._outputs
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Check of stored graphs: what is said of inputs and values, against shapes that are computed."""
+"""Check of stored graphs: metadata of inputs and values against computed shapes."""
 
 from __future__ import annotations
 

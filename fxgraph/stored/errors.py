@@ -2,4 +2,4 @@
 
 
 class StoredError(ValueError):
-    """Something has no form as data, or data is no graph; the text names it."""
+    """An object has no form as data, or data is no graph; the text names the culprit."""

@@ -1,4 +1,4 @@
-"""The symbols of a graph as data: their ranges, and what is assumed of them."""
+"""The symbols of a graph as data: their ranges, and assumptions about them."""
 
 from __future__ import annotations
 

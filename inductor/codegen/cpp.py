@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
-from inductor.codegen import called, panels, product_kinds
+from inductor.codegen import called_kernels, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
 from inductor.ir import Called, Loops, PanelProduct, Program
 from inductor.runtime.plan import SIZES
@@ -133,7 +133,7 @@ class CppModule:
 
     def add_called(self, step: Called, name: str) -> dict[str, Any]:
         """Emit a call of a function of ours; returns the fields of its KernelStep."""
-        kind = called.kind_of(step)
+        kind = called_kernels.kind_of(step)
         parts = [self._over_rows(body) for body in step.bodies]
         self.kernels.extend(parts)
         pointers = list(dict.fromkeys([*step.reads, step.target.name]))
@@ -198,7 +198,9 @@ class CppModule:
         )
 
     def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
-        """A bundle has none, since one part may read what another has overwritten."""
+        """No buffer in place: one part of a bundle may read a buffer that another has
+        overwritten.
+        """
         if len(parts) > 1:
             return []
         buffers = self.program.buffers

@@ -85,7 +85,7 @@ class TritonModule:
         self.kernels: dict[str, TritonKernel] = {}
 
     def takes(self, item: Kernel | Bundle) -> bool:
-        """Whether a kernel is ours: it writes device memory."""
+        """Whether a kernel is generated as Triton: it writes device memory."""
         first = item.kernels[0] if isinstance(item, Bundle) else item
         return self.everywhere or first.steps[0].target.device.type == "cuda"
 

@@ -79,7 +79,7 @@ class Pass:
     # --- steps ---
 
     def run(self, step: Loops, store: bool = True) -> None:
-        """Compute a step and store it unless nobody outside looks."""
+        """Compute a step, and store the result if anything outside reads it."""
         terms = self.evaluate(step)
         if step.mode:
             self.scatter(step, terms[0])

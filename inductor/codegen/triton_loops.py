@@ -255,7 +255,7 @@ class Emitter:
 
     @staticmethod
     def _across(length: Extent) -> int:
-        """The width of a tile: whole rows, if they are short whatever their size."""
+        """The width of a tile: whole rows if they are short for all sizes."""
         most = bounds(length)[1]
         if most is not None and (whole := power_of_two(most)) <= PERSISTENT_ROW:
             return whole
@@ -362,7 +362,9 @@ class Emitter:
             self.lines += rows.take_lines()
 
     def _needs_a_pass(self, step: Loops) -> bool:
-        """Whether a step is one of rows' elements, and not computed only where others need it."""
+        """Whether a step computes rows' elements in a pass of its own, not only inside of its
+        readers.
+        """
         role = self.kernel.role(step)
         return role == "reduce" or (role == "full" and step.target.name not in self.local)
 

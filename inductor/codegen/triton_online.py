@@ -67,7 +67,7 @@ class _Numbers:
         return self.known.setdefault(key, len(self.known))
 
     def is_sum_of_exp(self, step: Loops, top: Loops) -> bool:
-        """Whether a step adds exp(x - top) up, x being what `top` is the maximum of."""
+        """Whether a step sums exp(x - top), where `top` is the maximum of x."""
         power = self._source(step.values[0])
         if power.op != "exp":
             return False

@@ -1,4 +1,4 @@
-"""Checks of data at run time, which raise what eager raises."""
+"""Checks of data at run time, which raise eager's exceptions."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class _Run:
         self.env[node] = Tensor.of(buffer)
 
     def _value(self, arg: Any) -> Any:
-        """The argument tree with nodes replaced by what they were lowered to."""
+        """The argument tree with nodes replaced by their lowered values."""
         if isinstance(arg, (list, tuple)):
             return [self._value(a) for a in arg]
         if not (hasattr(arg, "op") and hasattr(arg, "graph")):
@@ -305,7 +305,7 @@ class _Opaque:
         self.text = text
 
 
-def _representable(args: Any, val: Any, more: Collection[torch.dtype] = ()) -> bool:
+def _representable(args: Any, val: Any, more: Collection[torch.dtype]) -> bool:
     """Whether loops can hold every tensor involved: a kernel sees the memory of one device. more:
     types beside those of loops."""
     tensors = _tensors([args, val])

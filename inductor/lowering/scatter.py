@@ -140,7 +140,7 @@ def _along(
 
 
 def _checked(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Any) -> int:
-    """The dimension; NotLowered for what eager treats specially, or raises for."""
+    """The dimension; NotLowered for calls that eager treats specially or refuses."""
     if not x.size or len(index.size) != len(x.size) or x.numel == 0:
         raise NotLowered("scatter into a scalar")
     d = views.dim_of(d, len(x.size))

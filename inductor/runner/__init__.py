@@ -1,4 +1,4 @@
-"""The runner: saved programs without Python (framegraph.h), and the plan that it runs, as data."""
+"""The runner: saved programs without Python (framegraph.h), and the plan as the runner's data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flags(libtorch: bool = False) -> str:
 
 
 def libtorch_flags() -> list[str]:
-    """The source that calls libtorch's operators, and what it is compiled and linked with."""
+    """The source that calls libtorch's operators, and its flags for compiling and linking."""
     import torch
     from torch.utils import cpp_extension
 

@@ -257,7 +257,7 @@ class _Graph:
         self.drop()
 
     def _settled(self, arguments: Sequence[Any]) -> bool:
-        """Whether a graph would read what this call has; one that would not is let go."""
+        """Whether a graph would read this call's memory; drop a graph that would not."""
         moved = [
             k
             for k, where in self.where.items()

@@ -321,7 +321,7 @@ class Linker:
         return [self.index[name] if name else -1 for name in step.outputs]
 
     def _note_writes(self, names: Any, mutated: set[str]) -> None:
-        """Remember the inputs among what a step writes: their version counters must move."""
+        """Remember the inputs that a step writes: their version counters must move."""
         inputs = {item.name for item in self.spec.inputs}
         mutated |= {root for root in (self._root(name)[0] for name in names) if root in inputs}
 

@@ -91,7 +91,7 @@ def parameters(ptx: str, name: str) -> int:
 
 
 def resources(triton: Path, file: str) -> dict[str, int]:
-    """Registers of a thread, and bytes that it keeps in memory for want of more."""
+    """Registers of a thread, and bytes spilled to memory."""
     tool = triton / "backends" / "nvidia" / "bin" / "cuobjdump"
     shown = ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # figures alone are missing

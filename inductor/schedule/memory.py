@@ -46,7 +46,7 @@ class MemoryPlan:
 
 @dataclass
 class Lifetime:
-    """First and last step that touch a buffer; `last` is len(steps) for what is returned."""
+    """First and last step that touch a buffer; `last` is len(steps) for outputs."""
 
     first: int
     last: int
@@ -228,7 +228,7 @@ def make_blocks(buffers: list[BufferSpec], lives: dict[str, Lifetime]) -> list[B
 
 
 def _rounded(size: Extent) -> Extent:
-    """To whole cache lines. A Size is rounded when it is placed."""
+    """The size rounded up to whole cache lines; a Size is rounded when the block is placed."""
     return size if isinstance(size, Size) else (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 

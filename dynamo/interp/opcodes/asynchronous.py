@@ -48,7 +48,7 @@ def YIELD_VALUE(tx: Interpreter, instr: Instruction) -> None:
 
 
 def async_gen_wrap(tx: Interpreter) -> None:
-    """value -- what tells the generator's yield from those of what it awaits"""
+    """value -- (a wrapper that distinguishes the generator's yield from values that it awaits)"""
     tx.push(AsyncYield(tx.pop()))
 
 

@@ -85,7 +85,7 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
 
 def _branches_on_number(tx: Interpreter, instr: Instruction, value: Value, wanted: bool) -> bool:
     """Whether a jump on a number from data is a conditional of the graph."""
-    if not isinstance(value, SymbolValue) or not tx.output.conditionals.are_wanted(tx):
+    if not isinstance(value, SymbolValue) or not tx.output.conditionals.are_enabled(tx):
         return False
     truth = truth_in_graph(tx, value)
     return truth is not None and run_conditional(tx, instr, truth, wanted)

@@ -21,7 +21,7 @@ from fxgraph.node import Node
 from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 
 
-class Numbered:
+class NumberInputs:
     """Puts numbers into tensors, and takes them out."""
 
     def __init__(self, training: TrainingGraph) -> None:

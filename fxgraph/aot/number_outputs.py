@@ -23,7 +23,7 @@ _DTYPES: dict[type, torch.dtype] = {torch.SymInt: torch.int64, torch.SymFloat: t
 
 
 def returns_numbers(gm: GraphModule) -> list[int]:
-    """The positions of numbers that depend on data among what the graph returns in a flat tuple."""
+    """The positions of data-dependent numbers in the graph's flat tuple of outputs."""
     results = gm.graph.output_node().args[0]
     if not isinstance(results, tuple):
         return []

@@ -1,5 +1,5 @@
 """A segment's backward for some of its tangents, operator by operator: the way around a fault while
-a graph of its own is made or compiled (see absent.py).
+a graph of its own is made or compiled (see partial_backward.py).
 
 What depends on absent tangents alone is not computed. An operator that takes both kinds gets zeros
 in the place of such a value.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot.functional import TrainingGraph
-from fxgraph.aot.numbered import Numbered, sizes_of
+from fxgraph.aot.number_inputs import NumberInputs, sizes_of
 from fxgraph.aot.partial_backward import BackwardPart, alike, reached
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
@@ -24,7 +24,7 @@ from fxgraph.symbolic_values import is_symbol, is_symbolic
 aten = torch.ops.aten
 
 
-def present_part(
+def interpreted_part(
     training: TrainingGraph, whole: BackwardPart, present: Collection[int]
 ) -> tuple[BackwardPart, Callable[[list[Any]], Sequence[Any]]]:
     """The part of `whole`, the backward for all tangents of a segment, that the tangents `present`
@@ -34,7 +34,7 @@ def present_part(
     saved = [k for k, wanted in zip(whole.saved, run.wanted) if wanted]
     tangents = [k for k, wanted in zip(whole.tangents, run.wanted[len(whole.saved) :]) if wanted]
     part = BackwardPart(whole.graph, saved, tangents, run.gradients)
-    return part, Numbered(training).around(run.placeholders, run)
+    return part, NumberInputs(training).around(run.placeholders, run)
 
 
 class _Present:

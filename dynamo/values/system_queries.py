@@ -1,5 +1,5 @@
-"""Questions to the system that the program asks in passing: is there such a file, which process is
-this. They are asked while capturing, and again before each call, where another answer is another
+"""Queries of the system that the program makes in passing: is there such a file, which process is
+this. They are made while capturing, and again before each call, where another answer is another
 version of the frame. What the frame itself may change (by native calls) breaks the graph first.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 # Their answers are literals.
-_QUESTIONS: tuple[Callable[..., Any], ...] = (
+_QUERIES: tuple[Callable[..., Any], ...] = (
     *(os.path.exists, os.path.lexists, os.path.isfile, os.path.isdir, os.path.islink),
     *(os.path.getsize, os.path.getmtime, os.access, os.getcwd, os.getpid, os.cpu_count),
     threading.active_count,
@@ -30,8 +30,8 @@ _QUESTIONS: tuple[Callable[..., Any], ...] = (
 _THREADS = (threading.current_thread, threading.main_thread)
 
 
-def _asked(function: Callable[..., Any]) -> Callable[..., Value]:
-    def ask(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _query(function: Callable[..., Any]) -> Callable[..., Value]:
+    def query(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
         given = [value.as_constant() for value in args]
         if kwargs or not is_literal(tuple(given)):
             raise Unsupported(breaks.UncapturedCall(function.__name__))
@@ -46,15 +46,15 @@ def _asked(function: Callable[..., Any]) -> Callable[..., Value]:
         tx.guard(ModuleSource("os"), "predicate", system_answers_as_captured)
         return tx.from_constant(answer)
 
-    return ask
+    return query
 
 
 def _thread(function: Callable[..., Any]) -> Callable[..., Value]:
-    def ask(tx: Interpreter) -> Value:
+    def query(tx: Interpreter) -> Value:
         source = CallSource(ModuleSource("threading"), lambda module: function(), function.__name__)
         return tx.wrap(function(), source)
 
-    return ask
+    return query
 
 
 def _written_later(function: Callable[..., Any]) -> Callable[..., None]:
@@ -69,5 +69,5 @@ def _written_later(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 TABLE |= {function: _written_later(function) for function in (os.putenv, os.unsetenv)}
-TABLE |= {function: _asked(function) for function in _QUESTIONS}
+TABLE |= {function: _query(function) for function in _QUERIES}
 TABLE |= {function: _thread(function) for function in _THREADS}

@@ -1,5 +1,6 @@
-"""Turns of loops in polyfills (polyfills/builtins.py) for items that need no code of the program's:
-done as a whole where the loop's FOR_ITER has got the item, in place of the body's instructions.
+"""Fast paths of loops in polyfills (polyfills/builtins.py): iterations for items that need no code
+of the program's, done as a whole where the loop's FOR_ITER has got the item, in place of the body's
+instructions.
 
 The frame stands at its FOR_ITER again then, as behind the jump at the end of the body: a break
 stands in such a loop as in any other. For other items the body is captured. Parts of polyfills that
@@ -24,22 +25,22 @@ from dynamo.values.sorting import sort_by_keys
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# (frame, item) -> whether the turn is done.
-Turn = Callable[["Interpreter", Value], bool]
-TURNS: CodeMap[Turn] = CodeMap()  # by the code of the polyfill
+# (frame, item) -> whether the iteration is done.
+FastPath = Callable[["Interpreter", Value], bool]
+FAST_PATHS: CodeMap[FastPath] = CodeMap()  # by the code of the polyfill
 _ORDERED = (int, float, str)
 
 
-def _turn_of(*functions: Any) -> Callable[[Turn], Turn]:
-    def register(turn: Turn) -> Turn:
+def _fast_path_of(*functions: Any) -> Callable[[FastPath], FastPath]:
+    def register(fast_path: FastPath) -> FastPath:
         for function in functions:
-            TURNS.set(function.__code__, turn)
-        return turn
+            FAST_PATHS.set(function.__code__, fast_path)
+        return fast_path
 
     return register
 
 
-@_turn_of(
+@_fast_path_of(
     builtin_polyfills.make_list, builtin_polyfills.make_tuple, builtin_polyfills.unpack_generated
 )
 def _append(tx: Interpreter, item: Value) -> bool:
@@ -54,17 +55,17 @@ def _append_to(tx: Interpreter, name: str, item: Value) -> bool:
     return True
 
 
-@_turn_of(builtin_polyfills.extend)
+@_fast_path_of(builtin_polyfills.extend)
 def _extend(tx: Interpreter, item: Value) -> bool:
     return _append_to(tx, "target", item)
 
 
-@_turn_of(builtin_polyfills.unpack)
+@_fast_path_of(builtin_polyfills.unpack)
 def _unpack(tx: Interpreter, item: Value) -> bool:
     return _append_below(tx, "count", 0, item)
 
 
-@_turn_of(builtin_polyfills.unpack_rest)
+@_fast_path_of(builtin_polyfills.unpack_rest)
 def _unpack_rest(tx: Interpreter, item: Value) -> bool:
     return _append_below(tx, "before", 1, item)  # the last one ends the loop
 
@@ -76,7 +77,7 @@ def _append_below(tx: Interpreter, limit: str, rest: int, item: Value) -> bool:
     return len(items.contents) + rest < most.value and _append_to(tx, "items", item)
 
 
-@_turn_of(builtin_polyfills.make_set, builtin_polyfills.add_all)
+@_fast_path_of(builtin_polyfills.make_set, builtin_polyfills.add_all)
 def _add(tx: Interpreter, item: Value) -> bool:
     items = tx.locals["items" if "items" in tx.locals else "target"]
     if type(items) is not SetValue or type(item) is not ConstantValue:
@@ -85,17 +86,17 @@ def _add(tx: Interpreter, item: Value) -> bool:
     return True
 
 
-@_turn_of(builtin_polyfills.any_of)
+@_fast_path_of(builtin_polyfills.any_of)
 def _is_false(tx: Interpreter, item: Value) -> bool:
     return type(item) is ConstantValue and not item.value
 
 
-@_turn_of(builtin_polyfills.all_of)
+@_fast_path_of(builtin_polyfills.all_of)
 def _is_true(tx: Interpreter, item: Value) -> bool:
     return type(item) is ConstantValue and bool(item.value)
 
 
-@_turn_of(builtin_polyfills.sum_numbers)
+@_fast_path_of(builtin_polyfills.sum_numbers)
 def _add_up(tx: Interpreter, item: Value) -> bool:
     only_numbers = tx.locals["only_numbers"]
     if type(only_numbers) is not ConstantValue or not only_numbers.value:
@@ -105,8 +106,8 @@ def _add_up(tx: Interpreter, item: Value) -> bool:
     return _append_to(tx, "numbers", item)
 
 
-def _choose(better: Callable[[Any, Any], bool]) -> Turn:
-    def turn(tx: Interpreter, item: Value) -> bool:
+def _choose(better: Callable[[Any, Any], bool]) -> FastPath:
+    def fast_path(tx: Interpreter, item: Value) -> bool:
         best, key = tx.locals["best"], tx.locals["key"]
         plain = type(item) is ConstantValue and type(best) is ConstantValue
         if not plain or type(key) is not ConstantValue or key.value is not None:
@@ -118,11 +119,11 @@ def _choose(better: Callable[[Any, Any], bool]) -> Turn:
             tx.locals["chosen"] = tx.locals["best"] = item
         return True
 
-    return turn
+    return fast_path
 
 
-_turn_of(builtin_polyfills.smallest)(_choose(operator.lt))
-_turn_of(builtin_polyfills.largest)(_choose(operator.gt))
+_fast_path_of(builtin_polyfills.smallest)(_choose(operator.lt))
+_fast_path_of(builtin_polyfills.largest)(_choose(operator.gt))
 
 
 # -- parts ----------------------------------------------------------------------------------------
