@@ -58,9 +58,7 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
     return frozenset(node for node in nodes if is_packable(node, static))
 
 
-def is_packable(
-    node: Node, static: Mapping[Node, Any], dtype: torch.dtype = torch.float32
-) -> bool:
+def is_packable(node: Node, static: Mapping[Node, Any], dtype: torch.dtype = torch.float32) -> bool:
     """Whether the node is a convolution of images of that dtype with a weight that is static."""
     if node.target is not aten.convolution.default:
         return False
