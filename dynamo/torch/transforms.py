@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
 from dynamo.torch.bodies import (
     constant,
     differentiable,
@@ -28,7 +29,6 @@ from dynamo.torch.bodies import (
     same_fake,
     trace_body,
 )
-from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, handles
