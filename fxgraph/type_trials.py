@@ -86,7 +86,7 @@ def _description(leaf: Any) -> Any:
         return (val.dtype, tuple(map(_few, val.shape))) if plain else None
     if isinstance(leaf, Node):
         number = hint_of(leaf.meta.get("val"))
-        return (number,) if isinstance(number, _CONSTANTS) else None
+        return (type(number), number) if isinstance(number, (int, float)) else None
     return (type(leaf), leaf) if isinstance(leaf, _CONSTANTS) else None
 
 

@@ -152,7 +152,7 @@ def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     fn = _original(fn)
     fn = numpy_wrapper(fn) or fn
     called = _innermost_function(fn)
-    if isinstance(called, _WITHOUT_FRAME) or getattr(called, "__code__", None) in MAKERS:
+    if isinstance(called, _WITHOUT_FRAME) or id(getattr(called, "__code__", None)) in MAKERS:
         fn = _with_frame(fn)
     return (
         CompiledGeneratorFunction(fn, context)

@@ -171,22 +171,23 @@ class TransformedFunctionValue(UserFunctionValue):
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
-        name = MAKERS[self.code]
+        name = MAKERS[id(self.code)]
         cells = dict(zip(self.code.co_freevars, self.closure(tx)))
         given = [p for p in inspect.signature(CURRIED[name]).parameters if p in cells]
         options = {option: cells[option].load(tx) for option in given}
         return TransformedValue(name, options.pop("func"), options), args, kwargs
 
 
-# The code of what they make, and their names; that of hessian(f) is jacfwd's.
+# The id of the code of what they make (a program's code may have no hash), and their names; that
+# of hessian(f) is jacfwd's.
 MAKERS = {
-    transform_of(abs).__code__: name
+    id(transform_of(abs).__code__): name
     for name, transform_of in CURRIED.items()
     if transform_of is not torch.func.hessian
 }
 
 
-@special_builder(lambda obj: type(obj) is types.FunctionType and obj.__code__ in MAKERS)
+@special_builder(lambda obj: type(obj) is types.FunctionType and id(obj.__code__) in MAKERS)
 def build_transformed(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     function_guard(tx, obj, source)
     source = source or tx.output.install(obj.__name__, obj)

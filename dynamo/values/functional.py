@@ -322,7 +322,8 @@ def build_view_of_dict(tx: Interpreter, obj: Any, source: Source | None) -> Valu
     if kind is types.MappingProxyType:
         value: Value = MappingProxyValue(target, source)
     else:
-        assert isinstance(target, DictValue)
+        if not isinstance(target, DictValue):  # such as that of globals
+            raise Unsupported(breaks.UnknownObject(kind.__name__))
         value = DictView(target, _VIEW_KINDS[kind], source)
     return tx.output.remember(obj, source, value)
 
