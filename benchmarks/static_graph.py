@@ -6,8 +6,7 @@
 A step is forward, loss, backward, clipping where the subject clips, optimizer and scheduler. The
 three run in turns in one process, each with a copy of the model; times are of the processor, the
 least of all turns. "compile" is the time of the first two steps: an optimizer without and with
-state. tests/models/test_static_graph.py trains the same subjects for 50 steps and compares them
-with eager.
+state. tests/models/test_static_graph.py trains the same subjects and compares them with eager.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def _description(leaf: Any) -> Any:
         plain = val.layout is torch.strided and val.device.type == "cpu" and not val.is_nested
         return (val.dtype, tuple(map(_few, val.shape))) if plain else None
     if isinstance(leaf, Node):
-        return (hint_of(leaf.meta.get("val")),)
+        number = hint_of(leaf.meta.get("val"))
+        return (type(number), number) if isinstance(number, (int, float)) else None
     return (type(leaf), leaf) if isinstance(leaf, _CONSTANTS) else None
 
 

@@ -128,7 +128,7 @@ def _found(
 def _kind(node: Node, budget: Budget | None) -> str | None:
     if _is_of_one_pixel(node):
         return PIXEL
-    if _is_depthwise(node):
+    if is_depthwise(node):
         return DEPTHWISE
     if budget is not None and winograd.is_winograd(node) and winograd.is_faster(node, budget):
         return WINDOW
@@ -141,7 +141,8 @@ def _is_of_one_pixel(node: Node) -> bool:
     return groups == 1 and window == [1, 1] == list(stride) and list(padding) == [0, 0]
 
 
-def _is_depthwise(node: Node) -> bool:
+def is_depthwise(node: Node) -> bool:
+    """Whether loops over the window of each channel compute the convolution."""
     image, weight, *_, groups = node.args
     channels, inner, height, width = weight.meta["val"].shape
     each = groups == channels == image.meta["val"].shape[1] and inner == 1

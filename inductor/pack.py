@@ -58,7 +58,8 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
     return frozenset(node for node in nodes if is_packable(node, static))
 
 
-def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
+def is_packable(node: Node, static: Mapping[Node, Any], dtype: torch.dtype = torch.float32) -> bool:
+    """Whether the node is a convolution of images of that dtype with a weight that is static."""
     if node.target is not aten.convolution.default:
         return False
     image, weight, bias, stride, padding, dilation, transposed, _, _ = node.args
@@ -71,7 +72,7 @@ def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
         and (bias is None or bias.meta["val"].is_contiguous())  # the library looks at no strides
         and len(stride) == len(padding) == len(dilation) == 2
         and all(isinstance(n, int) for n in (*stride, *padding, *dilation))
-        and all(val.dtype == torch.float32 and val.device.type == "cpu" for val in used)
+        and all(val.dtype == dtype and val.device.type == "cpu" for val in used)
         and all(isinstance(n, int) and n > 0 for size in known for n in size)
     )
 

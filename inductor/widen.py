@@ -35,8 +35,10 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.node import Node
 from inductor import panel_sample
+from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
+from inductor.pack import is_packable
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
@@ -45,6 +47,7 @@ _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
+_DEPTHWISE = "depthwise, generated"
 _AHEAD = 0.8  # of the time as it is: what float32 may take to be chosen
 
 
@@ -101,7 +104,12 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
 
 
 def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
-    """The kind of a product that generated code can compute in float32, of the weight as it is."""
+    """The kind of what generated code can compute in float32: a product of the weight as it is, a
+    depthwise convolution.
+    """
+    if node.target is aten.convolution.default:
+        found = is_packable(node, static, kind[0]) and is_depthwise(node)
+        return (*kind[:2], _DEPTHWISE) if found else kind
     if kind[1] != "mm" or node.args[-1] not in static:
         return kind
     return (*kind[:2], f"{kind[2]}{_GENERATED}")
@@ -137,6 +145,8 @@ _KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str]]]] = {
 
 def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
     dtype, name, about = kind
+    if about == _DEPTHWISE:  # ahead of the library in float32, which is ahead of that in half
+        return True
     candidates = {
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),

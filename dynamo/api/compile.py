@@ -21,6 +21,7 @@ from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
 from dynamo.guards.shapes import takes_symbols
 from dynamo.numpy_wrapping import numpy_wrapper
+from dynamo.torch.transforms import MAKERS
 
 
 def compile(
@@ -150,7 +151,8 @@ def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
     fn = numpy_wrapper(fn) or fn
-    if isinstance(_innermost_function(fn), _WITHOUT_FRAME):
+    called = _innermost_function(fn)
+    if isinstance(called, _WITHOUT_FRAME) or id(getattr(called, "__code__", None)) in MAKERS:
         fn = _with_frame(fn)
     return (
         CompiledGeneratorFunction(fn, context)
@@ -176,7 +178,9 @@ def _innermost_function(fn: Any) -> Any:
 
 
 def _with_frame(builtin: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls a builtin one, torch.abs say: the hook captures frames."""
+    """A function that calls a builtin one, torch.abs say, or what torch.func.grad makes: the hook
+    captures frames, of the program.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return builtin(*args, **kwargs)

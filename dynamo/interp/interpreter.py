@@ -157,6 +157,7 @@ class Interpreter:
     resumption: Resumption | None = None
     _resumption: tuple[int, Resumption] | None = None
     namespace: dict[str, Value] | None = None  # of the body of a class statement
+    as_value: Value | None = None  # what sys._getframe gives
     done = False
     yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
     result: Value | None = None

@@ -10,6 +10,7 @@ and raises its own error when the call runs natively.
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
 from dynamo.torch.bodies import (
     constant,
     differentiable,
@@ -28,8 +30,10 @@ from dynamo.torch.bodies import (
     trace_body,
 )
 from dynamo.values.base import Value
+from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
+from dynamo.values.function import UserFunctionValue, function_guard
 from dynamo.values.recipes import Named, Recipe
 from fxgraph.higher_order import CURRIED, DIRECT, transform
 from fxgraph.size_forms import at_least_one
@@ -152,6 +156,42 @@ def _curry(name: str) -> Any:
 
 for _name, _function in CURRIED.items():
     TABLE[_function] = _curry(_name)
+
+
+class TransformedFunctionValue(UserFunctionValue):
+    """torch.func.grad(f), made outside: the transform's arguments are variables of the closure."""
+
+    def is_plain_function(self) -> bool:
+        return False
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        made, args, kwargs = self.forwards(tx, args, kwargs)
+        return made.call(tx, args, kwargs)
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        name = MAKERS[id(self.code)]
+        cells = dict(zip(self.code.co_freevars, self.closure(tx)))
+        given = [p for p in inspect.signature(CURRIED[name]).parameters if p in cells]
+        options = {option: cells[option].load(tx) for option in given}
+        return TransformedValue(name, options.pop("func"), options), args, kwargs
+
+
+# The id of the code of what they make (a program's code may have no hash), and their names; that
+# of hessian(f) is jacfwd's.
+MAKERS = {
+    id(transform_of(abs).__code__): name
+    for name, transform_of in CURRIED.items()
+    if transform_of is not torch.func.hessian
+}
+
+
+@special_builder(lambda obj: type(obj) is types.FunctionType and id(obj.__code__) in MAKERS)
+def build_transformed(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    function_guard(tx, obj, source)
+    source = source or tx.output.install(obj.__name__, obj)
+    return tx.output.remember(obj, source, TransformedFunctionValue(obj, source))
 
 
 # -- those that are called with the arguments -----------------------------------------------------

@@ -44,6 +44,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.containers",
     "dynamo.values.cell",
     "dynamo.values.function",
+    "dynamo.torch.transforms",  # some of what other packages are not looked into for
     "dynamo.torch.torch_function",
     "dynamo.torch.optimizers",
     "dynamo.values.tensor",
@@ -70,6 +71,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.printing",
     "dynamo.values.texts",
     "dynamo.values.library",
+    "dynamo.values.captured_frames",
     "dynamo.values.weak_references",
     "dynamo.values.warning",
     "dynamo.values.logging_calls",
@@ -94,7 +96,6 @@ _REGISTERING_MODULES = [
     "dynamo.values.opaque_objects",
     "dynamo.torch.autograd_function",
     "dynamo.values.captured_scalars",
-    "dynamo.torch.transforms",
     "dynamo.torch.higher_order",
     "dynamo.torch.checkpoint",
     "dynamo.torch.functional_call",

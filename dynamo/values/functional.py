@@ -150,9 +150,12 @@ def make_bound_partial(function: Any, args: tuple, kwargs: dict[str, Any], recei
 def _partial(tx, function, *args, **kwargs):
     if not TABLE[callable](tx, function).as_constant():  # type: ignore[union-attr]
         fail_as(tx, functools.partial, function)
-    if isinstance(function, PartialValue) and function.is_bare(tx):
-        args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
-        function = function.inner
+    if isinstance(function, PartialValue):
+        if function.is_bare(tx):
+            args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
+            function = function.inner
+    elif issubclass(function.python_type(), functools.partial):  # of a subclass
+        raise Unsupported(breaks.UncapturedCall("functools.partial"))
     return tx.output.side_effects.track_new(PartialValue(function, args, kwargs))
 
 
@@ -319,7 +322,8 @@ def build_view_of_dict(tx: Interpreter, obj: Any, source: Source | None) -> Valu
     if kind is types.MappingProxyType:
         value: Value = MappingProxyValue(target, source)
     else:
-        assert isinstance(target, DictValue)
+        if not isinstance(target, DictValue):  # such as that of globals
+            raise Unsupported(breaks.UnknownObject(kind.__name__))
         value = DictView(target, _VIEW_KINDS[kind], source)
     return tx.output.remember(obj, source, value)
 

@@ -180,21 +180,6 @@ def _recursion_limit(tx):
     return ConstantValue(limit)
 
 
-def _frame_module_name(tx, depth=None):
-    """sys._getframemodulename: of a captured frame; that of a caller is asked for natively."""
-    frame, above = tx, 0 if depth is None else depth.as_constant()
-    while frame is not None and above > 0:
-        frame, above = frame.parent, above - 1
-    if frame is None:
-        raise Unsupported(breaks.UncapturedCall("sys._getframemodulename"))
-    source = frame.global_source("__name__")
-    return tx.wrap(frame.f_globals.get("__name__"), source)
-
-
-if hasattr(sys, "_getframemodulename"):
-    TABLE[sys._getframemodulename] = _frame_module_name
-
-
 # -- operator -------------------------------------------------------------------------------------
 _ITERATED = ("__iter__", "__getitem__")
 

@@ -10,17 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 import dynamo
 from dynamo.framestate import check_codegen
-from tests.dynamo.capturing import compiled
-from tests.dynamo.test_checks import (
-    FITS,
-    GOOD,
-    LOG,
-    TOO_FAR,
-    index_caught,
-    index_suppressed,
-    outcome,
-    same,
-)
+from tests.dynamo.capturing import compiled, outcome, same
+from tests.dynamo.test_checks import GOOD, LOG
+from tests.dynamo.test_checks_operations import FITS, TOO_FAR, index_caught, index_suppressed
 
 
 def in_a_try_block(x, rows):

@@ -643,7 +643,7 @@ def scores(folder):
 
 @pytest.mark.slow
 def test_one_line_builds_the_tutorial(deployed):
-    line = f"g++ -O1 -o classify {DEPLOY / 'classify.cpp'} $({sys.executable} -m dynamo runner)"
+    line = f"g++ -o classify {DEPLOY / 'classify.cpp'} $({sys.executable} -m dynamo runner)"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         line, shell=True, cwd=deployed, capture_output=True, text=True, timeout=300, env=env

@@ -101,4 +101,4 @@ def test_operators(shard, record_property):
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_operators_with_more_samples(shard):
     """Without the first one, which `test_operators` has."""
-    run_shard(shard, limit=6, start=1)
+    run_shard(shard, limit=4, start=1)

@@ -604,6 +604,28 @@ def functional_call_of_a_missing_name(model, x):
     return functional_call(model, {"nothing": x}, (x,), strict=True)
 
 
+# -- made outside of the frame --------------------------------------------------------------------
+def sum_of_sines(x):
+    return (x * x).sin().sum()
+
+
+MADE = [grad(sum_of_sines), jacrev(sum_of_sines), jacfwd(sum_of_sines), hessian(sum_of_sines)]
+BY_EXAMPLE = vmap(grad(outer_loss, argnums=1), in_dims=(0, None))
+
+
+@program(plain(3, 3))
+def made_outside(x, w):
+    return [one(x) for one in MADE], BY_EXAMPLE(w[None], x), MADE[0] is MADE[0]
+
+
+program(plain(3))(grad_and_value(sum_of_sines))
+
+
+@program(lambda: ({"w": torch.ones(3), "b": torch.ones(())}, torch.ones(3)))
+def grad_of_a_dict_of_arguments(weights, x):
+    return grad(lambda p, x: (p["w"] * x + p["b"]).sin().sum())(weights, x)
+
+
 # -- what the body must not do ---------------------------------------------------------------------
 @program(plain(3), graphs=1, codes=("BODY_SIDE_EFFECT",))
 def the_body_appends_to_a_list_outside(x):
@@ -723,3 +745,10 @@ def test_other_functions_are_other_bodies():
         return x.sin()
 
     assert recompiles(f, *[lambda g=g: (torch.ones(3), g) for g in (square, sine, square)]) == 2
+
+    def apply(x, made):
+        return made(x)
+
+    both = [lambda g=g: (torch.ones(3, 3), vmap(g)) for g in (square, square, sine)]
+    by_row = [lambda d=d: (torch.ones(3, 3), vmap(square, out_dims=d)) for d in (0, 1)]
+    assert recompiles(apply, *both, *by_row) == 3

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dynamo.api.compile import compile_fresh
-from inductor import measure
+from inductor import measure, panel_sample
 from inductor import widen as widening
 from inductor.measure import Choice
 from tests.inductor.compiling import staged
@@ -67,6 +67,7 @@ MODULES = {
     "attention": (Attention(), (3, 16, 32)),
     "conv": (images(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)), (2, 4, 12, 12)),
     "grouped": (images(nn.Conv2d(8, 8, 3, groups=8, bias=False), nn.SiLU()), (2, 8, 12, 12)),
+    "depthwise of one dimension": (images(nn.Conv1d(8, 8, 3, groups=8)), (2, 8, 70)),
     "conv1d": (images(nn.Conv1d(8, 16, 3, dilation=2)), (2, 8, 70)),
     "conv3d": (images(nn.Conv3d(4, 4, 3, stride=2)), (1, 4, 9, 9, 9)),
     "transposed": (images(nn.ConvTranspose2d(4, 8, 3, stride=2)), (2, 4, 12, 12)),
@@ -208,6 +209,20 @@ def test_what_stays(fixed, way):
     c = staged(fn, (x, w), **({"tuning": "off"} if way == "off" else {}))
     assert not [note for note in c.notes if note.startswith("widen")]
     torch.testing.assert_close(c.compiled(x, w), fn(x, w), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.skipif(panel_sample.identity() is None, reason="no C++ compiler")
+def test_depthwise_convolutions_are_generated(fixed):
+    """Unmeasured: the fixture lets everything else be as it is."""
+    fixed("as it is")
+    layers = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3)).to(HALF[0]).eval()
+    layers = layers.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8, 12, 12, dtype=HALF[0]).to(memory_format=torch.channels_last)
+    compiled, context = compile_fresh(layers)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layers(x), rtol=2e-2, atol=2e-2)
+    assert any("1 operators of bfloat16 in float32" in note for note in notes(context))
+    assert any("1 depthwise ones" in note for note in notes(context))
 
 
 def test_the_measured_way():

@@ -1,6 +1,6 @@
-"""Twelve models of libraries and of tutorials/models, small, in Triton's interpreter, inference and
-training, against eager: `python -m tests.inductor.interpreting triton_zoo [NAME...]`. Of one layer:
-a second has the same kernels. In half precision where triton_models.py has no like of them.
+"""Models of libraries, small, in Triton's interpreter, inference and training, against eager:
+`python -m tests.inductor.interpreting triton_zoo [NAME...]`. Of one layer: a second has the same
+kernels. Residual networks and perceptrons are in triton_models.py, which has the half types, too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ import torch
 from torch import nn
 
 from tests.inductor.triton_models import cases_of
-from tutorials.models.densenet import DenseNet
-from tutorials.models.mobilenet import MobileNetV2
-from tutorials.models.resnet import BasicBlock, ResNet
 
 MODELS = {}
 f32, f16 = torch.float32, torch.float16
@@ -31,22 +28,6 @@ def images(size=32, name="x", count=2):
 
 def text(**more):
     return {"input_ids": torch.randint(64, (2, 9)), **more}
-
-
-@model()
-def resnet():
-    return ResNet(BasicBlock, (1, 1, 1, 1), classes=5, width=4), images()
-
-
-@model()
-def mobilenet():
-    settings = ((1, 8, 1, 1), (4, 12, 2, 2), (4, 16, 1, 2))
-    return MobileNetV2(5, settings, first_channel=8, last_channel=16), images()
-
-
-@model()
-def densenet():
-    return DenseNet(growth=4, blocks=(2, 2), stem=8, bottleneck=2, classes=5), images()
 
 
 @model(f16)
@@ -103,12 +84,6 @@ def t5():
 @model()
 def lstm():
     return Recurrent(), {"x": torch.randn(2, 5, 6)}
-
-
-@model()
-def mlp():
-    layers = (nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12), nn.SiLU(), nn.Linear(12, 5))
-    return nn.Sequential(*layers), {"input": torch.randn(6, 12)}
 
 
 @model()

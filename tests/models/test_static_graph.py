@@ -1,4 +1,4 @@
-"""50 steps of six models through dynamo.Graph: eager's losses, parameters and learning rates."""
+"""Steps of six models through dynamo.Graph: eager's losses, parameters and learning rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import dynamo
 from benchmarks.static_graph import SUBJECTS, Train, eager_step
 
-STEPS = 50
+STEPS = 20
 
 
 def losses_of(subject, dtype, nudge=None, **options):
@@ -42,9 +42,9 @@ def state_of(optimizer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_fifty_steps(name):
-    """In float64, where rounding stays small in 50 steps of any model: all that training leaves. In
-    float32 the losses, as near to those of float64 as eager's are, also from parameters that are
+def test_steps(name):
+    """In float64, where rounding stays small for any model: all that training leaves. In float32
+    the losses, as near to those of float64 as eager's are, also from parameters that are
     another in the last bit: how far a model amplifies rounding is the model's own (RMSprop divides
     by gradients near 0).
     """

@@ -43,6 +43,13 @@ import torch
 from tests.dynamo.library_support import raised
 
 
+class Part(functools.partial):
+    pass
+
+
+PART = Part(max, 2)
+
+
 class PM:
     def set(self, a, b):
         self.v = (a, b)
@@ -208,6 +215,7 @@ it = iter([1]); next(it), next(it, None), next(it, x), next(iter(()), "d"), next
     2] if v > 1)), next(filter(lambda v: v > 5, [1]), -1)
 l = [3, 2, 1, 0, 5]; it = iter(l.pop, 1); list(it), l
 d = collections.deque([1, 2, 3]); list(iter(d.popleft, 3)), d
+p = functools.partial(PART, 3); p.func is max, p.args, functools.partial(PART)(1) # graphs 2
 p = functools.partial(pf, 1, c=x); q = functools.partial(p, 5, z=1); p(), q(9), p.func is pf,
     p.args, p.keywords["c"] is x, q.func is pf, q.args, list(q.keywords)
 functools.partial(int, base=2)("101"), functools.partial(torch.add, alpha=2)(x, x),
