@@ -47,7 +47,9 @@ _UNOBSERVED = (
 _CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))
 _CONSTANTS = frozenset(map(id, CONSTANT_TYPES))
 _LOOKED_AT = 64  # items of a container
-BY_CAPTURE = 6  # references to an object that was read: Values, and the tables that find them
+# An upper bound of capture's own references to an object that was read: Values, and the tables that
+# find them. A larger one takes more objects for the frame's alone, which only breaks more graphs.
+BY_CAPTURE = 6
 
 
 class Finalizable:

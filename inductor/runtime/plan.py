@@ -32,7 +32,6 @@ True
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -423,15 +422,15 @@ class PlanSpec:
     def _stored(self) -> dict[str, Any]:
         if self.objects:
             raise PlanError(f"a plan with {self.objects[0]!r} cannot be stored")
-        steps = [{"kind": s.kind, **dataclasses.asdict(s)} for s in self.steps]
+        steps = [{"kind": s.kind, **vars(s)} for s in self.steps]
         rest = {
-            key: [dataclasses.asdict(item) for item in getattr(self, key)]
+            key: [vars(item) for item in getattr(self, key)]
             for key in ("inputs", "constants", "buffers", "outputs", "triton")
         }
         symbols = [[s.name, s.low, s.high, s.hint] for s in self.symbols]
         derivation = self.derivation and {
             "sources": self.derivation.sources,
-            "values": [dataclasses.asdict(value) for value in self.derivation.values],
+            "values": [vars(value) for value in self.derivation.values],
             "plan": self.derivation.plan._stored(),
         }
         return {
