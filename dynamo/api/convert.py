@@ -194,8 +194,9 @@ def skip_generator(code: types.CodeType, context: CompileContext) -> None:
 
 
 def skip_at_recursion_limit(code: types.CodeType, context: CompileContext) -> None:
-    """Capture came to the recursion limit, where the program's own call may still fit: the function
-    runs as it is, where no older entry serves. The hook calls this with a few calls to spare.
+    """Skip a function whose capture came to the recursion limit, where the program's own call may
+    still fit: older entries serve, else the function runs eagerly. The hook calls this with a few
+    calls to spare.
     """
     _skip(breaks.RecursionLimit(code.co_name), code, context)
 
@@ -230,8 +231,8 @@ def _skip_packed(code: types.CodeType, index: int) -> Any:
 
 
 def _skip_inside_transform(code: types.CodeType) -> Any:
-    """There, tensors are more than what a graph is told of: the frame runs as it is. Elsewhere it
-    may be captured.
+    """Guarded skip inside of a transform, where tensors carry levels that no graph knows. Outside
+    of transforms, the frame may be captured.
     """
     guards = GuardSet()
     guards.add(None, "globals")

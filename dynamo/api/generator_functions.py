@@ -1,4 +1,4 @@
-"""Compiled generator and coroutine functions: their frames run as they are, the functions that they
+"""Compiled generator and coroutine functions: their frames run eagerly, and functions that they
 call are captured.
 
 Calling such a function runs nothing of it. What it returns is driven from here, so that the frame
@@ -38,8 +38,8 @@ _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 class CompiledGeneratorFunction:
-    """A callable that gives what `fn` gives, driven with the hook on; all else is the original's,
-    so that inspect takes it for a function of its kind.
+    """A callable with the results of `fn`, driven with the hook on, and all attributes of the
+    original, so that inspect sees a function of the same kind.
     """
 
     def __init__(self, fn: Callable[..., Any], context: CompileContext) -> None:

@@ -575,8 +575,8 @@ class BreakCodegen:
         self._continue(codegen, end, below)
 
     def _load_loop(self, codegen: Codegen, code: CodeType, count: int) -> None:
-        """Push what is called; the loop is the first argument of what hides this frame, which the
-        loop is a part of, and of the shim frames in between.
+        """Push the callee; the loop is the first argument of the function that hides this frame,
+        which contains the loop, and the shim frames in between.
         """
 
         def load() -> None:
@@ -684,8 +684,8 @@ class BreakCodegen:
     def _chain_code(
         self, frame: KeptFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
     ) -> tuple[CodeType, list[Argument], Rematerialisations]:
-        """The compiled frame's continuation, which continues its callees down to `frame`, its
-        arguments: locals, or functions to be made; and what it makes.
+        """The continuation of the compiled frame, which continues its callees down to `frame`; its
+        arguments (locals, or functions to be made); and its rematerialised values.
         """
         make = partial(
             make_resume_code,

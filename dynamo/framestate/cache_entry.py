@@ -32,8 +32,8 @@ LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 def keep_original(
     frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord, only_now: bool
 ) -> Any:
-    """A frame without tensor operations runs as it is for arguments like these; others may lead to
-    some. `only_now`: what sets these apart is not known.
+    """Guarded skip of a frame without tensor operations: other arguments may lead to some.
+    `only_now`: the condition that sets these arguments apart is unknown.
 
     Library frames below the compiled function are left alone for good: most of them are helpers.
     """

@@ -94,8 +94,8 @@ class StackItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Resumed:
-    """The generator that a frame resumes again. exhausted: the operand that it is after its end.
-    noun, forbidden: what it is called, and which exceptions may not leave it.
+    """The generator that a frame resumes again. exhausted: the operand that stands for its end.
+    noun, forbidden: its name in errors, and the exceptions that may not leave it.
     """
 
     value: ValueId

@@ -82,8 +82,8 @@ _KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue
 def make_heap(
     output: OutputGraph, values: Iterable[Operand], resumed: Iterable[ValueId], ends: bool
 ) -> Heap:
-    """The heap of `values` and of what they hold. resumed: the generators that the break stands in.
-    ends: a generator whose end is noticed may stay virtual, too.
+    """The heap of `values` and of all that they hold. resumed: the generators in which the break
+    stands. ends: generators with an observable finalizer may stay virtual, too.
     """
     return _HeapBuilder(output, resumed, ends).build(values)
 
@@ -295,8 +295,8 @@ def _asked(value: IteratorValue) -> set[int]:
 
 
 def _recipe(output: OutputGraph, value: Value) -> Recipe:
-    """The recipe of `value` in a continuation, where it is captured: what bytecode makes of an
-    instruction, or bare and filled later, is a call of a polyfill there.
+    """The recipe of `value` in a continuation, where the making is captured: an instruction of
+    bytecode, or a bare object filled later, is a call of a polyfill there.
     """
     if isinstance(value, AsyncStep):
         return ask_again, [value.generator]

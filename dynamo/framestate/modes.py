@@ -28,8 +28,8 @@ def inside_transform() -> bool:
 
 
 def inside_mode(_: Any = None) -> bool:
-    """A torch function or dispatch mode is active, other than that of `with torch.device(...)`; or
-    the next call of torch that asks an override is not to ask it, which no other call may use up.
+    """Whether a torch function or dispatch mode other than that of `with torch.device(...)` is
+    active, or the next call of torch is to skip overrides, which no other call may use up.
     """
     if torch._C._len_torch_dispatch_stack() or _skips_overrides():
         return True
@@ -60,9 +60,9 @@ def restored_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
-    """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the
-    log. The garbage collector waits: a full collection in a process with torch in it takes longer
-    than capturing a frame.
+    """Keep compilation out of torch's random state, and errors on fake tensors out of the log. The
+    garbage collector waits: a full collection in a process with torch takes longer than the capture
+    of a frame.
     """
     disabled, _fake_log.disabled = _fake_log.disabled, True
     # The user's hooks for saved tensors, and a checkpoint's, are for what runs.

@@ -100,7 +100,7 @@ class FrameRewriter:
         self._first_run()
 
     def _first_run(self) -> Codegen:
-        """A first emission, which finds the values that the code needs. Repeated where it meets a
+        """The first emission, which finds the values that the code needs. Repeated for each
         container that has to be filled after it was made.
         """
         while True:
@@ -197,8 +197,8 @@ class FrameRewriter:
         return True
 
     def _unused_that_may_fail(self, results: list[Node]) -> list[Node]:
-        """Nodes that nothing needs but the program, which hears of it where they fail: as outputs
-        they stay in the graph through all of its stages.
+        """Unused nodes that may fail, as the program would see: made outputs, they stay in the
+        graph through all stages.
         """
         if self.output.context.export:
             return []

@@ -254,8 +254,8 @@ def _keep_left(output: OutputGraph, roots: list[Operand]) -> None:
 
 
 def _check_cells(tx: Interpreter, stack: list[Any]) -> None:
-    """A comprehension that has a variable, or a cell, in the place of one of the compiled frame's
-    own cells cannot be left there, nor where it begins: the continuation takes these cells along.
+    """Refuse a break inside of a comprehension, or at its start, if a variable or cell of the
+    comprehension hides a cell of the compiled frame: the continuation takes these cells along.
     """
     begins = tx.current.op == "STORE_FAST" and not isinstance(stack[-1], CellValue)
     for name in (*tx.code.co_cellvars, *tx.code.co_freevars):
@@ -283,8 +283,8 @@ def _dropped_arguments(
 
 
 def _handler_of(instr: Instruction) -> Any:
-    """The user's handler around an instruction: not those with which later versions surround each
-    generator, and each `await`; what they do is done otherwise (rematerialise.left_generator).
+    """The user's handler around an instruction, without the handlers of later versions around each
+    generator and `await`, whose work is done otherwise (rematerialise.left_generator).
     """
     handler = instr.handler
     while handler is not None and handler.target.op in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):

@@ -173,8 +173,8 @@ class Checks:
         return self.written() if self.made or self.promised else self._exposed
 
     def node_may_fail(self, target: Any, tx: Interpreter) -> None:
-        """Break before an operation that may fail where the program would notice that the frame did
-        not run again: it catches the exception, or has shown something to the user before.
+        """Break before an operation that may fail, if the program could observe that the frame does
+        not run again: it catches the exception, or has had visible effects before.
         """
         output = self.output
         if output.bodies or output.context.export:
@@ -260,8 +260,8 @@ class Checks:
             self._break_at(broken)
 
     def _may_change(self, fake: torch.Tensor) -> bool:
-        """Whether the graph may write to what a check looks at behind it: through `.data`, or
-        through another input that looks at the memory of this one.
+        """Whether the graph may write memory that a later check reads: through `.data`, or through
+        another input with the same memory.
         """
         memory = memory_of(fake)
         if memory in self._memories:
@@ -356,8 +356,8 @@ def _statistics(node: Node) -> list[Node]:
 
 
 def _written_memories(node: Node) -> Iterator[int]:
-    """The memory that a node writes to, as in-place functions of torch do: the first argument, and
-    `out`; what an operator's schema names.
+    """The memory that a node writes: for in-place functions of torch the first argument, and `out`;
+    for operators the arguments named by the schema.
     """
     written: Any = node.args[:1], node.kwargs.get("out")
     if getattr(node.target, "_schema", None) is not None:
@@ -449,8 +449,8 @@ _warned: CodeMap[bool] = CodeMap()
 
 
 def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -> None:
-    """The graph of `code` failed (None: it did not), and the function as it was went through: told
-    once. caught: that may be, if an operation has failed.
+    """Warn once that the graph of `code` failed (None: it did not), and the original function
+    succeeded. caught: possibly because the function catches the error.
     """
     if error is None or _warned.get(code) or (caught and isinstance(error, _ALL_FAILURES)):
         return

@@ -75,8 +75,8 @@ _MODES = ("autocast", "inference_mode", "set_default_dtype")
 
 
 class _Copied(NamedTuple):
-    """`made`, which the graph computes, stands for `original` where the side was run that leaves it
-    as it was: is that object, or else a copy.
+    """`made`, computed by the graph, stands for `original` after a side that leaves the original
+    unchanged: as that object, or else as a copy.
     """
 
     made: torch.Tensor
@@ -171,8 +171,8 @@ class Conditionals:
         made: Sequence[Value],
         place: str,
     ) -> None:
-        """Note which of the results `made` are in fact tensors that there are outside of the side,
-        or copies of views of them, if it was run and left `values`.
+        """Record the results in `made` that are tensors from outside of the side, or copies of
+        views of such, if the side was run and left `values`.
         """
         outside = outside_memory(side)
         for value, result in zip(values, made, strict=True):
@@ -197,8 +197,8 @@ def _breaks(why: str) -> str:
 def run_conditional(
     tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool, kept: Sequence[Value] = ()
 ) -> bool:
-    """Have the conditional jump on `value`, which is not on the stack any more, with both sides in
-    the graph; False if that cannot be.
+    """Put both sides of the conditional jump on `value` (popped already) into the graph; False if
+    that is not possible.
 
     kept: what the jump, where it is made, leaves on the stack.
     """

@@ -230,8 +230,8 @@ def _fill_defaults(
 def _raise_wrong_call(
     tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> NoReturn:
-    """The TypeError of a call that does not fit, in this Python's words: a function of the same
-    code fails in the same way before it runs.
+    """Raise the TypeError of a call with unsuitable arguments, in this Python's words: a function
+    of the same code fails in the same way before its body.
     """
     code = function.code
     kwonly = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]

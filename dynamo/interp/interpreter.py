@@ -438,8 +438,8 @@ class Interpreter:
         return place[0]
 
     def raised_at(self, instr: Instruction, above: int = 0) -> int:
-        """The place of the instruction that raised what `instr` raises: as Python has it, not that
-        of the RERAISE of a clean-up, which belongs to no line. above: how many of its operands are
+        """The place of the instruction that raised the exception which `instr` raises again: as in
+        Python, not the RERAISE of a clean-up, which has no line. above: the number of its operands
         still on the stack.
         """
         lasti = self.peek(instr.arg + above) if instr.op == "RERAISE" and instr.arg else None

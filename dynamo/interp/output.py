@@ -214,9 +214,9 @@ class OutputGraph:
         self.trial, self.next_event = trial, 0
 
     def go_on_behind_limit(self, step: int) -> None:
-        """Allow more steps to a frame with few nodes: a loop of Python numbers costs microseconds
-        a turn, one of operations a graph that no backend likes. Else the graph breaks, and what a
-        continuation still has of the loop is not tried at such length again.
+        """Allow more steps to a frame with few nodes: a loop over Python numbers costs microseconds
+        a turn, a loop of operations a graph that no backend likes. Else the graph breaks, and a
+        continuation does not try the rest of the loop at such length again.
         """
         tired = self.continues or time.thread_time() - self.began >= _SECONDS
         tired = tired and self.stop_at <= step and not self.context.fullgraph
@@ -449,8 +449,8 @@ class OutputGraph:
         return value
 
     def guard_parts(self) -> list[Source]:
-        """Of the tensors that wrappers among the inputs hold, those that no input and no other
-        wrapper does; the others are guarded as what they are.
+        """The sources of tensors inside of the inputs' wrappers that no input and no other wrapper
+        holds; the others are guarded by their own sources.
         """
         known = {id(item.example): item.source for item in self.inputs}
         alone: list[Source] = []

@@ -160,8 +160,8 @@ class RootInterpreter(Interpreter):
         raise Retry(self.output.plan.breaking(stop)) from None
 
     def _break_at_read(self, reason: breaks.Break) -> None:
-        """Break before the graph's first number from data instead of where the program decides by
-        one, if nothing is computed before: all of it is in the next graph then.
+        """Break before the graph's first number from data rather than at the decision that uses it,
+        if nothing is computed before: the next graph then has all operations.
         """
         output = self.output
         broken, data = output.symbols.first_read, isinstance(reason, breaks.DataDependentValue)

@@ -163,8 +163,8 @@ class Value:
         return tx.constant(self.truth(tx) is not negated)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
-        """A boolean tensor that has the value's truth, and the graph break that asking for it now
-        would be. None: there is no such.
+        """A boolean tensor with the value's truth, and the graph break for the case that the
+        program needs the truth now. None: there is no such tensor.
         """
         return None
 

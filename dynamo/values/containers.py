@@ -58,7 +58,7 @@ class OutsideItems:
 
 
 class SequenceValue(BuiltinObject):
-    """Common to list, tuple and deque. `contents` holds Values and Pending items; read it through
+    """Base of list, tuple and deque. `contents` holds Values and Pending items; read these through
     `size`, `item` and `items`.
     """
 

@@ -179,8 +179,8 @@ def replay_attributes(value: Value, codegen: Codegen) -> Callable[[], None]:
 
 
 def push_attr(codegen: Codegen, target: Value, new: Any) -> None:
-    """The operands of `write_attr`. What ends deleted is stored first: whether it is there now may
-    depend on the call, if the frame itself stored it before.
+    """Push the operands of `write_attr`. An attribute that ends up deleted is stored first, so that
+    the delete succeeds even if the attribute exists only in some calls.
     """
     if new is DELETED:
         codegen(target)

@@ -1,5 +1,5 @@
-"""Captured, the functions of polyfills/rematerialise.py with which continuations make again what
-was there before a graph break: they give what they stand for.
+"""The functions of polyfills/rematerialise.py as captured code calls them: their results stand for
+the objects from before the graph break.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _DELEGATING = (2, 3)  # the low bits of RESUME's argument behind `yield from` an
 
 class Resumable(Value):
     """A receiver of `yield from` and `await`: resume gives the next item, or None at the end, when
-    return_value is what the expression evaluates to.
+    return_value is the value of the expression.
     """
 
     return_value: Value = NONE
@@ -447,8 +447,8 @@ class GeneratorMethodValue(Value):
 
 
 def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
-    """generator.name(*args), where the current instruction may be that call: what it is replaced by
-    once a graph break stood in there.
+    """Prepare the resumption of generator.name(*args), if the current instruction is that call:
+    after a graph break inside, a call of rematerialise's functions takes its place.
     """
     if tx.current.op != "CALL" or not isinstance(generator, Resumable):
         return

@@ -103,8 +103,8 @@ class WeaklyReferenced(Finalizable):
 
 
 class OutsideObject(Finalizable):
-    """An object that may be held by the frame alone, or by what the frame changes. Its end is
-    Python's: where captured code drops it, the graph breaks.
+    """An object that may be held only by the frame, or by objects that the frame changes. Python
+    finalizes it: where captured code drops it, the graph breaks.
 
     holders: ids of the objects through which an argument holds it.
     """
@@ -380,8 +380,8 @@ def is_observable(obj: Any, depth: int = 2) -> bool:
 
 
 def _is_object(value: Held) -> bool:
-    """Not a literal, nor a tensor: memory is better freed early than a loop's code made twice, for
-    turns that start with the variable and without it.
+    """Whether the value is neither a literal nor a tensor: memory is better freed early than a
+    loop's code made twice, for turns that start with the variable and without it.
     """
     try:
         kind = type(value.obj) if isinstance(value, Lazy) else value.python_type()
@@ -507,8 +507,8 @@ def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
 
 
 def _may_end(output: OutputGraph) -> set[int]:
-    """The finalizable objects, and what may hold them: that the frame changed one does not
-    say that anybody has it.
+    """The finalizable objects, and the objects that may hold them: a change by the frame does not
+    prove another holder.
     """
     finalizable = (w for w in output.finalizable.values() if isinstance(w, OutsideObject))
     return {key for w in finalizable for key in w.way}

@@ -459,8 +459,8 @@ class TensorValue(Value):
 
 
 def _number_of(value: Value) -> Value:
-    """An operand as tensors see it: instances of subclasses of int and float are their numbers,
-    and so are numpy's scalars.
+    """The number in an operand as tensors see it: in instances of subclasses of int and float, and
+    in numpy's scalars.
     """
     if value.is_constant() and isinstance(value.as_constant(), np.number):
         return ConstantValue(value.as_constant().item())

@@ -41,7 +41,7 @@ def writes(target: Any, kwargs: dict[str, Value]) -> bool:
 @contextlib.contextmanager
 def keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator[None]:
     """Break where a call gives a tensor from outside (`always`: any) other sizes or strides: only
-    what the frame made may be resized or transposed in place in the graph.
+    tensors made by the frame may be resized or transposed in place in the graph.
     """
     nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and _is_tensor(leaf)]
     nodes = [node for node in nodes if node.op == "placeholder" or always]

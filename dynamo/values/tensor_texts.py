@@ -1,5 +1,5 @@
-"""Texts of tensors: f"{loss:.4f}", str(x), print(x). The graph keeps the values of that moment, and
-the rewritten frame writes the text from them; what asks for the text before breaks the graph.
+"""Texts of tensors: f"{loss:.4f}", str(x), print(x). The graph keeps a copy of the values, and the
+rewritten frame writes the text from it; an earlier need of the text breaks the graph.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def formatted_tensor(tx: Interpreter, value: Value, spec: str) -> SymbolicText |
 
 
 def text_of_tensor(tx: Interpreter, value: Value) -> SymbolicText | None:
-    """str(value), which is repr(value), if it can be written later: not that of a tensor with a
-    gradient, which names the function that made the tensor.
+    """str(value), the same as repr(value), if the text can be written later: not for a tensor with
+    a gradient, whose text names the function that made it.
     """
     if not isinstance(value, TensorValue) or not _is_plain(tx, value) or value.fake.requires_grad:
         return None

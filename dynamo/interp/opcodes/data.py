@@ -307,8 +307,8 @@ def _is_asked(value: Value) -> bool:
 
 
 def _unpack_starred(tx: Interpreter, value: Value, before: int) -> list[Value]:
-    """All items. What iter(value) gives is first asked for those `before` the star, and then it is
-    what a list is made of: its own __iter__ is called, too.
+    """All items. iter(value) is asked for the items `before` the star; the rest is list(iterator),
+    which calls the iterator's own __iter__, too.
     """
     if not (_is_asked(value) and hasattr(value.python_type(), "__iter__")):
         return _unpack(tx, value, None)
