@@ -39,8 +39,8 @@ class EveryInput:
 
 
 def backend_function(compile_graph: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """What users call, of a function (gm, example_inputs, ...) whose results may hold parameters:
-    graphs may be torch.fx's, and results take all inputs.
+    """The user's entry point of a function (gm, example_inputs, ...) whose results may hold
+    parameters: graphs may be torch.fx's, and results take all inputs.
     """
 
     @functools.wraps(compile_graph)
@@ -76,8 +76,8 @@ def under_autograd(
     example_inputs: Sequence[Any],
     compile_training: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
 ) -> Callable[..., Any] | None:
-    """What serves a graph that autograd must watch: compiled with its backward, or op by op where
-    that is not possible; None for other graphs.
+    """The callable for a graph that autograd must watch: compiled with its backward, or op by op
+    where that is not possible; None for other graphs.
     """
     reason = asks_for_gradients(gm)
     if reason:
@@ -96,7 +96,7 @@ def _without_wrappers(
     example_inputs: Sequence[Any],
     compile_whole: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
 ) -> Callable[..., Any]:
-    """What serves a graph with inputs of tensor subclasses that wrap tensors."""
+    """The callable for a graph with inputs of tensor subclasses that wrap tensors."""
     reason = asks_for_gradients(gm)
     if reason is not None:
         return OpByOp(gm, reason, autograd=True)

@@ -107,8 +107,9 @@ def compile_traced(
 def recall_traced(
     name: Sequence[str], example_inputs: Sequence[Any]
 ) -> tuple[Callable[..., Any], Any] | None:
-    """What compile_traced made of the graph of this name, now or in another process, and what
-    `about` gave; or None. Of written inputs the caller checks that they share memory as they did.
+    """The result of compile_traced for the graph of this name, made now or in another process, and
+    the result of `about`; or None. Of written inputs the caller checks that they share memory as
+    they did.
     """
     import inductor as compiler
 
@@ -154,7 +155,9 @@ def kernels_for(
 
 
 def save_used() -> tuple[bytes, list[str]] | None:
-    """What this process made or used of the cache, as an archive (inductor/runtime/archive.py)."""
+    """The cache entries that this process made or used, as an archive
+    (inductor/runtime/archive.py).
+    """
     from inductor.runtime import archive
 
     return archive.save_used()
@@ -170,7 +173,7 @@ def load_archive(data: bytes) -> list[str] | None:
 def standalone(
     traced: Any, example_inputs: Sequence[Any], targets: Sequence[str], library: str
 ) -> Any:
-    """What a runner without Python needs of what `trace` gave (inductor/runner/section.py)."""
+    """The part of `trace`'s result for a runner without Python (inductor/runner/section.py)."""
     from inductor.runner import section
 
     return section.standalone(traced, example_inputs, targets, library)

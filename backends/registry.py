@@ -79,8 +79,8 @@ def lookup_backend(backend: str | Backend) -> Backend:
 
 
 def caller_of(backend: Backend) -> Backend:
-    """What calls a backend with graphs of ours: a backend whose first parameter is annotated as
-    torch.fx.GraphModule is given one.
+    """A function that calls a backend with our graphs: a backend whose first parameter is annotated
+    as torch.fx.GraphModule is given one.
     """
     if not _asks_for_torch_fx(backend):
         return backend

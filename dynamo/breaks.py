@@ -9,8 +9,8 @@ from typing import ClassVar
 
 
 class Break:
-    """One reason. `str()` is the text; `code` is stable across releases; `hint` says how to remove
-    the break.
+    """The reason for a graph break. `str()` is the text; `code` is stable across releases; `hint`
+    says how to remove the break.
     """
 
     code: ClassVar[str]

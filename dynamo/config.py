@@ -184,7 +184,7 @@ class Config:
         return [*_OPTIONS, "describe", "patch"]
 
     def describe(self) -> str:
-        """One line per option: name, value, meaning."""
+        """A table of the options: name, value, meaning."""
         return "\n".join(
             f"{name} = {getattr(self, name)!r}  # {text}" for name, (_, text) in _OPTIONS.items()
         )

@@ -12,7 +12,7 @@ import torch
 
 @dataclass
 class BreakRecord:
-    """One graph break."""
+    """A graph break."""
 
     code: str  # stable, see breaks.py
     reason: str
@@ -66,7 +66,7 @@ def marked_line(frame: traceback.FrameSummary) -> str:
 
 @dataclass
 class GraphRecord:
-    """One captured graph, as handed to the backend."""
+    """A captured graph, as handed to the backend."""
 
     graph_module: Any  # fxgraph.GraphModule
     op_count: int
@@ -74,7 +74,7 @@ class GraphRecord:
 
 
 class Change:
-    """One effect of a program besides computing tensors. `changed`: the object that changes."""
+    """An effect of a program besides computing tensors. `changed`: the object that changes."""
 
     def __init__(self, text: str, changed: Any = None) -> None:
         self.text = text
@@ -82,7 +82,7 @@ class Change:
         self.before = self._contents()
 
     def _contents(self) -> list[tuple[Any, Any]] | None:
-        """What a dict, or an object's instance dict, holds; None for other objects."""
+        """The items of a dict, or of an object's instance dict; None for other objects."""
         if type(self.changed) is dict:
             return list(self.changed.items())
         if isinstance(self.changed, torch.Tensor):
@@ -110,7 +110,7 @@ class Change:
 
 @dataclass
 class FrameRecord:
-    """One compilation of one frame (a function, or a continuation of one)."""
+    """A compilation of a frame (a function, or a continuation of one)."""
 
     compile_id: str  # "3/1": third code object, its first recompilation
     name: str

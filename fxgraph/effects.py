@@ -125,7 +125,9 @@ def of_function(
 
 
 def runs_functions(target: Any) -> bool:
-    """What runs bodies, Python of the user's or autograd's engine does whatever those do."""
+    """Whether a call of the target runs functions (bodies, Python of the user's, or autograd's
+    engine), whose effects are arbitrary.
+    """
     return (
         target in (torch.autograd.grad, torch.autograd.backward)
         or target in BODY_RUNNERS

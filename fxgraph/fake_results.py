@@ -151,8 +151,8 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
 def key_of(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode | None = None
 ) -> Any:
-    """What the result's metadata can depend on; None if that cannot be told, or (mode given) if a
-    tensor is of another mode.
+    """A key of everything on which the result's metadata can depend; None if that is unknown, or
+    (mode given) if a tensor is of another mode.
     """
     parts: list[Any] = [op, torch.get_default_dtype(), torch._C._get_default_device()]
     if _add_to_key(parts, args, mode) and (

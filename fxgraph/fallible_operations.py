@@ -1,5 +1,5 @@
-"""Which operations may fail although their arguments fit: what the user was shown before must not
-come after them.
+"""Operations that may fail although their arguments fit: effects that the user was shown before
+must not come after them.
 """
 
 from __future__ import annotations

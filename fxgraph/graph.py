@@ -155,7 +155,7 @@ class Graph:
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def output(self, result: Any, type_expr: Any = None) -> Node:
-        """What the graph returns: any nest of nodes and constants."""
+        """Append the output node: any nest of nodes and constants."""
         return self.create_node("output", "output", (result,), {}, type_expr=type_expr)
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Any] = lambda x: x) -> Node:

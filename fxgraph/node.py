@@ -1,4 +1,4 @@
-"""One operation of a graph: what is called, with which arguments, and who uses the result.
+"""A node of a graph: an operation, its arguments, and the users of the result.
 
 Names, opcodes and editing methods are those of torch.fx, so that a backend written for it reads our
 nodes unchanged.
@@ -200,7 +200,7 @@ class Node:
         return effects.of(self).impure(random=impure_random)
 
     def format_node(self) -> str:
-        """One line of a graph dump."""
+        """The node's line in a graph dump."""
         from fxgraph import printer
 
         return printer.format_node(self)

@@ -41,7 +41,7 @@ def _row_major(tensor: torch.Tensor) -> bool:
 
 
 def _channels_last(tensor: torch.Tensor) -> bool:
-    """What Tensor.suggest_memory_format takes for channels-last: strides that grow in that order,
+    """Whether Tensor.suggest_memory_format says channels-last: strides that grow in that order,
     those of sizes 1 included, and not those of rows.
     """
     if tensor.dim() != 4 or tensor.is_contiguous() or tensor.stride(1) == 0:

@@ -70,7 +70,7 @@ class DataDependent(RuntimeError):
 
 @dataclass
 class SymbolInfo:
-    """What is known of one symbol. `low` and `high` belong to its range; None: no bound."""
+    """The properties of a symbol. `low` and `high` belong to its range; None: no bound."""
 
     symbol: sympy.Symbol
     hint: int | float | None  # its value while compiling; None: data-dependent
@@ -698,7 +698,9 @@ def _is_product(term: Expr) -> bool:
 
 
 def _parts_to_fix(expr: Expr) -> list[Expr]:
-    """What to guard to know `expr`: itself, or, of an expression with floats, its symbols."""
+    """The expressions to guard in order to know `expr`: itself, or, of an expression with floats,
+    its symbols.
+    """
     if is_integral(expr):
         return [expr]
     return sorted(expr.free_symbols, key=str)

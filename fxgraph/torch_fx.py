@@ -119,7 +119,7 @@ class _FakeMode(FakeTensorMode):
 
     @property
     def results(self) -> FakeResults:
-        """Those that the mode uses: it may get symbols later."""
+        """The cache of fake results, one of the mode's own once it has symbols."""
         return PLAIN_RESULTS if self.shape_env is None else self._symbolic_results
 
     @functools.cached_property
@@ -147,7 +147,7 @@ class _FakeMode(FakeTensorMode):
         return made if len(made) > 1 else made[0]
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What torch's rule gives."""
+        """The result of torch's rule."""
         env: Any = self.shape_env
         if env is None:
             return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
@@ -155,7 +155,7 @@ class _FakeMode(FakeTensorMode):
             return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
 
     def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
-        """What our own rule says of the results."""
+        """The metadata of the results by a rule of ours; None without one."""
         rule = rules_for(self).get(func)
         if rule is None or kwargs:
             return None
@@ -164,7 +164,7 @@ class _FakeMode(FakeTensorMode):
         return rule(*args) if ours else None
 
     def _remembered(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What `func` gives, run once for all calls with arguments of the same metadata."""
+        """The result of `func`, run once for all calls with arguments of the same metadata."""
         key = key_of(func, args, kwargs, self)
         base = args[0] if func.is_view else None
         made = self.results.make(self, key, base)
@@ -258,8 +258,8 @@ def _depends_on_metadata_only(func: Any) -> bool:
 def _result_of_sides(
     mode: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]
 ) -> Any:
-    """What a conditional gives whose sides give tensors of one form; None: torch's rule is to say,
-    which loads torch's own compiler to compare symbolic strides.
+    """The fake result of a conditional whose sides give tensors of one form; None: left to torch's
+    rule, which loads torch's own compiler to compare symbolic strides.
     """
     with mode, mode.shape_env.ignore_fresh_unbacked_symbols():
         left, spec = pytree.tree_flatten(true_fn(*operands))

@@ -117,7 +117,7 @@ class Tracer:
     def call_module(
         self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """What a call of `module` does while tracing."""
+        """Trace a call of `module`: a node for a leaf, else the calls inside."""
         name = self._module_names.get(id(module))
         if name is None:
             raise TraceError(

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxgraph.aot.recurrent import RECURRENT
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
@@ -64,7 +65,11 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _is_pure(function: Any) -> bool:
-    """A function of torch's that does nothing but compute."""
+    """A function of torch's that does nothing but compute, and that checks sizes: layers that read
+    weights of other sizes than the state's past their ends are none.
+    """
+    if function in RECURRENT:
+        return False
     if isinstance(function, types.FunctionType):
         return function.__module__ in ("torch.nn.functional", "torch.functional")
     kinds = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -76,8 +81,9 @@ def _description(leaf: Any) -> Any:
         val = leaf.meta["val"]
         plain = val.layout is torch.strided and val.device.type == "cpu" and not val.is_nested
         return (val.dtype, tuple(map(_few, val.shape))) if plain else None
-    if isinstance(leaf, Node):
-        return (hint_of(leaf.meta.get("val")),)
+    if isinstance(leaf, Node):  # of an operation with several results, a list
+        number = hint_of(leaf.meta.get("val"))
+        return (number,) if isinstance(number, _CONSTANTS) else None
     return (type(leaf), leaf) if isinstance(leaf, _CONSTANTS) else None
 
 

@@ -45,7 +45,7 @@ def without_sizes(context: Any) -> Any:
 
 
 def _told(part: Any) -> Any:
-    """What the part of a context says besides sizes; a DTensorSpec is one before torch 2.13."""
+    """The part of a context besides sizes; a DTensorSpec is one before torch 2.13."""
     kind = type(part).__name__
     if kind == "DTensorSpec":
         return part.mesh, part.placements, part.tensor_meta.dtype
@@ -53,5 +53,5 @@ def _told(part: Any) -> Any:
 
 
 def own_context(context: Any) -> Any:
-    """What __tensor_flatten__ gave as the context."""
+    """The context as __tensor_flatten__ gave it."""
     return context.context if type(context) is WithObjects else context

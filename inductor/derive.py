@@ -151,7 +151,7 @@ def _is_view(node: Node) -> bool:
 
 
 def derivation(functional: FunctionalGraph, sources: Mapping[Node, int]) -> Derivation | None:
-    """What of the graph is derived from `sources`; None if nothing is."""
+    """The part of the graph that is derived from `sources`; None if nothing is."""
     nodes = list(functional.graph_module.graph.nodes)
     found = closure(nodes, sources)
     candidates = [node for node in nodes if node in found and node not in sources]

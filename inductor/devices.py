@@ -93,7 +93,7 @@ def _by_capability(capability: int) -> Device:
 
 
 def kind_of(number: int, target: str = "") -> str:
-    """What choices made for a device are remembered under: its name, if one is at hand."""
+    """The key for remembered choices of a device: its name, if one is at hand."""
     if target or not torch.cuda.is_available():
         return device_model(number, target).kind
     return torch.cuda.get_device_name(number)

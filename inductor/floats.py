@@ -113,7 +113,7 @@ def _constant(node: Node) -> float | None:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What an operator with results of `dtype` computes in."""
+    """The dtype in which an operator with results of `dtype` computes."""
     return torch.float32 if dtype.itemsize < 4 else dtype
 
 

@@ -91,7 +91,7 @@ class Indirect:
 
 
 class _Quotient:
-    """What FloorDiv and Mod share: a dividend, a positive divisor, value equality."""
+    """Base of FloorDiv and Mod: a dividend, a positive divisor, value equality."""
 
     __slots__ = ("_hash", "dividend", "divisor")
     sign = "?"
@@ -346,7 +346,7 @@ def _factor(coefficient: Extent) -> str:
 
 
 def _shared(values: list[Extent], const: Extent = 0) -> Extent:
-    """What all values have as a factor. An int `const` need not have it: it is rounded."""
+    """A common factor of all values. An int `const` need not have it: it is rounded."""
     if all(isinstance(v, int) for v in values):
         common = gcd(*values)  # type: ignore[arg-type]
         return common if isinstance(const, int) else gcd(common, *const.terms.values())

@@ -475,8 +475,7 @@ def windows(tree: Any) -> list[Window]:
 
 @dataclass(eq=False)
 class Program:
-    """What lowering makes of a graph: steps in an order that is right, outputs as OutputSpec-like
-    rows."""
+    """A lowered graph: steps in a valid order, outputs as OutputSpec-like rows."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)

@@ -240,7 +240,7 @@ class _Rewrite:
         return self._copy(node, new, torch.channels_last)
 
     def plain(self, node: Node) -> Node:
-        """What stands for the node, in the program's layout."""
+        """The node in the program's layout."""
         new = self._new[node]
         return self._copy(node, new, torch.contiguous_format) if new in self._moved else new
 
@@ -289,8 +289,8 @@ class _JointRewrite(_Rewrite):
         self._new[node] = made
 
     def _add_weight_gradient(self, node: Node, backward: Node) -> None:
-        """One of a single channel or pixel lies either way; whose it is, the library's strides tell
-        the caller.
+        """Give the weight's gradient eager's strides where a single channel or pixel makes the
+        layout ambiguous: there, the library's choice is visible to the caller.
         """
         made = self._new[node]
         if node.args[1] != 1 or made in self._moved or self._generated(backward):
@@ -340,7 +340,7 @@ def _convolution_of(node: Node) -> Node | None:
 
 
 def _images_of(convolution: Node) -> list[torch.Tensor]:
-    """What a convolution reads and gives, or the gradient and the image of a backward."""
+    """The images of a convolution, input and output, or of its backward, gradient and image."""
     if convolution.target is aten.convolution.default:
         return [convolution.args[0].meta["val"], convolution.meta["val"]]
     return [used.meta["val"] for used in convolution.args[:2]]

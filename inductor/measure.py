@@ -27,7 +27,7 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "3"  # of entries, and of what they were measured with
+FORMAT = "4"  # of entries, and of what they were measured with
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
@@ -70,7 +70,7 @@ class Budget:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """What is done in the block is not spent."""
+        """Stop the clock of the budget inside of the block."""
         started = time.perf_counter()
         try:
             yield
@@ -185,5 +185,5 @@ def _keep(entry: str, choice: Choice) -> None:
 
 
 def forget() -> None:
-    """What this process remembers; the cache on disk stays."""
+    """Clear this process's memory of choices; the cache on disk stays."""
     _remembered.clear()

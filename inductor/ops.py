@@ -50,8 +50,9 @@ COMPUTE_TYPES = {
 
 
 class Value:
-    """One operation of a tape. `attr` holds what is not a value: a constant, (buffer, index), a
-    type."""
+    """An operation of a tape. `attr` holds non-value arguments: a constant, (buffer, index), a
+    type.
+    """
 
     __slots__ = ("args", "attr", "dtype", "id", "op")
 
@@ -77,7 +78,7 @@ class Access:
 
 
 class Handler(Protocol):
-    """What interprets a tape. `args` are the handler's own results of earlier values."""
+    """An interpreter of a tape. `args` are the handler's own results of earlier values."""
 
     def load(self, value: Value, access: Access, mask: Any | None) -> Any: ...
     def constant(self, value: Value) -> Any: ...
@@ -181,7 +182,7 @@ class Ops:
         return operation
 
     def load(self, buffer: str, index: Index, dtype: torch.dtype) -> Value:
-        """One element of a buffer of type `dtype`."""
+        """An element of a buffer of type `dtype`."""
         tape = _state.tape
         masks = (self._mask(),) if tape.masks else ()
         args = masks + indirect_values(index)
@@ -402,7 +403,7 @@ def _known_ge(a: Extent, b: Extent) -> bool:
 
 
 def _number(value: Value) -> Extent | None:
-    """What a value is that depends on no loop, if it is an integer."""
+    """The integer value of an operation that depends on no loop; None otherwise."""
     if value.dtype.is_floating_point or value.dtype == torch.bool:
         return None
     if value.op == "constant":

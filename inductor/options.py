@@ -18,7 +18,7 @@ TUNING = ("quick", "full", "off")
 
 @dataclass(frozen=True)
 class Options:
-    """What the stages read; `describe()` lists names, defaults and meanings."""
+    """Options of the stages; `describe()` lists names, defaults and meanings."""
 
     fusion: bool = _option(True, "share loops between operators, not one kernel for each")
     aten_ops: tuple[str, ...] = _option(

@@ -17,7 +17,7 @@ from inductor.codegen import panels
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, PanelProduct, Window
 from inductor.measure import Budget
-from inductor.panels import PANEL, in_panels
+from inductor.panels import in_panels
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
@@ -77,7 +77,7 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], tor
     weight = in_panels(w, pairs=x.dtype == torch.bfloat16)
     with budget.pause():
         made = _library(identity(), panels.element_type(w.dtype, weight.shape))
-    step = _step(rows, inner, columns)
+    step = _step(rows, columns, inner, weight)
     shape = panels.blocks(step)
     sizes = torch.tensor([rows, columns, inner, shape.rows, shape.columns])
     args: list[tuple[str, Extent]] = [("x", 0), ("w", 0), ("out", 0), ("sizes", 0)]
@@ -96,15 +96,15 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], tor
     return lambda: plan(x, weight, sizes)[0]
 
 
-def _step(rows: int, inner: int, columns: int) -> PanelProduct:
+def _step(rows: int, columns: int, inner: int, weight: torch.Tensor) -> PanelProduct:
     """The step of a product of these sizes, to ask how it is cut."""
 
-    def window(name: str, size: tuple[int, ...]) -> Window:
+    def window(name: str, size: tuple[int, ...], dtype: torch.dtype) -> Window:
         stride = contiguous_strides(size)
-        buffer = Buffer(name, torch.float32, size, stride, torch.device("cpu"))
+        buffer = Buffer(name, dtype, size, stride, torch.device("cpu"))
         return Window(buffer, size, stride)
 
-    weight = window("w", (-(-columns // PANEL), inner, PANEL))
     size = rows, columns
-    out = window("out", size).buffer
-    return PanelProduct("sample", window("x", (rows, inner)), weight, size, out)
+    out = window("out", size, torch.float32).buffer
+    x = window("x", (rows, inner), torch.float32)
+    return PanelProduct("sample", x, window("w", tuple(weight.shape), weight.dtype), size, out)

@@ -90,7 +90,7 @@ _DEVICES = frozenset(["cpu", "cuda"])
 
 @dataclass
 class Compilation:
-    """One graph on its way through the stages."""
+    """A graph on its way through the stages."""
 
     gm: Any
     inputs: list[Any]
@@ -435,7 +435,7 @@ def _on_cpu() -> contextlib.AbstractContextManager[Any]:
 
 
 def _about(c: Compilation, stage: str) -> str:
-    """What a reader of the times wants to know besides: how much a stage had to do."""
+    """A remark on a stage's time: the amount of work that the stage had."""
     if stage == "recall" and c.spec is not None:
         return " (found)"
     if stage != "compile" or c.spec is None:
@@ -573,7 +573,7 @@ def compile_traced(
 def compile_functional(
     functional: FunctionalGraph, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
 ) -> tuple[Callable[..., Any], Compilation]:
-    """What compile_traced makes of a graph without a backward, and the compilation."""
+    """compile_traced for a graph without a backward; the callable and the compilation."""
     c = new_compilation(functional.graph_module, example_inputs, options)
     c.functional = functional
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]

@@ -58,8 +58,8 @@ def recall_named(
     *,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Callable[..., Any], Any] | None:
-    """What compile_named gave for a graph of this name, and the data kept with it; None where no
-    plan was kept, or its kernels are not to be had. example_inputs: the static ones, else None.
+    """The result of compile_named for a graph of this name, and the data kept with it; None where
+    no plan was kept, or its kernels are unavailable. example_inputs: the static ones, else None.
 
     Of written inputs the caller checks that they share memory as they did.
     """

@@ -206,7 +206,7 @@ class Rewrite:
     def _product_of_windows(
         self, image: Node, w: Node, key: Any, settings: list[list[int]]
     ) -> Node:
-        """One product: a row for each pixel of the result, a column for each filter."""
+        """A matrix product: a row for each pixel of the result, a column for each filter."""
         windows, (high, broad) = self._windows(image, w, settings)
         filters, channels, height, width = w.meta["val"].shape
         inner = height * width * channels
@@ -226,8 +226,8 @@ class Rewrite:
     def _windows(
         self, image: Node, w: Node, settings: list[list[int]]
     ) -> tuple[Node, tuple[int, int]]:
-        """What each pixel of the result is computed from, channels innermost; and the height and
-        width of the result.
+        """The input windows of the result's pixels, channels innermost; and the height and width of
+        the result.
         """
         (down, across), (above, beside), (far, wide) = settings
         _, _, rows, columns = image.meta["val"].shape

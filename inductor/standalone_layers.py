@@ -70,7 +70,7 @@ def recurrent(
     run: Any, node: Node, inputs: Node, h0: Node, c0: Node | None, w_hh: Node,
     b_hh: Node | None, w_hr: Node | None, kind: int, reverse: bool, save: bool,
 ) -> tuple[Node, ...] | None:  # fmt: skip
-    """One direction of a layer over a known number of steps, written out."""
+    """A direction of a layer over a known number of steps, unrolled."""
     val, call = inputs.meta["val"], run.call
     steps = val.shape[0]
     known = isinstance(steps, int)

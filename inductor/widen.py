@@ -12,6 +12,11 @@ weight is a derived static; generated products read the weight as it is (product
 faster is a property of the processor: measured once for each kind of operator on small samples
 (measure.py).
 
+An instruction that multiplies pairs of bfloat16 is no reason by itself: Zen 4 and 5 multiply pairs
+twice as fast as float32, Intel's Emerald Rapids half as fast, but for one row, which the bytes of
+the weight bound (512x768x768, one thread, GFLOP/s by float32, by a weight of bfloat16 that is
+widened and by pairs: 179, 145, 87).
+
 Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
 24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
 2x32x32x32, 3x3, float16 34291, 549. Attention is no slower in half precision (867, 781).
@@ -131,14 +136,14 @@ _KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str]]]] = {
 
 def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
     dtype, name, about = kind
-    if about.endswith(_GENERATED) and dtype == torch.bfloat16 and has_pairs():
-        return False  # generated products multiply it as it is (products.py)
     candidates = {
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),
     }
     if about.endswith(_GENERATED):
         candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
+        if dtype == torch.bfloat16 and has_pairs():
+            candidates["as it is"] = lambda: _generated_sample(dtype, about, budget, pairs=True)
     choice = fastest(f"widen {_dtype_name(kind)} {name} {about}", candidates, budget, ahead=_AHEAD)
     return choice is not None and choice.name == "float32"
 
@@ -172,21 +177,28 @@ def _sample(
     return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
 
 
-def _generated_sample(dtype: torch.dtype, about: str, budget: Budget) -> Callable[[], object]:
+def _generated_sample(
+    dtype: torch.dtype, about: str, budget: Budget, pairs: bool = False
+) -> Callable[[], object]:
+    """`pairs`: by instructions that multiply the matrices as they are (panels.py)."""
     rows, inner, columns = _sizes_of_product(about)
     x = torch.full((rows, inner), 0.5, dtype=dtype, device="cpu")
     weight = torch.full((inner, columns), 0.5, dtype=dtype, device="cpu")
-    multiply = panel_sample.sample(x.float(), weight, budget)
+    multiply = panel_sample.sample(x if pairs else x.float(), weight, budget)
 
     def compute() -> torch.Tensor:
-        x.float()
+        if not pairs:
+            x.float()
         return multiply().to(dtype)
 
     return compute
 
 
 def _sizes_of_product(about: str) -> tuple[int, int, int]:
-    return (1, 512, 512) if about.startswith("one row") else (32, 64, 128)
+    if about.startswith("one row"):
+        return 1, 512, 512
+    # Of generated code, enough work to tell apart the rates of two instructions.
+    return (48, 256, 512) if about.endswith(_GENERATED) else (32, 64, 128)
 
 
 # --- the new graph --------------------------------------------------------------------------------

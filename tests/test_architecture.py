@@ -70,6 +70,19 @@ def test_import_arrows(path):
             assert other in ARROWS[room] or lazily_named, f"{relative(path)}:{line} imports {name}"
 
 
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    """Results are named ("The tensors that ...", "Whether ..."), actions commanded ("Emit ...")."""
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+                text = ast.get_docstring(node) or ""
+                place = f"{relative(path)}: {getattr(node, 'name', 'the module')}"
+                assert text.split(" ")[0] not in VAGUE_WORDS, place
+
+
+VAGUE_WORDS = ("It", "One", "That", "These", "They", "This", "Those", "What", "Which", "Who")
+
+
 # "dynamo receives a backend as a plain callable; its name is resolved lazily, in one place."
 BACKEND_LOOKUP = {"dynamo/api/compile.py", "dynamo/__init__.py"}
 

@@ -1,4 +1,6 @@
-"""One `dynamo.compile(...)` configuration. Cache entries are keyed by (code object, context)."""
+"""The configuration of a `dynamo.compile(...)` call. Cache entries are keyed by (code object,
+context).
+"""
 
 from __future__ import annotations
 

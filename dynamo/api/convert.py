@@ -246,7 +246,7 @@ def _keep_inside_mode(code: types.CodeType) -> Any:
 
 
 def _run_once(frame: Any, context: CompileContext) -> Any:
-    """This call runs as it is, and shows what varies from it to the next one, which is compiled."""
+    """Run this call as eager code, to learn what varies until the next call, which is compiled."""
     code = frame.f_code
     seen = context.history.frame(code, fresh=True)
     for index, (name, value) in enumerate(zip(code.co_varnames, frame.f_locals_array)):
@@ -353,7 +353,7 @@ def _frame_number(code: types.CodeType) -> int:
 
 
 def _recompile_reason(frame: Any, entry: Any) -> str:
-    """Which guard of the newest older entry failed, with the values."""
+    """The guard of the newest older entry that failed, with the values."""
     failures = entry.guard_tree.explain_failure(
         frame.f_locals_array, frame.f_globals, frame.f_builtins, frame.closure
     )

@@ -99,7 +99,7 @@ class Explanation:
 
     @property
     def notes(self) -> list[str]:
-        """What the backend had to say, e.g. that a graph runs op by op under autograd."""
+        """Remarks of the backend, e.g. that a graph runs op by op under autograd."""
         return [note for report in self._reports() for note in report.get("notes") or ()]
 
     def _reports(self) -> list[dict[str, Any]]:

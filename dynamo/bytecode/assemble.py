@@ -326,7 +326,7 @@ def _encode(natives: list[Native], args: list[int], starts: list[int]) -> list[C
 
 
 def _exception_entries(natives: list[Native], starts: list[int]) -> list[ExceptionTableEntry]:
-    """One entry for each run of instructions with the same handler."""
+    """The exception table: an entry for each run of instructions with the same handler."""
     index = {id(n): i for i, n in enumerate(natives)}
     entries: list[ExceptionTableEntry] = []
     current = None

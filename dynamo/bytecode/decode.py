@@ -90,7 +90,7 @@ _PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_S
 
 
 class Native:
-    """One instruction of the running version, or a label (op LABEL, of no size).
+    """An instruction of the running version, or a label (op LABEL, of no size).
 
     value: the constant, name or local's name, or the integer operand (for names: its flag bits are
     in `flags`). target: the instruction that a jump goes to. handler: the exception region around

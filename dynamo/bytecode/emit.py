@@ -116,7 +116,7 @@ class Emitter:
     def exception_region(
         self, handler: Label, depth: int | None = None, push_lasti: bool = False
     ) -> Iterator[None]:
-        """What is emitted inside goes to `handler` when it raises.
+        """Protect the instructions emitted inside: their exceptions go to `handler`.
 
         The stack is then cut to `depth` items (None: as many as at the start of the region); then
         lasti, if asked for, and the exception are pushed. Place the handler outside the region; it
@@ -351,7 +351,7 @@ class Emitter:
 
 
 def frame_prologue(shape: CodeShape) -> list[Native]:
-    """What a frame executes first: its cells come to be, its function's cells come in."""
+    """The first instructions of a frame: make its cells and copy its function's free variables."""
     line: Positions = (shape.firstlineno, shape.firstlineno, 0, 0)
     prologue = []
     if shape.freevars:

@@ -1,4 +1,4 @@
-"""Which locals and cells may still be read from an instruction on."""
+"""Liveness: the locals and cells that may still be read from an instruction on."""
 
 from __future__ import annotations
 

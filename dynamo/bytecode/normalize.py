@@ -50,7 +50,7 @@ class ExceptionHandler:
 
 
 class Instruction:
-    """One canonical instruction; compared by identity.
+    """A canonical instruction; compared by identity.
 
     op: its name in opcodes.CANONICAL. arg: the integer operand, on which the stack effect may
     depend (0 where there is none). argval: the constant, name, operator symbol, ... target: where
@@ -360,7 +360,9 @@ def _move_nulls(draft: list[Instruction]) -> list[Instruction]:
 
 
 def _below_arguments(call: Instruction, null: Instruction) -> Iterator[Instruction]:
-    """What brings the NULL from the top to its place below the one or two arguments."""
+    """Instructions that move the NULL from the top of the stack below the call's one or two
+    arguments.
+    """
     for depth in range(call.arg + 1, 1, -1):
         swap = Instruction("SWAP", depth, depth, native=call.native, offset=call.offset,
                            positions=call.positions)  # fmt: skip

@@ -160,7 +160,7 @@ NO_FALLTHROUGH = frozenset({"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
 
 @dataclass(frozen=True)
 class Opcode:
-    """One canonical op."""
+    """A canonical opcode."""
 
     name: str
     family: str

@@ -144,8 +144,8 @@ def origin(code: CodeType) -> Origin | None:
 
 
 def users_name(code: CodeType, parameter: str) -> str:
-    """What a parameter of a continuation is for the user: a local of the function that it continues
-    or of one that this was calling, or what an expression had given by then.
+    """The user's name for a parameter of a continuation: a local of the function that it continues
+    or of a caller's callee, or the result of a part of an expression.
     """
     if parameter.startswith(".stack"):
         function = origin(code)
@@ -175,7 +175,9 @@ def is_called(code: CodeType) -> bool:
 
 
 def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[Pushed, ...] | None:
-    """What the call in a continuation's prologue leaves on the stack; None: not that call."""
+    """The values that the call in a continuation's prologue leaves on the stack; None: another
+    call.
+    """
     made = _continuations.get(code)
     return made.pushed if made is not None and _is_own_call(made, instr) else None
 

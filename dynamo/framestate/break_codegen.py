@@ -164,7 +164,9 @@ class BreakCodegen:
             codegen.store_fast(locals_[-1])
 
     def _clear_temporaries(self, codegen: Codegen) -> None:
-        """What the frame made for itself must not live longer than the user's variables do."""
+        """Delete the temporaries of the rewritten frame, which must not live longer than the user's
+        variables.
+        """
         names = [*codegen.temporaries, *codegen.output_locals]
         for name in names:
             codegen.delete_fast(name)
@@ -349,7 +351,9 @@ class BreakCodegen:
         return [(Item.VALUE, "__result_0")]
 
     def _split_group(self, codegen: Codegen, kept: list[Kept]) -> list[Kept]:
-        """What matches becomes the exception that is being handled."""
+        """Split the group for `except*`; the matching part becomes the exception that is being
+        handled.
+        """
         with self._handled(codegen):
             codegen.store_fast("__classes")
             codegen.store_fast("__group")

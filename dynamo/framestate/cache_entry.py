@@ -84,7 +84,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
 
 
 def _guard_lookups(output: OutputGraph) -> None:
-    """What names of torch, the standard library and builtins led to."""
+    """Guard the names of torch, the standard library and builtins that capture looked up."""
     names = output.lookups.payload()
     if names:
         output.guards.add(None, "lookups", names)
@@ -105,7 +105,7 @@ def never(_: Any) -> bool:
 
 
 def _guard_symbols(output: OutputGraph, record: FrameRecord) -> None:
-    """What was assumed of the sizes and numbers that vary."""
+    """Guard the assumptions about symbolic sizes and numbers."""
     if not output.symbols.active:
         return
     output.symbols.check_marks()

@@ -128,7 +128,7 @@ class PushedByCall:
 
 @dataclass(frozen=True)
 class FrameState:
-    """One frame at a break.
+    """A frame at a break.
 
     stack: with the operands of the instruction at `split` and above; the lowest `kept_count` items
     are needed after it. handler: the user's, around the instruction. locals: the variables that
@@ -182,7 +182,7 @@ class FrameState:
         return handled[-1] if handled else None
 
     def roots(self) -> list[ValueId]:
-        """What stays alive beyond the graph."""
+        """The values that stay alive beyond the graph."""
         on_stack = [found.value for found in self.stack if found.value is not None]
         named = [*self.locals.values(), *self.cells.values()]
         return [*on_stack, *self.also_held, *named, *self.pushed.values]

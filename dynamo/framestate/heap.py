@@ -121,7 +121,7 @@ class _HeapBuilder:
         return empty and self._can_be_made(value)
 
     def _find(self, roots: Sequence[Value]) -> None:
-        """What a continuation can make, of `roots` and all that they hold."""
+        """Record which of `roots`, and of all values that they hold, a continuation can make."""
         todo = list(roots)
         while todo:
             value = todo.pop()
@@ -132,8 +132,8 @@ class _HeapBuilder:
             todo += held
 
     def _holders(self) -> list[Value]:
-        """Those of them that are, or hold, generators, and empty cells: there may be one in it,
-        later.
+        """The operands that are, or hold, generators or empty cells (a generator may be stored in
+        one later).
         """
         holders: dict[ValueId, list[ValueId]] = {}
         todo = []

@@ -1,4 +1,4 @@
-"""One frame of a snapshot during emission: in which locals of the new code it is kept."""
+"""Placement of a snapshot's frame during emission: which locals of the new code hold its parts."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class KeptFrame:
         return self.names_at(self.instr, set(self.state.locals).difference(own))
 
     def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
-        """Which of the variables that have a value there the frame goes on with at `target`: in the
-        order in which the function lets go of them at its end.
+        """The variables bound now that the frame still needs at `target`: in the order in which the
+        function drops them at its end.
         """
         function = origin(self.code)
         code = self.code if function is None or function.code is None else function.code
@@ -127,8 +127,8 @@ class KeptFrame:
             codegen.store_fast(self.closure)
 
     def function(self, code: CodeType) -> Any:
-        """What a caller's continuation gets to call: a function over this frame's cells, which is
-        made here, or there if the cells are virtual.
+        """The callable for a caller's continuation: a function over this frame's cells, made here,
+        or in the continuation if the cells are virtual.
         """
         if self.virtual_cells is None or not code.co_freevars:
             return self, code

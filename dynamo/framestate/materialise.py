@@ -120,8 +120,8 @@ class Codegen:
             self(operand)
 
     def _fill_later(self, values: list[Value], why: str) -> NoReturn:
-        """One of these (it holds itself, or hashes its keys) is to be made empty, and filled
-        later.
+        """Retry with one of these values (it holds itself, or hashes its keys) made empty and
+        filled later.
         """
         effects = self.output.side_effects
         for value in values:

@@ -95,7 +95,7 @@ def _overwritten(output: OutputGraph) -> Iterator[Overwritten]:
 def _contents_of(
     value: Value, source: Source, real: Any, known: set[Source | None]
 ) -> Iterator[Overwritten]:
-    """What a cell or a container, or an instance of a subclass of one, holds."""
+    """The contents of a cell or a container, or of an instance of a subclass of one."""
     held = getattr(value, "storage", None)
     held = value if held is None else held
     if isinstance(held, CellValue):

@@ -78,7 +78,7 @@ def rewrite(root: RootInterpreter, stop: Stop, record: FrameRecord) -> Rewritten
 
 
 class FrameRewriter:
-    """One frame's rewriting; see the module's text for the order."""
+    """Rewrites a frame; see the module's text for the order."""
 
     def __init__(self, root: RootInterpreter, stop: Stop, record: FrameRecord) -> None:
         self.root = root
@@ -156,7 +156,7 @@ class FrameRewriter:
         return Rewritten(code, self.stop.instr is not None, self.output)
 
     def _note_changes(self) -> None:
-        """What a program without Python could not do."""
+        """Record the effects that a program without Python could not have."""
         effects, result = self.output.side_effects, self.root.result
         changes = self.record.changes
         for value in effects.pending([result] if result is not None else []):

@@ -208,7 +208,7 @@ class _Taker:
         )
 
     def _needed(self, tx: Interpreter, inner: FrameState) -> list[Any]:
-        """What the frame needs as objects: what the instruction takes, reads or lets go of."""
+        """The operands to make real objects: those that the instruction takes, reads or drops."""
         op = inner.instr.op
         if self.stop.loop is not None:
             named = [tx.locals[name] for name in inner.locals]
@@ -224,8 +224,8 @@ class _Taker:
         return needed
 
     def _method(self, tx: Interpreter, inner: FrameState) -> Method | None:
-        """What the call calls, if that is obj.method, a method of C: Python does not bind it, and
-        its errors tell the class that has it, not that of the object.
+        """The callee, if the call is obj.method of a C method: Python does not bind such a method,
+        and its errors name the class that defines it instead of the object's.
         """
         operands = tx.stack[inner.split :]
         if inner.instr.op != "CALL" or len(operands) < 2 or inner.split < inner.kept_count:
@@ -310,7 +310,7 @@ def _popped(instr: Instruction) -> int:
 
 
 def _pushed_by(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy]:
-    """What the current call pushes."""
+    """The values that the current call pushes."""
     if callee is None:
         return []
     assert callee.pushed is not None, "a break stands below calls that only push"

@@ -63,7 +63,7 @@ class VirtualObject:
         return [argument for argument in self.arguments if _is_virtual_part(argument)]
 
     def name(self, place: int) -> str:
-        """What an argument is for the user."""
+        """The argument as the user names it."""
         if self.code is None:
             return f"what {self.text} holds" if self.text else "a closure's variable"
         if place == 0:
@@ -224,7 +224,7 @@ class VirtualObjects:
         return local
 
     def roots(self, values: Iterable[ValueId]) -> list[Operand]:
-        """What stays alive, of values that may stay virtual."""
+        """The operands that stay alive, of values that may stay virtual."""
         virtual = self._kept.keys() | self.resumed
         alive = [self.heap.operands[value] for value in values if value not in virtual]
         return [*alive, *self._leaves]
@@ -328,7 +328,7 @@ class VirtualObjects:
         self.refuse({*self._kept, *self.resumed})
 
     def refuse(self, values: set[ValueId]) -> NoReturn:
-        """These escape: emission starts again with them as objects."""
+        """Start emission again with these values, which escape, as objects."""
         if values & self.resumed or values <= self._plan.escaping:
             raise Unsupported(self.reason)
         raise Retry(self._plan.materialising(values))
@@ -355,7 +355,7 @@ class _Order:
         self._unfilled = list(own.values())
 
     def put(self, value: ValueId | VirtualObject, place: int) -> None:
-        """It takes the place of a parameter."""
+        """Put the value in the place of a parameter."""
         number = self.add(value)
         if isinstance(number, str):  # the frame's own cell, as an object
             self.virtual_objects.refuse({_key(value)})

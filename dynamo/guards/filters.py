@@ -43,7 +43,7 @@ _WITH_VALUE = frozenset(["id", "none", "constant", "static_tensor", "function_co
 
 @dataclass(frozen=True)
 class GuardFilterEntry:
-    """One guard: where it looks, what it compares."""
+    """A guard as filters see it: its source and the value it compares with."""
 
     name: str
     has_value: bool

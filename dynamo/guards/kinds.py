@@ -107,7 +107,7 @@ _ROOT = 0
 
 @dataclass(frozen=True)
 class Guard:
-    """One assumption. `source` is None for the global kinds."""
+    """An assumption about a program object. `source` is None for the global kinds."""
 
     source: Source | None
     kind: str
@@ -157,7 +157,7 @@ class GuardSet:
         return known
 
     def weaken(self, source: Source, kind: str, to: str) -> None:
-        """What was assumed about `source` as `kind` is assumed as the weaker kind `to`."""
+        """Replace the guards of kind `kind` on `source` by guards of the weaker kind `to`."""
         for key, guard in list(self._guards.items()):
             if guard.kind == kind and guard.source == source:
                 del self._guards[key]

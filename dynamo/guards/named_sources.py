@@ -1,4 +1,4 @@
-"""Which inputs a setting is about."""
+"""Lookup of the inputs that a setting names."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class SeenTensor:
         return SeenTensor(list(tensor.shape), list(tensor.stride()), _order(tensor))
 
     def update(self, tensor: torch.Tensor) -> None:
-        """One more compilation, for this tensor."""
+        """Record a further compilation, for this tensor."""
         same_order = _order(tensor) == self.order
         for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
             before = self.sizes[dim]
@@ -99,7 +99,7 @@ def _order(tensor: torch.Tensor) -> tuple[int, ...]:
 
 @dataclass
 class SeenFrame:
-    """One code object's history, by source name."""
+    """A code object's history, by source name."""
 
     tensors: dict[str, SeenTensor] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
@@ -395,7 +395,7 @@ class FrameSymbols:
 
     # -- the graph --------------------------------------------------------------------------------
     def node(self, value: Any) -> Any:
-        """What stands for a torch.SymInt or SymFloat in the graph: a node, or a number."""
+        """The graph's counterpart of a torch.SymInt or SymFloat: a node, or a number."""
         assert self._nodes is not None, "a symbol exists"
         return self._nodes.of(value)
 
@@ -421,7 +421,7 @@ class FrameSymbols:
 
     @contextlib.contextmanager
     def selecting(self) -> Iterator[None]:
-        """What is read inside is captured, whatever the options say."""
+        """Capture reads of data inside of the block, whatever the options say."""
         self._selecting = True
         try:
             yield
@@ -535,8 +535,8 @@ class FrameSymbols:
         return self._env.forgetting() if self._env is not None else lambda: None
 
     def check_assumed(self, tx: Interpreter, start: int) -> None:
-        """What shape rules assumed of data since `start`, the graph checks before what it was
-        assumed for.
+        """Check in the graph, before their use, the assumptions that shape rules have made about
+        data since assertion number `start`.
         """
         if self._env is None or self._nodes is None or self.output.bodies:
             return
@@ -606,7 +606,7 @@ class FrameSymbols:
         return dynamic, maybe, static
 
     def guard_payload(self) -> ShapePayload:
-        """What the frame assumed about its symbols."""
+        """The frame's assumptions about its symbols, as data of a guard."""
         return ShapePayload(self)
 
     def used_by(self, values: Iterable[Any]) -> set[Node]:

@@ -591,7 +591,7 @@ class CallSource(ChainedSource):
 
 
 def dereference(ref: weakref.ref) -> Any:
-    """What a reference leads to now."""
+    """The object to which a reference leads now."""
     return ref()
 
 

@@ -143,7 +143,9 @@ class Checks:
         self.output.side_effects.touch()
 
     def promise(self) -> None:
-        """What the graph is about to check itself, the frame raises as the program does."""
+        """Promise that a failing check of the graph is raised by the frame itself, as by the
+        program.
+        """
         if self.can_be_made() and not self.written():
             self.promised = True
             self.output.side_effects.touch()
@@ -341,7 +343,7 @@ def leaves_trace(node: Node) -> bool:
 
 
 def _statistics(node: Node) -> list[Node]:
-    """What a normalisation writes to: its running mean and variance."""
+    """The buffers that a normalisation writes: its running mean and variance."""
     named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
 

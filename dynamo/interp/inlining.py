@@ -149,8 +149,8 @@ PACKED = torch.nn.utils.rnn.PackedSequence
 
 
 def packed_argument(namespace: dict, code: types.CodeType) -> int | None:
-    """Which argument of a recurrent layer's forward may be a packed sequence. Its sizes are data:
-    what the layer does then stays outside of graphs.
+    """The argument of a recurrent layer's forward that may be a packed sequence, whose sizes are
+    data: the layer's work then stays outside of graphs.
     """
     recurrent = namespace.get("__name__") == RECURRENT and code.co_name == "forward"
     return code.co_varnames.index("input") if recurrent and "input" in code.co_varnames else None

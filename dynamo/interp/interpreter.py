@@ -139,7 +139,7 @@ _DROP_NOTHING = frozenset(
 
 
 class Interpreter:
-    """One symbolic frame."""
+    """A symbolic frame."""
 
     exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
     entry: Entry | None = None  # of the last exception that was raised here
@@ -466,7 +466,7 @@ class Interpreter:
         self.index = handler.target.index
 
     def handled_exception(self) -> Value | None:
-        """What a bare `raise` raises: the exception being handled here or in a caller."""
+        """The exception that a bare `raise` raises: the one being handled here or in a caller."""
         tx: Interpreter | None = self
         while tx is not None:
             if tx.exc_info is not None:
@@ -590,8 +590,8 @@ def _can_go_on(callee: Interpreter) -> bool:
 
 
 def _seen(frames: list[Interpreter]) -> list[Interpreter]:
-    """What hidden frames call they call in place of C: there, they stay whole. Only an iterator is
-    asked without a frame.
+    """The frames that a traceback shows: callees of hidden frames, which stand for C functions, are
+    dropped. An iterator that FOR_ITER calls has no such frame.
     """
     while frames[-1].hidden and frames[-1].current.op != "FOR_ITER":
         frames.pop()

@@ -187,7 +187,7 @@ class _Loop:
     def _results(
         self, graph: Subgraph, ends: Sequence[TensorValue], again: TensorValue
     ) -> list[tuple[Any, Any]]:
-        """What a turn's graph returns."""
+        """The outputs of a turn's graph."""
         known = any(again is end for end in ends)
         if known or not is_inside(again, graph):
             raise Refused("the loop never ends, or its end does not depend on its turns")

@@ -35,5 +35,5 @@ def handler(*names: Any) -> Any:
 
 
 def unhandled(tx: Interpreter, instr: Instruction) -> None:
-    """What an opcode without a handler does: a named graph break."""
+    """Break the graph at an opcode without a handler, by name."""
     raise Unsupported(breaks.UnsupportedOpcode(instr.op))

@@ -257,5 +257,5 @@ def _report_fault(error: Exception, user_stack: list[traceback.FrameSummary]) ->
 
 
 def frame_null() -> Any:
-    """What the hook shows for an unbound local."""
+    """The hook's marker of an unbound local."""
     return _hook.NULL

@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """What capture cannot do inside is a reason against the conditional, not for a break there."""
+    """Turn breaks and retries in the block into reasons against capture of the conditional."""
     try:
         yield
     except Unsupported as error:
@@ -149,7 +149,7 @@ def _inputs(side: Subgraph) -> list[Any]:
 
 
 def _check_inputs(side: Subgraph, may_vary: bool) -> None:
-    """What a side is given: tensors, and numbers that are inputs of the graph."""
+    """Refuse sides with inputs other than tensors and numbers that are inputs of the graph."""
     for value in _inputs(side):
         tensor = isinstance(value, torch.Tensor)
         numbers = (*value.shape, *value.stride()) if tensor else (value,)
@@ -214,7 +214,7 @@ def check_result(tx: Interpreter, value: TensorValue) -> None:
 def results_of(
     tx: Interpreter, side: Subgraph, values: Iterable[TensorValue]
 ) -> list[tuple[Node, torch.Tensor]]:
-    """What the side's graph returns: tensors in memory of their own, and inputs as they are."""
+    """The outputs of the side's graph: tensors in memory of their own, and inputs as they are."""
     output = tx.output
     outside = outside_memory(side)
     found: dict[Any, TensorValue] = {}

@@ -17,8 +17,8 @@ _NAME = "__polyfills__"
 
 @dataclass(frozen=True)
 class FrameKind:
-    """What the frames of a module's functions are. hidden: they stand for C functions, so that the
-    user has no such frames. breakable: a graph break may stand in them, and what is left of a call
+    """The kind of frame that a module's functions have. hidden: they stand for C functions, so that
+    the user has no such frames. breakable: a graph break may stand in them, and the rest of a call
     is a continuation, as in the program's own functions.
     """
 

@@ -312,7 +312,7 @@ def next_kept(function, iterator):
 
 
 def next_left_out(function, iterator):
-    """That of itertools.filterfalse."""
+    """The next item of itertools.filterfalse."""
     for item in iterator:
         if not function(item):
             return item

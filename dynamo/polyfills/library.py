@@ -105,7 +105,7 @@ def groupby(iterable, key=None):
 
 
 def shallow_copy(x, reduction):
-    """What copy.copy makes of x.__reduce_ex__(4)."""
+    """copy.copy(x), given `reduction`, the result of x.__reduce_ex__(4)."""
     if isinstance(reduction, str):
         return x
     return copy._reconstruct(x, None, *reduction)
@@ -231,7 +231,7 @@ def dataclass_fields(instance_or_class):
 
 
 class CompareKey:
-    """What functools.cmp_to_key makes of one item."""
+    """A key of functools.cmp_to_key."""
 
     __slots__ = ("compare", "obj")
     __hash__ = None  # type: ignore[assignment]

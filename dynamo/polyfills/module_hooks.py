@@ -20,8 +20,8 @@ mark(globals(), breakable=True)
 
 
 def backward_hook(module):
-    """What nn.Module makes of the backward hooks before its forward pre-hooks run; None: it has
-    none.
+    """The full backward hook that nn.Module.__call__ sets up before forward pre-hooks; None without
+    backward hooks.
     """
     if not torch.is_grad_enabled():
         return None
@@ -120,8 +120,8 @@ class _Function:
 
 
 def _replacement(gradients, number, gradient):
-    """What a tensor's hook returns for what the function's hook returned; None is nothing there,
-    and a gradient of nothing here.
+    """The result of a tensor's hook, given the function's hook's: None in place of all gradients
+    keeps `gradient`, None in the place of one stands for zeros.
     """
     if gradients is None:
         return None

@@ -73,7 +73,7 @@ def not_contained(result: Any) -> bool:
 
 
 def keep_attribute(result: Any, obj: Any, name: str) -> Any:
-    """What functools.cached_property does with what its function returns."""
+    """Store the result of a functools.cached_property under its name."""
     obj.__dict__[name] = result
     return result
 
@@ -116,7 +116,7 @@ def checked_format(result: Any) -> str:
 
 
 def checked(result: Any, obj: Any, method: str, function: Any, kind: Any) -> Any:
-    """What function(obj) makes of what obj.method() returned, which should be a `kind`."""
+    """function(obj), given `result` of obj.method(), which should be a `kind`."""
     if type(result) is kind and (function is not hash or -(1 << 60) < result < 1 << 60):
         return function(result)
     return function(type(type(obj).__name__, (), {method: lambda self: result})())
@@ -127,7 +127,7 @@ def same(value: Any) -> Any:
 
 
 def keep_item(result: Any, mapping: Any, key: Any) -> Any:
-    """What a defaultdict does with what its factory returns."""
+    """Store the result of a defaultdict's factory under the key."""
     mapping[key] = result
     return result
 

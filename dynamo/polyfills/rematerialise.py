@@ -141,8 +141,8 @@ def make_object(cls: type, names: tuple[str, ...], *values: Any) -> Any:
 
 
 def items_of(iterator: Any) -> Any:
-    """What captured iterators ask instead of an object that capture does not look into: a graph
-    break that asks that for its next item can stand here.
+    """Iterate over an object that capture does not look into, in a frame where a graph break can
+    stand at each item.
     """
     for item in iterator:  # noqa: UP028  (a break stands at FOR_ITER)
         yield item

@@ -34,7 +34,7 @@ def check_with(error_type, cond, message):
 
 
 def expected(cond):
-    """What torch._check asks; of data, capture takes it for granted
+    """torch._check's condition; on data, capture takes the condition for granted
     (values/captured_scalars.py).
     """
     return cond
@@ -290,7 +290,7 @@ def annotate_nodes(annotation):
 
 
 def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options):
-    """What torch's operator does without a kernel of its own, in the same order."""
+    """Attention as torch's operator computes it without a kernel of its own, in the same order."""
     groups = query.size(1) // key.size(1)
     value = torch.repeat_interleave(value, groups, dim=1)
     key = torch.repeat_interleave(key, groups, dim=1)
@@ -370,7 +370,7 @@ def sub_(tensor, other, alpha):
 
 
 def scalars_of(scalars, count):
-    """One scalar for each tensor."""
+    """A scalar for each tensor."""
     if isinstance(scalars, (list, tuple)):
         return scalars
     return scalars.unbind() if scalars.dim() else [scalars] * count
@@ -399,7 +399,7 @@ def foreach_pow(base, exponents):
 
 
 def accumulate_gradients(found):
-    """What autograd does with the gradients of leaves; `found`: (leaf, gradient, strides of the
+    """Accumulate the gradients of leaves as autograd does; `found`: (leaf, gradient, strides of the
     copy that is stored, or None: the gradient itself is).
     """
     with torch.no_grad():
@@ -413,9 +413,7 @@ def accumulate_gradients(found):
 
 
 def retain_gradients(found):
-    """What autograd does with the gradients of intermediates that retain theirs; `found`: (tensor,
-    gradient).
-    """
+    """Store the gradients of intermediates that retain theirs; `found`: (tensor, gradient)."""
     with torch.no_grad():
         for tensor, gradient in found:
             if tensor.grad is not None:

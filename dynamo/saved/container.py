@@ -1,4 +1,4 @@
-"""One file of named sections, each with its hash.
+"""A file of named sections, each with its hash.
 
     offset  bytes
     0       8      magic: b"\\x93FGPROG\\n"

@@ -34,7 +34,7 @@ class RealNumber(float):
 
 @dataclass
 class Captured:
-    """What saving a program needs of its capture.
+    """The part of a capture that saving a program needs.
 
     gm, examples: as the backend gets them. results: what the graph returned. returned: what the
     user's function did. changes: what it did besides.

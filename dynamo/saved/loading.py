@@ -222,8 +222,8 @@ class Program:
     def _reader(
         self, kind: str, where: Any, limits: Mapping[str, int], names: Mapping[str, Any]
     ) -> Callable[[Any, list[Any], Mapping[str, Any]], Any]:
-        """What gives one leaf of the result, from the graph's outputs, the call's leaves and the
-        values of its symbols.
+        """The function that gives a leaf of the result, from the graph's outputs, the call's leaves
+        and the values of its symbols.
         """
         if kind == "constant":
             constant = argument_from_json(where, {})
@@ -339,12 +339,12 @@ class Program:
 
 
 def frame_of(graph: Any) -> FunctionalGraph:
-    """What a graph returns and writes."""
+    """The functional frame of a graph: its outputs and mutations."""
     return getattr(graph, "frame", graph)
 
 
 class _Compiled:
-    """One graph of a program, compiled; and what runs for sizes that the kernels exclude."""
+    """A compiled graph of a program, with a fallback for sizes that the kernels exclude."""
 
     def __init__(self, program: Program, kind: str) -> None:
         self.program, self.kind = program, kind
@@ -361,7 +361,7 @@ class _Compiled:
         self.binds_static = getattr(self.run, "binds_static", False)
 
     def _name(self) -> list[str]:
-        """What tells the graph from any other: the sections that it is made of."""
+        """The graph's unique name: hashes of the sections that define the graph."""
         container = self.program._container
         return [self.kind, container.digest("program"), container.digest("constants")]
 
@@ -444,7 +444,7 @@ class Tensors:
         self._schedule = data["schedule"]
 
     def schedule(self) -> Rates | None:
-        """What schedulers made of learning rates, by step."""
+        """The learning rates that schedulers computed, by step."""
         data = self._schedule
         if data is None:
             return None

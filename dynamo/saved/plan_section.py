@@ -71,7 +71,7 @@ def _refused(saving: Saving, text: str) -> ProgramError:
 
 
 class _Writer:
-    """One plan on its way to data."""
+    """Writes a plan as data."""
 
     def __init__(self, saving: Saving, data: Any, made: Any) -> None:
         self.saving, self.data, self.made = saving, data, made

@@ -86,7 +86,7 @@ def save(
 
 
 class Saving:
-    """One program on its way to data."""
+    """Writes a program as data."""
 
     def __init__(self, captured: Captured, with_weights: bool, steps: int) -> None:
         self.captured = captured

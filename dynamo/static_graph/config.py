@@ -11,7 +11,7 @@ from dynamo.errors import GraphError
 
 
 class GraphConfig:
-    """What a graph does beside build(); each setting names the eager program that it equals.
+    """The settings of a graph beside build(); each setting names the eager program that it equals.
 
     A change after the first call builds the graph anew at the next one.
     """

@@ -18,7 +18,7 @@ Parameter = torch.nn.Parameter
 
 
 class Graph:
-    """One static graph of modules, losses and optimizers.
+    """A static graph of modules, losses and optimizers.
 
         class Classifier(dynamo.Graph):
             def __init__(self, model, optimizer):

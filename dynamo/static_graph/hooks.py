@@ -68,7 +68,9 @@ class BuildHooks:
     def before_backward(
         self, tx: Interpreter, tensors: Value, gradients: Value
     ) -> tuple[Value, Value]:
-        """What backward() inside of build() differentiates."""
+        """The tensors, scaled by the GradScaler, and the gradients from which backward() inside of
+        build() starts.
+        """
         if not self._scales:
             return tensors, gradients
         graph = tx.output.known_value(self.graph(), None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def graph_text(graph: Any, state: GraphState, root: torch.nn.Module) -> str:
-    """One line per item: (TAG:name:what), those inside of it indented."""
+    """The graph as text: a line per item, (TAG:name:kind), with inner items indented."""
     lines = [f"(CONFIG:config:{state.config!r})"]
     if state.no_plan is not None:
         lines.append(f"(PLAN:none:{' '.join(state.no_plan.split())})")

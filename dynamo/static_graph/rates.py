@@ -13,7 +13,7 @@ LR, MOMENTUM, BETAS = "lr", "momentum", "betas"
 
 @dataclass(frozen=True)
 class Column:
-    """One number of an optimizer's parameter group; index: in a pair of betas."""
+    """A number of an optimizer's parameter group; index: in a pair of betas."""
 
     optimizer: int
     group: int

@@ -15,7 +15,7 @@ from dynamo.static_graph.step import clip, clips, differentiated
 
 # -- asked ----------------------------------------------------------------------------------------
 def why_apart(optimizers: list[torch.optim.Optimizer]) -> str | None:
-    """What keeps the update from being decided by arithmetic; None: nothing.
+    """The reason why arithmetic cannot decide whether to update; None: it can.
 
     The state of the optimizers of torch.optim is tensors alone, which their steps write in place.
     """

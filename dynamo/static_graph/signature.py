@@ -18,7 +18,7 @@ _CONSTANTS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, to
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a graph knows of a tensor."""
+    """The type of a tensor in a graph's signature."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -163,7 +163,7 @@ def specs_of(value: Any) -> list[TensorSpec]:
 
 
 def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What containers hold, with the path to each."""
+    """The leaves of nested containers, with the path to each."""
     if isinstance(value, (tuple, list)):
         for i, item in enumerate(value):
             yield from leaves(f"{name}[{i}]", item)

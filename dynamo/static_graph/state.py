@@ -101,7 +101,7 @@ class GraphState:
             raise GraphError(f"{self.name}: lr_sch is the scheduler of another optimizer")
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """What has a state dict, besides the modules."""
+        """The parts besides the modules that have a state dict."""
         for i, optimizer in enumerate(self.optimizers):
             yield f"optimizers.{i}", optimizer
         for i, scheduler in enumerate(self.schedulers):
@@ -120,7 +120,7 @@ class GraphState:
 
     # -- a call ---------------------------------------------------------------------------------
     def run(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """One call of the graph."""
+        """Run a call of the graph."""
         with self._alone():
             if self._step is None or self._way() is not self._way_built:
                 self._prepare(graph, kwargs)
@@ -242,8 +242,8 @@ class GraphState:
     def exporter(
         self, graph: Graph, backend: Callable[..., Any], varying: frozenset[str]
     ) -> tuple[Callable[..., Any], CompileContext]:
-        """What runs one step, captured for `backend` as a whole program; and its context. varying:
-        sources of numbers that are no constants of the program.
+        """The function that runs a step, captured for `backend` as a whole program; and its
+        context. varying: sources of numbers that are no constants of the program.
         """
         way = self._way()
         if way is step.differentiated:

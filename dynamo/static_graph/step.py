@@ -124,7 +124,9 @@ def nested(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 # -- called by capture (hooks.py) -----------------------------------------------------------------
 def scaled(graph: Any, outputs: Any, gradients: Any) -> tuple[Any, Any]:
-    """What backward() inside of build() differentiates."""
+    """The outputs, scaled by the GradScaler, and the gradients from which backward() inside of
+    build() starts.
+    """
     state = graph._graph
     steps = state.config.accumulation
     if gradients is None:

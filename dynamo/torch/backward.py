@@ -133,7 +133,7 @@ def _retained(tx: Interpreter) -> list[TensorValue]:
 
 
 def _tensors(tx: Interpreter, value: Value, allow_none: bool = False) -> list[Any]:
-    """One tensor, or a sequence of them."""
+    """The tensors of a tensor or a sequence of them."""
     items = list(opened(tx, value)) if isinstance(value, (TupleValue, ListValue)) else [value]
     if isinstance(value, SequenceValue) and not isinstance(value, (TupleValue, ListValue)):
         raise _refuse(f"{value.describe()} is given")

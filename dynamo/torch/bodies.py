@@ -250,7 +250,7 @@ def attach(tx: Interpreter, module: GraphModule, output: Any) -> Node:
 
 
 def proxies_of_result(nest: Any) -> Any:
-    """What a body returns, as the argument of its output node."""
+    """The result of a body, as the argument of its output node."""
     return pytree.tree_map(lambda value: value.as_proxy(), nest)
 
 

@@ -104,7 +104,7 @@ class _Noting(TorchDispatchMode):
 
 
 def _operators(tx: Interpreter, module: Any, fakes: Sequence[Any]) -> list[Any]:
-    """What a body runs on such tensors, once each."""
+    """The distinct operators that a body runs on such tensors."""
     noting = _Noting()
     with dispatch_keys_kept(), tx.output.fake_mode:
         copies = [fake.detach().clone().requires_grad_(fake.requires_grad) for fake in fakes]

@@ -7,14 +7,14 @@ from torch.utils._device import DeviceContext
 
 
 def entered_devices() -> list[torch.device]:
-    """Those of `with torch.device(...)` and torch.set_default_device, outermost first."""
+    """The devices of `with torch.device(...)` and torch.set_default_device, outermost first."""
     count = torch._C._len_torch_function_stack()
     modes = [torch._C._get_function_stack_at(i) for i in range(count)]
     return [mode.device for mode in modes if type(mode) is DeviceContext]
 
 
 def global_device() -> torch.device | None:
-    """That of torch.set_default_device; None: none is set."""
+    """The device of torch.set_default_device; None: none is set."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # type: ignore[attr-defined]
     return None if context is None else context.device
 
@@ -37,5 +37,5 @@ def set_devices(*devices: torch.device) -> None:
 
 
 def default_device() -> torch.device | None:
-    """That of the innermost region; None outside of any."""
+    """The device of the innermost region; None outside of any."""
     return next(reversed(entered_devices()), None)

@@ -51,7 +51,7 @@ def _functional_call(
 
 
 def _merged(nest: Any) -> dict[str, Value]:
-    """One dict from the dict or the sequence of dicts that the call is given."""
+    """The merged dict of the call's dict or sequence of dicts."""
     merged: dict[str, Value] = {}
     for part in nest if isinstance(nest, (tuple, list)) else [nest]:
         if not isinstance(part, dict) or not merged.keys().isdisjoint(part):

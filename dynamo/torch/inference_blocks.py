@@ -1,4 +1,4 @@
-"""Which part of a frame is captured inside of torch.inference_mode (see torch/inference.py)."""
+"""The part of a frame that is captured inside of torch.inference_mode (see torch/inference.py)."""
 
 from __future__ import annotations
 

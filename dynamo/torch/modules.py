@@ -198,7 +198,7 @@ class ModuleValue(ObjectValue):
         return table is not None and tx.output.side_effects.is_dirty(table)
 
     def _replacement(self, tx: Interpreter) -> Callable[..., Any] | None:
-        """What a static graph captures instead of a call of this module."""
+        """The function that a static graph captures instead of a call of this module."""
         hooks = tx.output.context.hooks
         return None if hooks is None else hooks.replaces_call(self)
 

@@ -71,7 +71,7 @@ def not_scalar(array: ArrayValue, what: str) -> ArrayValue:
 
 
 def sample_of(value: Value, what: str) -> Any:
-    """What tells numpy the dtype of an operand: numbers of Python are weak."""
+    """A sample operand from which numpy infers dtypes: Python's numbers are weakly typed."""
     if isinstance(value, ArrayValue):
         return np.ones(1, value.dtype)
     if value.is_constant() and isinstance(value.as_constant(), NUMBERS):
@@ -207,7 +207,7 @@ def written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
 
 
 def apart(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
-    """What is copied into an array: first read whole, where it may overlap with the target."""
+    """The tensor to copy into an array: a clone of the source where both may overlap."""
     if source.tensor is not target.tensor and same_memory(source.tensor, target.tensor):
         return call_torch(tx, "clone", source.tensor)
     return source.tensor

@@ -541,7 +541,7 @@ def _called_operator(
 
 
 def _expose() -> None:
-    """What is known here is called through the table of builtins."""
+    """Register the functions and methods of this module in the table of builtins."""
     _special_methods()
     METHODS["__getitem__"], METHODS["__setitem__"] = getitem, setitem
     METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
@@ -581,9 +581,7 @@ _WRAPPING = (
 _TAKES_ARRAY_ONLY = len(inspect.signature(torch.Tensor.__array_wrap__).parameters) == 2
 
 
-def _of_tensors(
-    tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None
-) -> Value:
+def _of_tensors(tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None) -> Value:
     """np.log(tensor): Tensor.__array_wrap__ makes the result a tensor (of truth values, one of
     uint8), whose signature numpy 2 warns of.
     """

@@ -126,7 +126,7 @@ def _mapped(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
 
 
 def handler(path: str, real: Any) -> Callable[..., Value]:
-    """What captures a call of numpy's function `real`, known to torch._numpy as `path`."""
+    """A handler for calls of numpy's function `real`, known to torch._numpy as `path`."""
     rounded = path in ROUNDED
 
     @functools.wraps(real, updated=())
@@ -140,7 +140,7 @@ def handler(path: str, real: Any) -> Callable[..., Value]:
 
 
 def metadata_handler(name: str, real: Any) -> Callable[..., Value]:
-    """What captures a call whose answer numpy gives for dummies."""
+    """A handler for calls that numpy itself answers for dummies."""
 
     @functools.wraps(real, updated=())
     def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
@@ -158,7 +158,7 @@ def laid_out(
 
 
 class _Call:
-    """One call: its dummy operands, and the result that numpy gave for them."""
+    """A call with its dummy operands, and the result that numpy gave for them."""
 
     def __init__(
         self,

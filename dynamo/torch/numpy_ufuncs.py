@@ -1,4 +1,4 @@
-"""Which function of torch computes a ufunc of numpy: to the last bit, or within rounding."""
+"""The functions of torch that compute numpy's ufuncs: to the last bit, or within rounding."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class ArrayValue(Value):
         return METHODS[name](tx, self, *args, **kwargs)
 
     def _known(self, tx: Interpreter, name: str) -> Value | None:
-        """What reads the array, where its values are known."""
+        """The method that reads the array, where its values are known."""
         if tx.output.known_tensors.real_of(self.tensor.fake) is None:
             return None
         return READ_METHODS[name](tx, self.tensor)
@@ -259,7 +259,7 @@ def view_of_array(array: Any) -> Any:
 
 
 def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
-    """What numpy sees of a tensor: the same memory."""
+    """numpy's view of a tensor: the same memory."""
     fake = tensor.fake
     if fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
         raise refuse("Tensor.numpy() of a tensor with a gradient, on a device, or conjugated")

@@ -61,8 +61,8 @@ def overrides_by_default(cls: type) -> bool:
 
 
 def read_state(read: Callable[[], bool | int]) -> Callable[..., Value]:
-    """What torch says of overrides and modes. The frame's own regions are those of
-    DisableTorchFunctionSubclass and of modes.
+    """A handler for torch's queries about overrides and modes, with the frame's own regions of
+    DisableTorchFunctionSubclass and modes.
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -119,7 +119,7 @@ class WithoutOverrides:
 
 
 def overriding(values: Sequence[Value]) -> list[Value]:
-    """Those of the values, and of the lists and tuples of them, whose classes override calls."""
+    """The values whose classes override calls, also from lists and tuples of values."""
     found: list[Value] = []
     for value in values:
         if isinstance(value, (TensorValue, ObjectValue)):
@@ -276,7 +276,7 @@ class _SpyMode(torch.overrides.TorchFunctionMode):
 
 
 class _DummyOperands:
-    """One call, made with dummy operands."""
+    """A call with dummy operands."""
 
     def __init__(self, tx: Interpreter) -> None:
         self.tx = tx
@@ -333,8 +333,8 @@ class _DummyOperands:
 
 
 class DispatchedFunction(Value):
-    """What __torch_function__ gets as `func`: a function, a C method of Tensor, or the `__get__` of
-    one of its attributes.
+    """The argument `func` of __torch_function__: a function, a C method of Tensor, or the `__get__`
+    of one of its attributes.
     """
 
     def __init__(self, function: Any) -> None:

@@ -33,7 +33,7 @@ _PASSING = ("ignore", "warn")
 
 
 def _entry(tx: Interpreter, read: Callable[[], Any]) -> Any:
-    """What is set now; what was set at the frame's entry is guarded."""
+    """The current value of a setting; its value at the frame's entry is guarded."""
     now = read()
     torch_state.read_flag(read)(tx, [], {})
     tx.output.settings_before.setdefault(read, now)

@@ -18,9 +18,7 @@ from fxgraph.args import map_aggregate
 
 
 class Subgraph:
-    """One body while it is captured. `parent`: the body around it, None if that is the frame's own
-    graph.
-    """
+    """A body during capture. `parent`: the body around it; None: the frame's own graph."""
 
     def __init__(self, parent: Subgraph | None) -> None:
         self.parent = parent

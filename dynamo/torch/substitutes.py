@@ -1,4 +1,4 @@
-"""Which functions of torch are captured as something else: Python code of ours, or an answer."""
+"""Functions of torch that are captured as something else: Python code of ours, or an answer."""
 
 from __future__ import annotations
 
@@ -445,5 +445,5 @@ handles(torch.Tensor)(_legacy_constructor(torch.Tensor))
 
 @handles(distribution_utils._lazy_property_and_property)
 def _lazy_property(tx: Interpreter, wrapped: Value) -> Value:
-    """What a lazily computed attribute of a distribution's class is."""
+    """The value of a lazily computed attribute of a distribution's class."""
     return tx.wrap(distribution_utils._lazy_property_and_property(real_object(wrapped)))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class HookHandleValue(BuiltinObject):
-    """What a registration returns: made empty, and filled when the hook is registered."""
+    """The handle of a registered hook: made empty, and filled when the hook is registered."""
 
     def python_type(self) -> type:
         return RemovableHandle

@@ -63,7 +63,7 @@ class SubclassTensorValue(TensorValue):
 
     # -- attributes -----------------------------------------------------------------------------
     def _own(self, tx: Interpreter, name: str) -> Any:
-        """What the classes below torch.Tensor hold; MISSING if Tensor's is found."""
+        """The attribute as defined below torch.Tensor; MISSING if Tensor's own is found."""
         found = guarded_lookup(tx, self, name)
         base = class_lookup(torch.nn.Parameter, name)
         same = found is class_lookup(torch.Tensor, name) or (found is base and self._is_parameter)

@@ -213,14 +213,16 @@ def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
 
 
 def _broken_at(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """What is captured behind the call is told of it."""
+    """Break the graph at a call of a function that dynamo.disallow_in_graph names."""
     raise Unsupported(breaks.UncapturedCall("dynamo.disallow_in_graph"))
 
 
 def _graph_break_of_torch(
     tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """What torch's own code asks its compiler for, in optimizers, is none."""
+    """Break the graph, but not for torch's own code: optimizers ask only torch's compiler for a
+    break.
+    """
     if str(tx.f_globals.get("__name__")).startswith("torch."):
         return ConstantValue(None)
     return _graph_break(tx, args, kwargs)
@@ -485,7 +487,9 @@ _DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
 
 
 def _behind_torchs_own(obj: Any) -> Any:
-    """What torch's compiler takes from itself in torch.optim and torch.random: not from us."""
+    """The function that torch hides from its own compiler (in torch.optim and torch.random), which
+    is captured here.
+    """
     if type(obj) is not types.FunctionType:
         return None
     if obj.__code__ is _DISABLED_CODE:

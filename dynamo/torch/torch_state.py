@@ -67,7 +67,7 @@ _KINDS_OF_ERRORS = ("divide", "over", "under", "invalid")
 
 
 def set_floating_point_errors(wanted: tuple[str, ...]) -> None:
-    """What numpy does about each kind of floating-point error."""
+    """Set numpy's reaction to each kind of floating-point error."""
     np.seterr(**dict(zip(_KINDS_OF_ERRORS, wanted)))  # type: ignore[arg-type]
 
 

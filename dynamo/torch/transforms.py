@@ -43,7 +43,7 @@ _AUTOGRAD = "torch.autograd.functional."
 
 
 class TransformedValue(Value):
-    """What torch.func.grad(f) and its kin return."""
+    """A function made by torch.func.grad(f) and its kin."""
 
     def __init__(self, name: str, function: Value, options: dict[str, Value]) -> None:
         super().__init__()

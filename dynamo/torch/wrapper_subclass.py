@@ -258,7 +258,7 @@ def _is_whole(obj: torch.Tensor) -> bool:
 
 
 def _check_parts(obj: torch.Tensor) -> None:
-    """What is inside must be tensors in memory, or wrappers of such."""
+    """Refuse wrappers whose inner tensors are neither plain tensors in memory nor such wrappers."""
     for name in flatten(obj)[0]:
         inner: Any = getattr(obj, name)
         kind = type(inner)

@@ -80,7 +80,7 @@ class Value:
         raise Unsupported(breaks.NotConstant(self.describe()))
 
     def as_proxy(self) -> Any:
-        """What stands for it in the graph's arguments: a Node, a constant, or a nest of them."""
+        """The value in the graph's arguments: a Node, a constant, or a nest of them."""
         if self.is_constant():
             return self.as_constant()
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
@@ -213,9 +213,7 @@ class Value:
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        """What stands for the value as a key of a symbolic dict or set (see
-        values/hash_keys.py).
-        """
+        """The value's key in a symbolic dict or set (see values/hash_keys.py)."""
         if self.python_type().__hash__ is None:
             return late_bound.unhashable(tx, self)
         return self.hash_key_by_identity()

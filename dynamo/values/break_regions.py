@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _guard_regions(tx: Interpreter) -> None:
-    """What the rewritten frame leaves set starts from what was set at its entry."""
+    """Guard the regions that are active at the frame's entry, which the rewritten frame changes."""
     if not tx.output.regions_guarded:
         tx.output.regions_guarded = True
         tx.output.guards.add(GlobalsSource(), "predicate", _Same(regions()))

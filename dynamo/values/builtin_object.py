@@ -138,8 +138,8 @@ class BuiltinObject(Value):
         return self.refused(tx, op, other, reflected) if result is None else result
 
     def refused(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value:
-        """What the method of an operator does with an operand that is not for it: that of a number
-        or a set leaves it to the other, that of a sequence raises.
+        """The result of an operator's method for an unsuitable operand: numbers and sets return
+        NotImplemented, sequences raise.
         """
         slot = getattr(self.python_type(), binary_dunder(op, reflected), None)
         if op[0] in "+*" and slot is not None:

@@ -68,7 +68,7 @@ def _elements_of(key: Any, mark: Any) -> Elements:
 
 
 def answer_to(cache: Any, wanted: Elements) -> Any:
-    """What the cache holds for a key of literals and of objects that are told by identity, or
+    """The cached result for a key of literals and of objects that are compared by identity, or
     ABSENT.
     """
     *listed, table, _, mark, _, _, _ = gc.get_referents(cache)
@@ -143,13 +143,13 @@ def _arguments(names: tuple[str, ...], values: tuple) -> tuple[tuple, dict[str, 
 
 
 def hit(cache: Callable[..., Any], names: tuple[str, ...], *values: Any) -> None:
-    """What a call of the program does to the cache that has the answer."""
+    """Count a hit of the program's call in the cache."""
     args, kwargs = _arguments(names, values)
     cache(*args, **kwargs)
 
 
 def store(cache: Any, names: tuple[str, ...], answer: Any, *values: Any) -> None:
-    """What a call does to the cache whose function, which was captured, answers `answer`."""
+    """Store `answer`, the result of the cache's captured function."""
     args, kwargs = _arguments(names, values)
     answered(cache.__wrapped__, answer, cache, args, kwargs)
 

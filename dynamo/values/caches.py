@@ -295,7 +295,7 @@ def _is_object(value: Value) -> bool:
 
 
 def _objects_of(values: Iterable[Value]) -> Iterator[Value]:
-    """Those arguments that are objects, in tuples as well."""
+    """The arguments that are objects, in tuples as well."""
     for value in values:
         if type(value) in (TupleValue, SizeValue):
             yield from _objects_of(value.wrapped())  # type: ignore[attr-defined]

@@ -245,7 +245,7 @@ def _is_index(fake: torch.Tensor) -> bool:
 
 @handles(torch_polyfills.expected)
 def _expected(tx: Interpreter, condition: Value) -> Value:
-    """What torch._check asks: promised of data, guarded of sizes."""
+    """The condition of torch._check: assumed of data, guarded of sizes."""
     if not isinstance(condition, SymbolValue) or not isinstance(condition.symbolic, torch.SymBool):
         return condition.truth_value(tx)
     env = condition.env

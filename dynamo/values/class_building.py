@@ -226,7 +226,7 @@ def _is_true(value: Value | None) -> bool:
 
 
 def _abstract_mark(tx: Interpreter, value: Value) -> Value | None:
-    """What the captured code stored in a function to say whether it is abstract."""
+    """The `__isabstractmethod__` that the captured code stored in a function."""
     stored = tx.output.side_effects.stored_attrs(value).get("__isabstractmethod__")
     return stored if isinstance(stored, Value) else None
 

@@ -321,7 +321,7 @@ def is_trusted_function(function: types.FunctionType) -> bool:
 
 
 def _type_argument(value: Value) -> Any:
-    """What stands in the brackets of a generic type: objects that exist, and nests of them."""
+    """An argument in the brackets of a generic type: objects that exist, and nests of them."""
     if isinstance(value, SequenceValue):
         return value.make_real([_type_argument(item) for item in value.wrapped()])
     known, real = value.identity()

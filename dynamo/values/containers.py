@@ -442,8 +442,8 @@ class MutableSequence(SequenceValue):
 
 
 class ListValue(MutableSequence):
-    """One from outside to which the frame only appends is not read: a list that grows with every
-    call does not recompile.
+    """A list. The items of an outside list to which the frame only appends are not read: a list
+    that grows with every call does not recompile.
     """
 
     cls = list

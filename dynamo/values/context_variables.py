@@ -31,7 +31,7 @@ def has_value(variable: contextvars.ContextVar) -> bool:
 
 
 def current_value(variable: contextvars.ContextVar) -> Any:
-    """What the context holds, else the variable's own default."""
+    """The variable's value in the context, else its own default."""
     return variable.get()
 
 
@@ -70,7 +70,7 @@ class ContextVarValue(BuiltinObject):
         return tx.wrap(value, CallSource(self.source, default_value, "default"))
 
     def _current(self, tx: Interpreter) -> Value | None:
-        """What the context holds; None: nothing."""
+        """The variable's value in the context; None: not set."""
         if self.changes:
             return self.changes[-1].value
         if self.read is None:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 
 def answer_of(tx: Interpreter, value: Value, method: str, *types: type) -> Value:
-    """What the special method gives; anything but these types is Python's to complain about."""
+    """The result of a special method, which must be of these types; a graph break otherwise, where
+    Python raises.
+    """
     answer = value.call_method(tx, method, [], {})
     if not answer.python_type_is(*types):
         raise _refused(value, method)
@@ -262,8 +264,8 @@ def _guard_names(tx: Interpreter, source: Source | None, real: Any) -> None:
 
 
 def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
-    """What a user's class says of itself: by its own __str__ or __repr__, or as the literal that
-    it holds.
+    """The text of a user's class: from its own __str__ or __repr__, or that of the literal that the
+    instance holds.
     """
     if not hasattr(value, "storage"):
         if value.has_special(tx, method):

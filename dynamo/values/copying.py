@@ -72,7 +72,7 @@ def _deepcopy(tx, x, memo=None, _nil=None):
 
 @handles(polyfills.deep_rule)
 def _deep_rule(tx, x):
-    """Which rule of deepcopy is for x: a name that the polyfill knows."""
+    """The name by which the polyfill knows deepcopy's rule for x."""
     cls = x.python_type()
     rule = _DEEP_RULES.get(cls)
     if isinstance(x, TensorValue):

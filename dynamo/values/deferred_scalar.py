@@ -199,7 +199,7 @@ def branch_scalar(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | N
 
 
 def _kind_of(tensor: TensorValue) -> type | None:
-    """What Tensor.item() gives."""
+    """The Python type of Tensor.item(), by the tensor's dtype."""
     dtype = tensor.fake.dtype
     if dtype in _INTEGERS:
         return int

@@ -113,7 +113,7 @@ def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None
 
 
 def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    """What `value.name` is, given that the type holds `found` under that name (descriptor
+    """The value of `value.name`, given that the type holds `found` under that name (descriptor
     protocol).
     """
     binder = _BINDERS.get(type(found))
@@ -340,7 +340,7 @@ def plain_reader(name: str) -> Callable[[Any], Any]:
 
 
 def _literal_part(tx: Interpreter, value: Any, found: Any) -> Value | None:
-    """What a literal's type holds under a name (complex.real), of an instance of a subclass."""
+    """An attribute of the literal (complex.real) in an instance of a subclass."""
     storage = getattr(value, "storage", None)
     if storage is None or not storage.is_constant():
         return None

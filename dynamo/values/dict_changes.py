@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Change:
-    """One call of a method of the dict."""
+    """A recorded call of a method of the dict."""
 
     def __init__(self, method: str, *args: Value) -> None:
         self.method = method

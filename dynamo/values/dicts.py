@@ -376,7 +376,7 @@ class DictValue(BuiltinObject):
         return [part for entry in self.entries.values() for part in entry]
 
     def content(self) -> Made:
-        """What dict.update() takes: pairs, where keys are not to be hashed yet."""
+        """The argument of dict.update(): pairs, where keys are not to be hashed yet."""
         if not self.hashes_objects():
             return Made(DICT, *self.keys_and_items())
         check_hashes(self.entries)

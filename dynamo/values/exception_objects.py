@@ -72,7 +72,9 @@ class ExceptionValue(ObjectValue):
         return super().getattr(tx, name)
 
     def _field(self, tx: Interpreter, name: str) -> Value:
-        """What __init__ of the C class made of its arguments (StopIteration.value, errno, ...)."""
+        """A field that __init__ of the C class set from its arguments (StopIteration.value, errno,
+        ...).
+        """
         if self.init is None or not self.complete:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         args, kwargs = self.init

@@ -140,7 +140,7 @@ def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 def make_bound_partial(function: Any, args: tuple, kwargs: dict[str, Any], receiver: Any) -> Any:
-    """What a partialmethod gives an instance."""
+    """The partial that a partialmethod makes for an instance."""
     made: Any = make_partial(function, args, kwargs)
     made.__self__ = receiver
     return made
@@ -195,7 +195,7 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
 def partial_method(
     tx: Interpreter, method: MethodValue, found: functools.partialmethod, source: Source | None
 ) -> PartialValue:
-    """What a partialmethod is for an instance, to which `method` is bound."""
+    """The partial of a partialmethod for an instance, to which `method` is bound."""
     bound = PartialValue(method, *wrap_arguments(tx, found, source))
     bound.receiver = method.receiver
     return bound
@@ -427,7 +427,7 @@ _SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ign
 
 
 def _dispatch_state(function: Any) -> Iterator[Any]:
-    """What decides between the implementations: the variables that `dispatch` and `register` share,
+    """The state of a singledispatch function: the variables that `dispatch` and `register` share,
     and the dicts in them.
     """
     dispatch = dict(zip(function.__code__.co_freevars, function.__closure__))["dispatch"]

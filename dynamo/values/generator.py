@@ -162,7 +162,7 @@ class GeneratorValue(Resumable):
         tx.raise_exception(exception)
 
     def delegate(self) -> Value | None:
-        """What the `yield from` or `await` waits for at which the frame is suspended."""
+        """The iterator of the `yield from` or `await` at which the frame is suspended."""
         frame = self.frame
         if frame.done or not self.started or self.running:
             return None

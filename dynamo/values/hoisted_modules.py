@@ -102,7 +102,9 @@ def _maker(
 
 
 def _example(made: Callable[[], Any]) -> Any:
-    """One of the objects, which leaves no trace in the random numbers; None if making it fails."""
+    """An example of the objects, made without a change of the random state; None if making it
+    fails.
+    """
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         try:
@@ -141,8 +143,8 @@ def _package(target: Any) -> str:
 def hoist(
     tx: Interpreter, made: Callable[..., Any], example: Any, receiver: Source | None = None
 ) -> Value:
-    """What made(), or made(receiver), gives before the graph, as a value from outside that is like
-    `example`.
+    """Hoist a call: made(), or made(receiver), runs before the graph, and its result is a value
+    from outside like `example`.
     """
     output = tx.output
     output.hoisted_calls.append(HoistedCall(made, receiver))

@@ -142,9 +142,7 @@ class OutsideObject(Finalizable):
 
 # -- finalizable objects --------------------------------------------------------------------------
 class UniqueReferences:
-    """Which objects only a frame holds: by id, and no reference to them. (It lives as long as
-    capture does.)
-    """
+    """Objects that only a frame holds: by id, without a reference. (Lives as long as capture.)"""
 
     def __init__(self) -> None:
         self.inside: dict[int, frozenset[int]] = {}  # -> the objects through which it is held
@@ -153,8 +151,8 @@ class UniqueReferences:
 
 
 def uniquely_referenced(arguments: Sequence[Any]) -> UniqueReferences:
-    """What only the frame holds whose arguments these are: its fast locals and this sequence, which
-    holds all of them.
+    """The objects that only a frame holds, given its arguments: they are held by its fast locals
+    and by this sequence.
     """
     counts = Counter(map(id, arguments))
     found = UniqueReferences()
@@ -183,7 +181,7 @@ def uniquely_referenced(arguments: Sequence[Any]) -> UniqueReferences:
 
 
 def _parts(obj: Any) -> list[Any]:
-    """What a container, or an object of a class of the program's, holds, without literals."""
+    """The parts of a container, or of an object of a class in Python, without literals."""
     kind = type(obj)
     if id(kind) in _CONTAINERS:
         # Not by iteration: tuples that objects of C types hold may have places without an item.
@@ -244,7 +242,7 @@ def _track(output: OutputGraph, objects: list[Any]) -> None:
 
 
 def old_items(real: dict, keys: Iterable[Any]) -> list[Any]:
-    """What is under the keys of a dict; None where there is nothing."""
+    """The values under the keys of a dict; None for absent keys."""
     return [dict.get(real, key) for key in keys]
 
 
@@ -279,8 +277,8 @@ def _in_slot(real: Any, name: str) -> Any:
 
 
 def observable_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, frozenset[int]]]:
-    """Those of the objects whose end is observable, and those in containers and in objects which
-    nothing else holds, with the ids of what holds them.
+    """The objects whose end is observable, from the list and from inside of containers and objects
+    that nothing else holds, with the ids of their holders.
 
     The list holds each of the objects, and what they were taken from; `more`: what capture holds.
     """
@@ -468,8 +466,8 @@ def known_alive(tx: Interpreter, value: Value) -> bool:
 
 
 def left_by(frame: Interpreter) -> list[Held]:
-    """What the traceback of an exception holds that leaves `frame`, of which it shows the locals:
-    looked at only while there is something to be noticed.
+    """The locals that the traceback of an exception keeps alive once the exception leaves `frame`:
+    looked at only while there are finalizable objects.
     """
     if not frame.output.finalizable:
         return []

@@ -82,7 +82,7 @@ def _ancestry(logger: logging.Logger) -> Iterator[Any]:
 
 
 def _writers(logger: logging.Logger) -> Iterator[Any]:
-    """What decides where a record is written, and how, besides the loggers."""
+    """The objects besides loggers that decide where and how a record is written."""
     for one in _ancestry(logger):
         yield getattr(one, "handlers", None)
     for handler in _handlers(logger):
@@ -100,7 +100,7 @@ def _is_changed(tx: Interpreter, objects: Iterator[Any]) -> bool:
 def write_record(
     logger: logging.Logger, level: int, text: str, filename: str, lineno: int, function: str
 ) -> None:
-    """What a rewritten frame calls."""
+    """Write a log record, called by a rewritten frame."""
     logger.handle(logger.makeRecord(logger.name, level, filename, lineno, text, (), None, function))
 
 
@@ -113,7 +113,7 @@ def writes_text(logger: Any) -> bool:
 
 
 def _handlers(logger: logging.Logger) -> Iterator[logging.Handler | None]:
-    """Those that hear of its records, as Logger.callHandlers finds them."""
+    """The handlers of the logger's records, as Logger.callHandlers finds them."""
     current: logging.Logger | None = logger
     found = False
     while current is not None:

@@ -63,7 +63,7 @@ def _writes_elements(target: Any) -> bool:
 
 
 def _whole(tensor: Any) -> Any:
-    """What a view is of: a graph that writes to a part of an input stores the whole input."""
+    """The base of a view: a graph that writes to a part of an input stores the whole input."""
     whole = getattr(tensor, "_base", None)
     return tensor if whole is None else whole
 
@@ -98,7 +98,7 @@ def _is_named_in_place(target: Any) -> bool:
 
 
 def _item(tensor: Any, index: Any) -> Any:
-    """What a store to `tensor[index]` writes to, if that is a view."""
+    """The view to which a store to `tensor[index]` writes; None if the index gives no view."""
     parts = index if isinstance(index, tuple) else (index,)
     kinds = (int, torch.SymInt, slice, type(None), type(...))
     simple = all(isinstance(part, kinds) for part in parts)

@@ -42,7 +42,7 @@ class MetaclassInstance(Value):
         return meta_special(self.cls, name) is not MISSING
 
     def special(self, tx: Interpreter, name: str, *args: Value) -> Value | None:
-        """What the metaclass's method returns; None where there is no such."""
+        """The result of the metaclass's special method; None without such a method."""
         found = meta_special(self.cls, name)
         if found is MISSING:
             return None

@@ -73,8 +73,8 @@ _OF_PARAMETERS = _own_attributes(torch.nn.Parameter)
 
 
 def replacement(tx: Interpreter, name: str, kind: type = torch.Tensor) -> Any:
-    """What torch's class of the tensors of this kind holds under `name` in place of its own;
-    MISSING if it holds its own.
+    """The attribute `name` that replaces torch's own in the class of the tensors of this kind;
+    MISSING if it is torch's own.
     """
     is_parameter = issubclass(kind, torch.nn.Parameter)
     cls = torch.nn.Parameter if is_parameter else torch.Tensor

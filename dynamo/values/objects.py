@@ -137,7 +137,9 @@ class ObjectValue(Value):
         return super().as_proxy()
 
     def as_constant(self) -> Any:
-        """What a literal's subclass is worth to C code, if it keeps to the literal's methods."""
+        """The literal that C code sees in an instance of a subclass, if the subclass keeps the
+        literal's methods.
+        """
         if isinstance(self.storage, ConstantValue) and keeps_methods(self.cls):
             return self.storage.as_constant()
         return super().as_constant()
@@ -438,7 +440,9 @@ class ObjectValue(Value):
         return iterator.each(tx)
 
     def _ask_length(self, tx: Interpreter) -> None:
-        """What is asked for a length, as a hint, may say no. Trusted classes only answer."""
+        """Call the object's length as list() does for a size hint; a TypeError is ignored. Trusted
+        classes have no observable effects there.
+        """
         asked = [n for n in ("__len__", "__length_hint__") if self.is_python_special(tx, n)]
         if not asked or is_trusted_class(self.cls):
             return

@@ -265,7 +265,7 @@ _SILENT = (types.BuiltinFunctionType, bool, int, float, complex, str, bytes, typ
 
 
 def _built_in_part(value: Value, other: Value) -> Value | None:
-    """What a method of the built-in type of `value` sees of an instance of a subclass of one."""
+    """The built-in part of an instance of a subclass, as the built-in type's methods see it."""
     return None if hasattr(value, "storage") else getattr(other, "storage", None)
 
 

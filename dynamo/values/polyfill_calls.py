@@ -45,7 +45,7 @@ def _iterates(args: Arguments, kwargs: dict[str, Value]) -> bool:
 
 
 def _any_has(*methods: str) -> Condition:
-    """One of the arguments, or of their items, has such a method."""
+    """A condition: one of the arguments, or of their items, has such a method."""
     return lambda args, kwargs: program_code.any_runs(args, methods)
 
 

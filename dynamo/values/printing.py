@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def show(text: str, stream: str, flush: bool) -> None:
-    """What a rewritten frame calls. stream: its name in sys."""
+    """Print text, called by a rewritten frame. stream: its name in sys."""
     print(text, end="", file=getattr(sys, stream), flush=flush)
 
 

@@ -31,7 +31,7 @@ def preserved_draws() -> Iterator[None]:
 
 @contextlib.contextmanager
 def program_draws() -> Iterator[None]:
-    """What is drawn inside is drawn by the program."""
+    """Draw random numbers in the block from the program's state."""
     torch.set_rng_state(_states.states[-1])
     try:
         yield

@@ -27,7 +27,7 @@ class Part:
         raise NotImplementedError(type(self))
 
     def operands(self) -> Sequence[Any]:
-        """What it is made of."""
+        """The values of which the object is made."""
         return ()
 
 

@@ -130,14 +130,14 @@ def breaks_again(opened: Iterable[ResumedIterator], stop: Stop) -> bool:
 
 
 def _can_be_opened(real: Iterator[Any]) -> bool:
-    """It is not exhausted, and what it iterates over is what it looks like."""
+    """Whether the iterator has items left, and its iterable is of a built-in type."""
     if real.__length_hint__() == 0:  # type: ignore[attr-defined]
         return False
     return type(iterated_by(real)) in (list, tuple, range, dict)
 
 
 def iterated_by(real: Iterator[Any]) -> Any:
-    """What a built-in iterator goes over; None: nothing any more."""
+    """The iterable of a built-in iterator; None: exhausted."""
     if type(real) not in _DICT_ITERATORS:
         return real.__reduce__()[1][0]  # type: ignore[index]
     return next((held for held in gc.get_referents(real) if isinstance(held, dict)), None)

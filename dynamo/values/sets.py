@@ -95,7 +95,7 @@ class FrozenSetValue(BuiltinObject):
 
     @functools.cached_property
     def members(self) -> Members:
-        """Those of a set from outside, which is guarded as a whole now."""
+        """The members; a set from outside is guarded as a whole from here on."""
         tx = self.behind
         assert tx is not None
         _guard_literal_set(tx, self.real, self.source)  # type: ignore[arg-type]
@@ -400,7 +400,7 @@ def _is_set(value: Value) -> bool:
 
 
 def _as_gathered(value: Value, content: _Gathered) -> Value:
-    """What gives the same once more: an iterator has given all."""
+    """A value with the same items that can be iterated again: an iterator is exhausted by now."""
     if isinstance(value, (FrozenSetValue, SequenceValue, DictValue)):
         return value
     return TupleValue(list(content.members.values()))

@@ -61,7 +61,9 @@ class Mutation:
     moved: set[str] = field(default_factory=set)
 
     def stores(self) -> Iterator[tuple[str, Any]]:
-        """What makes the attributes what they are now, in order: name, Value | DELETED."""
+        """The stores that give the attributes their current values, in order: name, Value |
+        DELETED.
+        """
         for name, value in self.attrs.items():
             if name in self.moved and value is not DELETED:
                 yield name, DELETED
@@ -297,7 +299,9 @@ class SideEffects:
             yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
 
     def _made_class(self, value: Value) -> Iterator[Value]:
-        """What an instance's methods see is reached through its class only."""
+        """The classes, made by the frame, of an instance made by the frame: its methods reach their
+        values through the class only.
+        """
         if not self.made_classes or value.mutation is None or not value.mutation.new:
             return
         try:

@@ -53,8 +53,8 @@ _EMPTY: dict[type, Callable[[], Value]] = {
 def immutable_storage(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """What base.__new__(cls, *args) stores, for a base whose instances are made with their content;
-    None for other classes.
+    """The content that base.__new__(cls, *args) stores, for a base whose instances are made with
+    their content; None for other classes.
     """
     # By a method that takes the arguments, too.
     initialized = any("__init__" in vars(base) for base in cls.__mro__[:-1])

@@ -55,7 +55,7 @@ def past_override(value: Value, name: str, found: Any) -> bool:
 
 
 def bare(value: Value) -> Value:
-    """What C code sees of an operand: the storage of an instance of a subclass."""
+    """The operand as C code sees it: of an instance of a subclass, its storage."""
     storage = getattr(value, "storage", None)
     return value if storage is None else storage
 

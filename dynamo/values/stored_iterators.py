@@ -104,7 +104,7 @@ class IteratorValue(BuiltinObject):
         return self.recipe_of_rest()
 
     def recipe_of_rest(self) -> Recipe:
-        """That of an iterator which is not exhausted."""
+        """The recipe of an iterator which is not exhausted."""
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def py___next__(self, tx):

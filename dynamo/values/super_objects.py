@@ -211,7 +211,7 @@ def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
 
 
 def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:
-    """What super() without arguments takes from its frame."""
+    """The arguments that super() without arguments takes from its frame."""
     if not tx.code.co_argcount:
         raise_python(tx, RuntimeError, "super(): no arguments")
     name = tx.code.co_varnames[0]

@@ -61,7 +61,7 @@ class Body:
         return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
     def suited(self, inputs: Sequence[Any]) -> tuple[Callable[..., Any], list[int]]:
-        """What runs on such inputs: that which was compiled for them, or else the graph. With the
+        """The callable for such inputs (the variant compiled for them, or else the graph), with the
         places of the inputs that it takes.
         """
         grad = torch.is_grad_enabled()
@@ -96,8 +96,8 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class ControlFlow:
-    """One node, run with compiled bodies. `bodies` for reports. run: None, if that is for C++, or
-    torch's operator.
+    """A control-flow node with compiled bodies. `bodies` for reports. run: None, if C++ or torch's
+    operator runs it.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ def _with_numbers(module: GraphModule, numbers: Mapping[int, Any]) -> GraphModul
 
 
 def _kind(value: Any) -> Any:
-    """What a body is compiled for."""
+    """The part of an input's type for which a body is compiled."""
     if not isinstance(value, torch.Tensor):
         return type(value), value
     return value.dtype, value.shape, value.stride(), value.requires_grad, value.device

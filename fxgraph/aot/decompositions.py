@@ -1,4 +1,4 @@
-"""Which aten operators are rewritten into simpler ones while tracing.
+"""The aten operators that are rewritten into simpler ones while tracing.
 
 The rules are torch's (torch._decomp); this file picks which apply. Not in the list, on purpose:
 operators that a library computes whole (convolution, mm, attention), those that a fused loop

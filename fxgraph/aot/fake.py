@@ -108,7 +108,7 @@ class FakePropagation:
 
 
 def fake_result(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """What an operator gives of fake tensors, of which the first argument is one; it requires no
+    """An operator's result on fake tensors, of which the first argument is one; it requires no
     gradient.
     """
     given = [_detached(arg) for arg in args]
@@ -121,7 +121,9 @@ def _detached(arg: Any) -> Any:
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What two tensors must share for one to stand in for the other: dtype, size, stride."""
+    """The metadata that two tensors must share for one to stand in for the other: dtype, size,
+    stride.
+    """
     return tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 

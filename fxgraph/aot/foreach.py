@@ -66,7 +66,7 @@ def _one_by_one(op: Any, base: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _call(base: str, given: dict[str, Any], in_place: bool) -> Any:
-    """One tensor's part; `given`: its arguments in the order of the schema."""
+    """The call for a single tensor; `given`: its arguments in the order of the schema."""
     if base == "norm":
         order = given.get("ord", 2)
         return torch.linalg.vector_norm(given["self"], order, dtype=given.get("dtype"))

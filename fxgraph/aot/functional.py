@@ -20,7 +20,7 @@ from fxgraph.tensor_state import set_data_
 
 
 class Unfunctionalizable(Exception):
-    """This graph cannot become a functional aten graph; the text says why. Run it as it is."""
+    """The graph cannot become a functional aten graph; the text says why. Run it as it is."""
 
 
 class UndifferentiableHere(Exception):
@@ -29,7 +29,7 @@ class UndifferentiableHere(Exception):
 
 @dataclass
 class OutputSpec:
-    """One tensor or value that the torch-level graph returns.
+    """A tensor or value that the torch-level graph returns.
 
     kind                     index                          what the caller gets
     fresh                    into the graph's outputs       that value, in its own memory

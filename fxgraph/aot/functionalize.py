@@ -126,7 +126,7 @@ def _requires_grad(value: Any) -> bool:
 def functional_graph(
     tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
 ) -> FunctionalGraph:
-    """What was traced of `gm`, as one graph."""
+    """The trace of `gm` as one functional graph."""
     check_early(tracer.graph)
     tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
@@ -253,7 +253,9 @@ class TracingInterpreter(Interpreter):
         raise Unfunctionalizable(text)
 
     def _run_plainly(self, n: Node) -> Any:
-        """What is computed again, the partition of the joint graph decides, or `recompute`."""
+        """Run a checkpoint's body inline, without a mark: the partition of the joint graph decides
+        on recomputation, or `recompute`.
+        """
         (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
         given = [*tensor_leaves((args, kwargs)), *lifted]
         tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]

@@ -112,7 +112,7 @@ def _number(value: Any) -> Any:
 
 
 class _One:
-    """One parameter with its gradient and state, as kernels compute with them: in float32 at least,
+    """A parameter with its gradient and state, as kernels compute with them: in float32 at least,
     and unwritten where a gradient overflowed.
     """
 

@@ -76,7 +76,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Which memory a tensor looks at; sparse tensors, of which parts do, are taken for one."""
+    """The id of a tensor's storage; -1 for all sparse tensors, whose parts have storages."""
     if not torch._C._has_storage(tensor):
         return -1
     return tensor.untyped_storage()._cdata

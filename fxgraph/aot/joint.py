@@ -226,7 +226,7 @@ class _Cutting(TracingInterpreter):
         return super().run(*args, **kwargs)
 
     def originals(self, result: Any) -> Any:
-        """What the graph returned, with the results themselves."""
+        """The graph's result, with the original tensors in place of their twins."""
         known = {id(twin): original for _, original, twin in self.twins}
         for (_, _, twin), version in zip(self.twins, self.versions):
             if self.tracer.view_of(twin).alias.version != version:

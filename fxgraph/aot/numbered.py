@@ -53,7 +53,7 @@ class Numbered:
         return run
 
     def backward(self, compile_backward: Callable[..., Any]) -> Callable[..., Any]:
-        """What compiles a backward, for one that gets tensors for its numbers."""
+        """The compiler of backwards, adapted to backwards that get tensors for their numbers."""
         if not self.varies:
             return compile_backward
 
@@ -68,7 +68,7 @@ class Numbered:
         return _Backward(placeholders, backward) if self.varies else backward
 
     def step(self, step: Any, statics: Sequence[Any] | None) -> Any:
-        """What is called with numbers in the places of numbers."""
+        """The step, adapted to calls with numbers in the places of numbers."""
         places = self._places(statics)
         return _Step(step, places) if places else step
 

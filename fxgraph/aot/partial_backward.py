@@ -45,7 +45,7 @@ class BackwardPart:
 def backward_part(
     training: TrainingGraph, segment: Segment, present: Sequence[int]
 ) -> BackwardPart:
-    """What the segment's tangents `present` (positions) contribute to its gradients."""
+    """The contribution of the segment's tangents `present` (positions) to its gradients."""
     whole = training.backward
     every = list(range(len(training.tangents)))
     if list(present) == every and len(training.segments) == 1:

@@ -234,8 +234,9 @@ def on_gpu(node: Node) -> bool:
 
 
 def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:
-    """What to hand over for `node`: a copy of what the caller may write, made before the forward
-    itself writes it."""
+    """The node to hand over for `node`: a copy if the caller may write it, made before the forward
+    itself writes it.
+    """
     if write is None and mine:
         return node
     with joint.inserting_before(write) if write is not None else joint.inserting_after(node):

@@ -79,7 +79,7 @@ class _Present:
 
 
 class _Run(Interpreter):
-    """One run, for values of the symbols."""
+    """A run, for values of the symbols."""
 
     def __init__(self, plan: _Present, sizes: dict[Any, int]) -> None:
         super().__init__(plan.module, garbage_collect_values=False)

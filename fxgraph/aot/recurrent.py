@@ -153,7 +153,7 @@ def _same(shape: Sequence[Any], other: Sequence[Any]) -> bool:
 def _taken_apart(
     target: Any, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
 ) -> Any:
-    """One layer as torch takes it apart."""
+    """A layer, decomposed as torch does."""
     given = states[0] if call.alone else states
     settings = (call.biases, 1, 0.0, call.train, call.both_ways)
     if call.packed:
@@ -162,7 +162,7 @@ def _taken_apart(
 
 
 def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
-    """One layer by our operator, a call for each direction."""
+    """A layer by the library's operator, a call for each direction."""
     outputs, found = [], []
     each = len(weights) // call.directions
     for direction in range(call.directions):
@@ -179,8 +179,8 @@ def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> 
 
 
 def _of_inputs(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
-    """What the inputs of all steps bring to the gates: (time, batch, gates). The gradient of x is
-    laid out as eager's, with time outermost.
+    """The product of all steps' inputs with the weights of the gates: (time, batch, gates). The
+    gradient of x is laid out as eager's, with time outermost.
     """
     if transposed and not (torch.is_grad_enabled() and x.requires_grad):
         return _of_inputs(x.transpose(0, 1), weight, bias, False).transpose(0, 1)

@@ -73,7 +73,7 @@ def _recorded(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
 
 @functools.cache
 def resizes_without_rules() -> frozenset[torch._ops.OpOverload]:
-    """Those, and their gradients, for which torch has no shape rule in Python."""
+    """The resizing operators, with their gradients, for which torch has no shape rule in Python."""
     from torch._decomp import meta_table
 
     packets = [getattr(aten, name + end) for name in RESIZES for end in ("", "_backward")]

@@ -78,7 +78,7 @@ def numbers_of(
 def restore_outputs(
     functional: FunctionalGraph, values: Sequence[Any], inputs: Sequence[torch.Tensor]
 ) -> Any:
-    """What the torch-level graph returns, from the values that the functional graph returns."""
+    """The torch-level graph's result, from the values that the functional graph returns."""
     results: list[Any] = [None] * len(functional.outputs)
     # Views of outputs come last, since the output they look at may stand behind them.
     for late in (False, True):

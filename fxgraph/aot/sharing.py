@@ -1,4 +1,4 @@
-"""Which tensors share memory: those of one storage, and those of storages over the same addresses.
+"""Sharing of memory: tensors of one storage, and tensors of storages over the same addresses.
 
 Two arrays of numpy that are views of one, or an array and torch.from_numpy of it, have storages of
 their own over one memory. So has what comes from frombuffer and DLPack. Their storages are the ones

@@ -54,7 +54,7 @@ class Part:
 
 @dataclass
 class _Step:
-    """What is run at once: a compiled part, or a node. fields: as csrc/parts.h has them."""
+    """A step of the split graph: a compiled part, or a node. fields: as csrc/parts.h has them."""
 
     nodes: list[Node]
     inputs: list[Node]
@@ -291,7 +291,9 @@ def _switch_modes(part: Part) -> None:
 
 
 def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
-    """What hands on something else than tensors is run as it is, too."""
+    """Partition the graph into compiled parts and single nodes; a part whose results are not all
+    tensors runs op by op, too.
+    """
     symbols = _symbols(gm)
     while True:
         runs: list[tuple[bool, list[Node]]] = []
@@ -384,8 +386,8 @@ def _last_uses(steps: list[_Step], wanted: Sequence[Node]) -> list[list[Node]]:
 
 
 class _Expected:
-    """What capture saw of an intermediate tensor, which decides how a part was compiled. Sizes may
-    be made of symbols, whose values are among the inputs.
+    """The metadata that capture saw of an intermediate tensor, which decides how a part was
+    compiled. Sizes may be made of symbols, whose values are among the inputs.
 
     known: whether all of them are. numbers: sizes, then strides; where these vary, `computed` gives
     them of the values of `places`.

@@ -38,7 +38,7 @@ _LEAVES = (int, float, bool, str, type(None))
 
 
 class Alias:
-    """One piece of memory. `origin`: an input's number, an attribute's name, None if made here."""
+    """A piece of memory. `origin`: an input's number, an attribute's name, None if made here."""
 
     __slots__ = ("base", "origin", "version")
 
@@ -49,7 +49,7 @@ class Alias:
 
 
 class View:
-    """One tensor of the program. `node` holds its value if `version` is that of the memory.
+    """A tensor of the program. `node` holds its value if `version` is that of the memory.
 
     `call` is None for the base, and for a tensor that is just another object with its parent's
     value.
@@ -137,7 +137,7 @@ class Tracer:
         return self.graph.call_function(function, args)
 
     def number(self, leaf: Any) -> Any:
-        """What stands for a symbolic number in the graph: a node, or the number that it is."""
+        """The graph's counterpart of a symbolic number: a node, or its constant value."""
         if not is_symbolic(leaf):
             return leaf
         if self._sizes is None:
@@ -237,7 +237,7 @@ class Tracer:
         return 0 if env is None else len(env.assertions)
 
     def _check_assumed(self) -> None:
-        """What shape rules have assumed of data since the last operator is checked first."""
+        """Check the assumptions that shape rules have made of data since the last operator."""
         env: Any = self.fake_mode.shape_env
         start, self._assumed = self._assumed, len(env.assertions)
         for assumed in env.assertions[start:]:
@@ -306,7 +306,7 @@ class Tracer:
     # -- dispatch ---------------------------------------------------------------------------------
 
     def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the mode calls for each operator that the program runs."""
+        """Record an operator that the program runs; called by the dispatch mode."""
         kind = self._kinds.get(op)
         if kind is None:
             kind = self._kinds[op] = self._kind(op)
@@ -712,8 +712,9 @@ def _compact(fake: torch.Tensor) -> Any:
 
 
 def _refuse_narrowing(op: Any, old: Any, new: Any) -> None:
-    """What eager refuses to store, which some operators do not find out of fake tensors. Of `out`
-    in another type than the result's some refuse all, and some compute in that type.
+    """Refuse `out` of a type that eager refuses, which some operators do not report for fake
+    tensors. Of `out` in another type than the result's some refuse all, and some compute in that
+    type.
     """
     out = any(argument.is_out for argument in op._schema.arguments)
     for target, value in zip(leaves(old), leaves(new)):
@@ -725,7 +726,7 @@ def _refuse_narrowing(op: Any, old: Any, new: Any) -> None:
 
 
 def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:
-    """What a mutating operator returns: written arguments and fresh results, in schema order."""
+    """The results of a mutating operator: written arguments and fresh results, in schema order."""
     by_set = {
         name: written.get(a.name)
         for a in inplace.written_arguments(op)

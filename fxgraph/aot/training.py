@@ -57,7 +57,8 @@ def training_callable(
     statics: Sequence[torch.Tensor | None] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Callable[..., Any]:
-    """What a backend returns for a graph that is differentiated; attributes may be set on it.
+    """The callable that a backend returns for a graph that is differentiated; attributes may be set
+    on it.
 
     compile_forward: gives training.forward, compiled: takes the inputs that have no entry in
         `statics` (by input; parameters and buffers bound once), runs without grad mode and

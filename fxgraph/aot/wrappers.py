@@ -149,7 +149,7 @@ def plain_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Plain:
 
 
 class Trace:
-    """What the graph does with wrappers of fake tensors, recorded.
+    """A recording of the graph's operations on wrappers of fake tensors.
 
     fakes: its inputs; wrappers: of each; examples: the real tensors in them. results: its own.
     writes: whether it writes to an input.

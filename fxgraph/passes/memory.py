@@ -1,4 +1,6 @@
-"""Which values of a graph may look at the same memory, and which memory is written. For passes."""
+"""Alias analysis: values of a graph that may look at the same memory, and memory that is written.
+For passes.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def index_in(number: Any, length: int) -> int:
 
 
 class _Frame:
-    """What the frame of a graph says of its inputs and values, against these."""
+    """Checks the data of a graph's frame about its inputs and values against the graph's."""
 
     def __init__(self, functional: FunctionalGraph) -> None:
         self.functional = functional

@@ -279,7 +279,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _Reading:
-    """One graph that is made of data, with the results of its nodes as fake tensors."""
+    """Reads a graph from data; the results of its nodes are fake tensors."""
 
     def __init__(self, reader: GraphReader) -> None:
         self.reader = reader
@@ -364,8 +364,9 @@ class _Reading:
         return node
 
     def _define(self, node: Node, rows: Any) -> None:
-        """What depends on data gets its name, which may be that of another number: that is checked.
-        Expressions are what the graph's own checks have told of numbers.
+        """Name the data-dependent numbers of a node's result; if the name is that of another
+        number, both are checked to be equal. Expressions come from the graph's own checks on
+        numbers.
         """
         known = self.reader.symbols
         numbers = numbers_of(node.meta["val"])

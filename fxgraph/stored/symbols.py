@@ -71,7 +71,9 @@ def env_from_data(data: Any) -> ShapeEnv | None:
 
 
 def assumed(graph: FunctionalGraph, data: Any) -> list[ShapeGuard]:
-    """What a graph that was read assumes of sizes besides the guards in the data of its symbols."""
+    """The assumptions of a graph read from data about sizes, besides the guards in the data of its
+    symbols.
+    """
     env = graph.graph_module.meta["fake_mode"].shape_env
     return [] if env is None else env.guards[len(data["guards"]) :]
 

@@ -69,7 +69,7 @@ def label(step: Attention) -> str:
 
 
 def numbers(step: Attention) -> dict[str, list[Extent]]:
-    """What the kernel's description holds, besides pointers and settings."""
+    """The numbers of the kernel's description, besides pointers and settings."""
     _, heads, queries, size = step.q.size
     mask: list[Extent] = [0, 0, 0, 0] if step.mask is None else list(step.mask.stride)
     return {

@@ -41,7 +41,7 @@ UNROLL_VALUES = 8
 
 @dataclass
 class Emitted:
-    """One kernel's function text and what to call it with."""
+    """A kernel's function text and call arguments."""
 
     text: str
     constants: list[Extent]

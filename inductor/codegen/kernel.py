@@ -104,7 +104,7 @@ def lane_variable(kernel: Kernel) -> Var | None:
     accesses: list[tuple[Index, int]] = []
 
     def note(index: Index, weight: int) -> None:
-        """What happens once a row counts for nothing beside what happens along it."""
+        """Record the access of an inner loop; the cost of others, once per row, is negligible."""
         if not inner or not inner.isdisjoint(index.variables()):
             accesses.append((index, weight))
 
@@ -195,7 +195,7 @@ def _inside_quotient(index: Index, v: Var) -> bool:
 
 @dataclass
 class Pass:
-    """One pass over the rows' inner range: `row` steps run before it, `full` ones in its loop."""
+    """A pass over the rows' inner range: `row` steps run before it, `full` ones in its loop."""
 
     row: list[Loops] = field(default_factory=list)
     full: list[Loops] = field(default_factory=list)

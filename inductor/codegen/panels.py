@@ -24,8 +24,10 @@ from fxgraph.sizes import Extent, ceil_div, hint, known_le, known_lt, product
 from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ir import PanelProduct
+from inductor.panels import NARROW
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
+WIDENED_ROWS = 144  # of blocks for which elements of a weight are widened: once for all rows
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
 UNITS = 8  # of work for each thread, at least: threads finish at about the same time
@@ -51,8 +53,11 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
             _for_each(rows, threads, FEW_BLOCK_ROWS if few else BLOCK_ROWS), columns, True
         )
     height = BLOCK_ROWS
-    if isinstance(rows, int) and rows > BLOCK_ROWS and rows % BLOCK_ROWS < FEW_BLOCK_ROWS:
-        height = -(-rows // (rows // BLOCK_ROWS))  # no block reads the weight for a few rows
+    if step.weight.buffer.dtype in NARROW and not in_pairs(step.weight.size):
+        many = hint(rows) >= WIDENED_ROWS * threads
+        height = WIDENED_ROWS if many else height
+    if isinstance(rows, int) and rows > height and rows % height < FEW_BLOCK_ROWS:
+        height = -(-rows // (rows // height))  # no block reads the weight for a few rows
     down = ceil_div(rows, height)
     for width in BLOCK_COLUMNS:
         if hint(down * ceil_div(columns, width)) >= UNITS * threads:
@@ -136,9 +141,14 @@ class Follower:
     positions: Extent | None
 
 
+def in_pairs(size: Sequence[Extent]) -> bool:
+    """Whether panels of that size hold pairs."""
+    return len(size) == 4
+
+
 def element_type(dtype: torch.dtype, size: Sequence[Extent]) -> str:
     """Of panels of that dtype and size."""
-    return "bf16_pair" if len(size) == 4 else CPP_TYPES[dtype]
+    return "bf16_pair" if in_pairs(size) else CPP_TYPES[dtype]
 
 
 def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:

@@ -23,7 +23,7 @@ def whole_rows(step: PanelProduct) -> Blocks | None:
 
 
 def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:
-    """What the call is given besides pointers."""
+    """The arguments of the call besides pointers."""
     if isinstance(step, Winograd):
         return winograd.numbers(step)
     if isinstance(step, MatrixProduct):
@@ -49,7 +49,7 @@ def body(
 
 
 def units_and_grain(step: PanelProduct, shape: Blocks) -> tuple[Extent, int]:
-    """What the range counts, and how many of them are worth a thread's while."""
+    """The number of units in the parallel range, and how many of them are worth a thread."""
     if isinstance(step, Winograd):
         return winograd.units(step), winograd.grain(step)
     if isinstance(step, MatrixProduct):

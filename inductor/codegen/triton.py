@@ -36,7 +36,7 @@ def emit(
 
 
 def emit_together(parts: Sequence[TritonKernel], name: str) -> TritonKernel | None:
-    """One kernel whose programs are those of the parts, one after another; None for parts with
+    """A fused kernel whose programs are those of the parts, one after another; None for parts with
     sizes that calls bring. A part's text takes its program's number as the parameter `pid`.
     """
     counts = [p.programs for p in parts if isinstance(p.programs, int) and not p.sizes]

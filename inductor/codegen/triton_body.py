@@ -1,5 +1,5 @@
-"""One pass of a Triton kernel over a tile of elements: loop bodies as lines of text, addresses and
-masks, and reductions of rows.
+"""Body of a Triton kernel's pass over a tile of elements: loop bodies as lines of text, addresses
+and masks, and reductions of rows.
 
 What a pass needs of the kernel around it (masks, sizes that are arguments, names of buffers) its
 emitter gives, triton_loops.py's or triton_products.py's.

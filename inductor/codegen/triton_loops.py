@@ -80,7 +80,7 @@ class TritonKernel(TritonSpec):
     sizes: list[Size] = field(default_factory=list)  # arguments after the buffers
 
     def spec(self) -> TritonSpec:
-        """What of the kernel a plan keeps besides its steps."""
+        """The part of the kernel that a plan keeps besides its steps."""
         return TritonSpec(*(getattr(self, f.name) for f in fields(TritonSpec)))
 
     def step(self, label: str = "") -> LaunchStep:
@@ -95,7 +95,7 @@ class TritonKernel(TritonSpec):
 
 @dataclass
 class Axis:
-    """One flattened range of the kernel and what each of its loop variables is in terms of it."""
+    """A flattened range of the kernel, and each of its loop variables as an expression of it."""
 
     name: str
     size: Extent
@@ -199,7 +199,7 @@ class Emitter:
         return not all(known_lt(n, 1 << 30) for n in reach)
 
     def _reach(self) -> Extent:
-        """What positions of the kernel's own axes stay below."""
+        """An upper bound of positions on the kernel's own axes."""
         return extent([*self.kernel.outer, *self.kernel.inner])
 
     def choices(self) -> list[Tiles]:
@@ -367,8 +367,9 @@ class Emitter:
         return role == "reduce" or (role == "full" and step.target.name not in self.local)
 
     def _phases(self, online: Mapping[Loops, Loops]) -> dict[Loops, int]:
-        """Which pass each step runs in: after the pass of every reduction that it depends on, but
-        for a sum that runs along with its maximum (`online`)."""
+        """The pass of each step: after the pass of every reduction that it depends on, but for a
+        sum that runs along with its maximum (`online`).
+        """
         made = {s.target.name: s for s in self.kernel.steps}
         phases: dict[Loops, int] = {}
         for step in self.kernel.steps:
@@ -388,7 +389,7 @@ class Emitter:
     def _emit_pass(
         self, steps: list[Loops], rows: Pass, phase: int, online: Mapping[Loops, Loops]
     ) -> None:
-        """One loop over r: elementwise steps, those they need again, and running reductions."""
+        """Emit a loop over r: elementwise steps, those they need again, and running reductions."""
         body = Pass(self, ROWS, f"p{phase}_")
         body.known.update(rows.known)
         along = set(online.values())  # computed with their maxima

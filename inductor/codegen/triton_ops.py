@@ -60,7 +60,7 @@ def convert(text: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def operation(op: str, args: list[str], dtype: torch.dtype) -> str:
-    """One operation as Triton text, for arguments of `dtype`."""
+    """An operation as Triton text, for arguments of `dtype`."""
     form = OPERATIONS[op].triton_form(dtype)
     if form is None:
         raise NoTriton(op, f"on {dtype}")

@@ -75,7 +75,7 @@ Sizes = tuple[Extent, Extent, Extent, Extent]
 
 
 def configurations(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> list[Tiles]:
-    """Those that fit the device, the cheapest by the model first."""
+    """The tiles that fit the device, the cheapest by the model first."""
     least = max(32 // dtype.itemsize, 16, power_of_two(hint(size[2])))
     exactly = _is_exact(dtype, precision)
     fitting = {}
@@ -146,8 +146,8 @@ def library_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Dev
 
 
 def follows(step: DeviceProduct, reader: Kernel | None) -> dict[Any, Index] | None:
-    """What the loops of a kernel are in terms of the product's, if each iteration reads one element
-    of the result, and each element is read once; None for other kernels.
+    """A kernel's loop variables in terms of the product's, if each iteration reads one element of
+    the result, and each element is read once; None for other kernels.
     """
     if reader is None or reader.is_rows or reader.is_scatter:
         return None
@@ -260,7 +260,7 @@ class ProductEmitter(Emitter):
         return self.made(self._text_of(self.lines), self.tiles.stages)
 
     def _place(self) -> list[str]:
-        """Which tile a program has."""
+        """Lines that compute a program's tile."""
         batch, rows, _, columns = self.step.size
         number = self.number
         lines = [

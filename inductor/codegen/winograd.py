@@ -60,7 +60,7 @@ def weight_as_read(weight: Window, transposed: bool) -> tuple[Extent, list[Exten
 
 
 def numbers(step: Winograd) -> list[Extent]:
-    """What the kernel's description holds, besides pointers and steps of the weight."""
+    """The numbers of the kernel's description, besides pointers and steps of the weight."""
     _, rows, across = step.pixels
     return [*step.x.size, step.size[1], rows, across, *step.padding]
 

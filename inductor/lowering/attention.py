@@ -195,7 +195,7 @@ def _reads(value: Value, name: str) -> bool:
 
 
 def _factor(value: Value, name: str) -> float | None:
-    """What scores are multiplied by to give the value; None if it is more than a multiple."""
+    """The factor between scores and the value; None if the value is no multiple of scores."""
     if value.op == "load":
         return 1.0 if value.attr.buffer == name else None
     if value.op in ("mul", "div"):

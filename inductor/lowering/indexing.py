@@ -19,7 +19,7 @@ from inductor.ops import ops
 
 
 def source(ctx: Lowering, x: Tensor) -> Tensor:
-    """What is gathered from: elements are read in any order and number, so no long computation."""
+    """A gather's source: elements are read in any order and number, so no long computation."""
     if x.window is None and x.work > 1:
         ctx.realize(x)
     return x

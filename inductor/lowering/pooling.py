@@ -157,7 +157,7 @@ class _Windows:
         ]
 
     def count(self, at: Indices, dtype: torch.dtype) -> Value:
-        """What the sum over the window of output element `at` is divided by."""
+        """The divisor of the sum over the window of output element `at`."""
         if self.divisor or not (self.ceil or (any(self.padding) and not self.include_pad)):
             return ops.constant(self.divisor or math.prod(self.kernel), dtype)
         total = None

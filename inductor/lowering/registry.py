@@ -17,8 +17,7 @@ LOWERINGS: dict[Any, Callable[..., Any]] = {}
 
 
 class NotLowered(Exception):
-    """This call has no loop form (an unusual dtype, argument or shape): it stays an aten
-    operator."""
+    """The call has no loop form (unusual dtype, argument or shape): it stays an aten operator."""
 
 
 def overloads(target: Any) -> list[Any]:

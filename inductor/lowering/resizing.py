@@ -118,8 +118,9 @@ MAX_SPREAD = 16
 
 @dataclass(frozen=True)
 class Axis:
-    """What resizing, or its gradient, takes along one dimension: element o is the sum of those at
-    places[k][o] times weights[k][o], over all k for which the weight is no NaN."""
+    """The weights of resizing, or of its gradient, along a dimension: element o is the sum of those
+    at places[k][o] times weights[k][o], over all k for which the weight is no NaN.
+    """
 
     size: int  # of what is read
     places: list[torch.Tensor]
@@ -201,7 +202,7 @@ def _table(ctx: Lowering, values: torch.Tensor, like: Tensor) -> Tensor:
 
 
 def along_axes(ctx: Lowering, x: Tensor, size: Sequence[Extent], axes: Sequence[Axis]) -> Tensor:
-    """One dimension after another, columns last: what comes before is computed row by row."""
+    """Resize dimension by dimension, columns last: earlier dimensions are computed row by row."""
     if x.device.type == "cpu" and ctx.strides(ctx.val())[-1] != 1:
         raise NotLowered("channels last, where aten finds a place once for all channels")
     for d, axis in enumerate(axes, len(size) - len(axes)):

@@ -163,8 +163,8 @@ def scatter(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Numbe
 
 
 def _choose(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
-    """One element of each row along d is replaced, as in the gradient of a cross-entropy: each
-    element of the result asks whether it is that one, so that the loop fuses with others.
+    """Replace an element of each row along d, as in the gradient of a cross-entropy: each element
+    of the result compares its position, so that the loop fuses with others.
     """
 
     def inner(idx: Indices) -> Value:

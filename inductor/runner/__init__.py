@@ -14,8 +14,8 @@ def sources() -> list[Path]:
 
 
 def flags(libtorch: bool = False) -> str:
-    """What is to follow `g++ -O2 main.cpp` on a line of a shell. libtorch: with the operators of
-    the installed torch.
+    """The flags after `g++ -O2 main.cpp` on a shell's line. libtorch: with the operators of the
+    installed torch.
     """
     more = libtorch_flags() if libtorch else []
     parts = ["-std=c++17", f"-I{FOLDER}", *map(str, sources()), *more, "-pthread", "-ldl"]

@@ -55,7 +55,7 @@ class CacheWarning(UserWarning):
 
 
 class Store:
-    """One folder of entries. Safe between threads and processes."""
+    """A folder of cache entries. Safe between threads and processes."""
 
     def __init__(self, root: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.root = root

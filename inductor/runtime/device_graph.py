@@ -143,7 +143,7 @@ class DeviceGraphs:
 
 
 class _Frame:
-    """What of a plan's inputs and outputs a graph has to know."""
+    """The inputs and outputs of a plan, as far as a graph depends on them."""
 
     def __init__(self, spec: PlanSpec, plan: _plan.Plan) -> None:
         varying = [item for item in spec.inputs if not item.static]
@@ -167,7 +167,7 @@ class _Frame:
         self.statics: dict[str, torch.Tensor] = plan.statics
 
     def sizes(self, arguments: Sequence[Any]) -> tuple[int, ...]:
-        """What of a call's sizes varies."""
+        """The varying sizes, strides and numbers of a call."""
         if not self.numbers and not self.sized:
             return ()
         found = [arguments[k] for k in self.numbers]
@@ -341,7 +341,7 @@ class _Graph:
                 self.results.append(_Constant(result))
 
     def _bump(self, arguments: Sequence[Any]) -> None:
-        """What a plan does to the version counters of what is written."""
+        """Increment the version counters of the tensors that a plan writes."""
         for name, bumps in self.frame.written:
             k = self.frame.position.get(name)
             tensor = self.frame.statics[name] if k is None else arguments[k]

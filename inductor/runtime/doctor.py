@@ -27,12 +27,12 @@ def environment() -> list[Row]:
 
 
 def trials() -> list[Row]:
-    """One kernel compiled and run."""
+    """Compile and run a kernel."""
     return [("C++ kernel", *_try(_kernel, missing=toolchain.NoCompiler))]
 
 
 def _try(probe: Callable[[], str], missing: type[Exception] | tuple[()] = ()) -> tuple[str, str]:
-    """What the probe found and "yes"; a missing optional part is "-" (we run without it), an error
+    """The probe's result and "yes"; a missing optional part is "-" (we run without it), an error
     "no".
     """
     try:

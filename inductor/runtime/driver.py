@@ -178,7 +178,7 @@ def cuda_driver() -> _plan.Driver:
 
 
 def device_of(device: torch.device, target: str = "") -> Nvidia | ByTriton:
-    """What launches kernels on a device. Raises DeviceError. target: in place of its own."""
+    """The launcher of kernels on a device. Raises DeviceError. target: in place of its own."""
     if device.type != "cuda" or torch.version.cuda is None:  # Triton's interpreter, or ROCm
         return ByTriton()
     return Nvidia(device.index or 0, cuda_driver(), target)
@@ -194,7 +194,7 @@ def tuned_device(device: torch.device) -> Nvidia | None:
 
 
 def load_kernels(kernels: Sequence[TritonSpec], target: str = "") -> dict[str, Any]:
-    """What the LaunchSteps of a plan are linked with, by name, each on its kernel's device.
+    """The compiled kernels to link a plan's LaunchSteps with, by name, each on its kernel's device.
 
     Raises what Nvidia.load raises.
     """

@@ -126,7 +126,7 @@ class Linker:
         return plan
 
     def program(self) -> dict[str, Any]:
-        """What an executor takes (csrc/program.cpp, and inductor/runner)."""
+        """The program of an executor (csrc/program.cpp, and inductor/runner)."""
         self._number_values()
         mutated: set[str] = set()
         steps: list[tuple] = []
@@ -237,7 +237,9 @@ class Linker:
         return [k for k, item in enumerate(varying) if isinstance(item, NumberSpec)]
 
     def _root(self, name: str) -> tuple[str, Extent]:
-        """What `name` is a window of (itself, unless it is a view), and where in elements."""
+        """The buffer of which `name` is a window (itself, unless it is a view), and the offset in
+        elements.
+        """
         return self.views.get(name, (name, 0))
 
     def _with_views(self, name: str) -> list[int]:

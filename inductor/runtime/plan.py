@@ -127,7 +127,7 @@ class BufferSpec:
 
 @dataclass
 class KernelStep:
-    """One call of a generated kernel.
+    """A call of a generated kernel.
 
     args: (name, byte offset) per pointer, in the kernel's parameter order; SIZES last, if at all.
     writes: names among args that the kernel writes (buffers, or inputs that the program mutates).
@@ -179,7 +179,7 @@ class TritonSpec:
 
 @dataclass
 class LaunchStep:
-    """One launch of the TritonSpec named `kernel`, on a device.
+    """A launch of the TritonSpec named `kernel`, on a device.
 
     args: names of buffers, in parameter order; then come `sizes`. programs: how many run, numbered
     from 0. writes, label, operations: as a KernelStep's.
@@ -204,7 +204,7 @@ class LaunchStep:
 
 @dataclass
 class AtenStep:
-    """One dispatcher call. `op` is "namespace::name", `args`/`kwargs` are trees made by `encode`.
+    """A dispatcher call. `op` is "namespace::name", `args`/`kwargs` are trees made by `encode`.
 
     outputs: one name per tensor result, in order ("" drops it); an op that returns a tensor list
         names its elements. An in-place or out= op writes its arguments as its schema says; its
@@ -231,7 +231,7 @@ class AtenStep:
 
 @dataclass
 class CallStep:
-    """One call of a Python callable given at link time by name; argument trees made by `encode`.
+    """A call of a Python callable given at link time by name; argument trees made by `encode`.
 
     The callable returns a tensor, a tuple of tensors, or None, matching `outputs`. `writes` names
     arguments that it fills.
@@ -301,7 +301,7 @@ STEP_KINDS: dict[str, Any] = {
 
 @dataclass
 class OutputSpec:
-    """One element of the returned tuple.
+    """An element of the returned tuple.
 
     kind "buffer": the tensor `name` (an "output" or "aten" buffer, or a constant)
     kind "input": the very object passed (or bound) as input `name`
@@ -336,7 +336,7 @@ class DerivationSpec:
 
 @dataclass
 class PlanSpec:
-    """One compiled graph.
+    """A compiled graph.
 
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).

@@ -65,7 +65,7 @@ class Launcher:
 
 
 def launchers(kernels: Sequence[TritonSpec]) -> dict[str, Callable[..., Any]]:
-    """What to link LaunchSteps with; the kernels are compiled."""
+    """The launchers to link LaunchSteps with; the kernels are compiled."""
     found = {kernel.name: Launcher(kernel) for kernel in kernels}
     for launcher in found.values():
         launcher.compile()

@@ -20,8 +20,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def packages_without_torch() -> None:
-    """What kernels import, inductor.runtime.triton_math, needs Triton alone; the package around it
-    would import torch, in seconds.
+    """Register stub packages, so that kernels can import inductor.runtime.triton_math, which needs
+    Triton alone, without the real package's import of torch, which takes seconds.
     """
     for name, folder in (("inductor", HERE.parent), ("inductor.runtime", HERE)):
         package = types.ModuleType(name)

@@ -186,8 +186,9 @@ def _binds_symbols(program: Program) -> bool:
 
 
 def _symbols_outside(program: Program, wanted: set[str]) -> set[str]:
-    """Those of outputs and of inputs: a gradient of what data chose is checked once its size is
-    known."""
+    """The symbols of outputs and of inputs: a gradient of what data chose is checked once its size
+    is known.
+    """
     sizes: list[Any] = [[o.size, o.stride, o.offset, o.value] for o in program.outputs]
     sizes += [[program.buffers[name].size] for name in wanted if name in program.buffers]
     sizes += [[given.size] for given in program.inputs if isinstance(given, Buffer)]

@@ -57,7 +57,7 @@ class Lifetime:
 
 @dataclass
 class Block:
-    """One place in the arena and the buffers that take turns in it (in place)."""
+    """A place in the arena and the buffers that take turns in it (in place)."""
 
     names: list[str]
     size: Extent

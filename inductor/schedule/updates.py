@@ -76,6 +76,8 @@ def _updates(items: Sequence[Scheduled]) -> list[Kernel]:
 
 
 def _is_elementwise(kernel: Kernel) -> bool:
-    """One pass over elements of one device, which can stand beside others."""
+    """Whether the kernel is a single pass over elements of one device, which can stand beside
+    others.
+    """
     places = {step.target.device for step in kernel.steps}
     return not kernel.is_rows and len(places) == 1

@@ -1,6 +1,8 @@
 """A break at any instruction: capture is stopped after 1, 2, 3, ... instructions of the frame.
 
-What a program returns and does must be the same wherever that is, in whatever callee.
+What a program returns and does must be the same wherever that is, in whatever callee. An assertion
+in a program stays one, PYTEST_DONT_REWRITE: the frames of pytest's explanation, rewritten each at
+every break, took ten times as long as the program.
 """
 
 from __future__ import annotations

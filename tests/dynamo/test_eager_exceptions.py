@@ -314,6 +314,16 @@ def test_effects_before_a_refused_type_are_kept(backend):
         assert (raised_by(lambda: compiled(flags, y)), seen, y.tolist()) == expected
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_types_of_recurrent_layers_are_not_tried(kind):
+    """With weights of other sizes than its own such a layer reads past their ends."""
+    layer = kind(8, 16).bfloat16()
+    x = torch.randn(3, 2, 8, dtype=torch.bfloat16)
+    with torch.no_grad():
+        expected = layer(x)[0]
+        torch.testing.assert_close(dynamo.compile(layer, backend="eager")(x)[0], expected)
+
+
 def test_a_layer_norm_of_another_shape_with_a_number_that_varies():
     compiled, x = dynamo.compile(F.layer_norm, dynamic=True), torch.ones(3, 4)
     for shape, weight in (((5,), None), ((4,), torch.ones(1)), ((3, 5), None)):

@@ -1,6 +1,6 @@
 """Twelve models of libraries and of tutorials/models, small, in Triton's interpreter, inference and
 training, against eager: `python -m tests.inductor.interpreting triton_zoo [NAME...]`. Of one layer:
-a second has the same kernels.
+a second has the same kernels. In half precision where triton_models.py has no like of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tutorials.models.mobilenet import MobileNetV2
 from tutorials.models.resnet import BasicBlock, ResNet
 
 MODELS = {}
-f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+f32, f16 = torch.float32, torch.float16
 
 
 def model(*dtypes):
@@ -44,7 +44,7 @@ def mobilenet():
     return MobileNetV2(5, settings, first_channel=8, last_channel=16), images()
 
 
-@model(bf16)
+@model()
 def densenet():
     return DenseNet(growth=4, blocks=(2, 2), stem=8, bottleneck=2, classes=5), images()
 
@@ -60,7 +60,7 @@ def vit():
     return ViTModel(config, add_pooling_layer=False), images(16, "pixel_values")
 
 
-@model(f16, bf16)
+@model()
 def bert():
     from transformers import BertConfig, BertModel
 
@@ -71,7 +71,7 @@ def bert():
     return BertModel(config, add_pooling_layer=False), text()
 
 
-@model(f16)
+@model()
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -79,7 +79,7 @@ def gpt2():
     return GPT2LMHeadModel(config), text(use_cache=False)
 
 
-@model(bf16)
+@model()
 def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -105,7 +105,7 @@ def lstm():
     return Recurrent(), {"x": torch.randn(2, 5, 6)}
 
 
-@model(f16, bf16)
+@model()
 def mlp():
     layers = (nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12), nn.SiLU(), nn.Linear(12, 5))
     return nn.Sequential(*layers), {"input": torch.randn(6, 12)}

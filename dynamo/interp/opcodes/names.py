@@ -103,8 +103,8 @@ def raise_unbound(tx: Interpreter, name: str) -> NoReturn:
 
 @handler
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instr: Instruction) -> None:
-    """What a comprehension saves of a variable that it has, too: the variable's cell, if it has
-    one.
+    """Push the variable's value, or its cell, for a comprehension to save; UNBOUND if there is
+    neither.
     """
     name = instr.argval
     value = tx.locals.pop(name, None) or tx.cells.pop(name, None)

@@ -335,7 +335,7 @@ PROGRAMS = {
     """,
     ),
     "np_tensor_mix": (
-        6,
+        4,
         """
         def f(x):
             a = x.detach().cpu().numpy()
