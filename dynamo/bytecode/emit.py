@@ -119,8 +119,8 @@ class Emitter:
         """Protect the instructions emitted inside: their exceptions go to `handler`.
 
         The stack is then cut to `depth` items (None: as many as at the start of the region); then
-        lasti, with `push_lasti`, and the exception are pushed. Place the handler outside the region; it
-        starts with PUSH_EXC_INFO unless it hands the exception on (see resume.py).
+        lasti, with `push_lasti`, and the exception are pushed. Place the handler outside the
+        region; it starts with PUSH_EXC_INFO unless it hands the exception on (see resume.py).
         """
         self._regions.append(Region(handler, depth, push_lasti))
         try:
