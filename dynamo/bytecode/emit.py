@@ -113,14 +113,16 @@ class Emitter:
         self.emit("RETURN_VALUE")
 
     @contextmanager
-    def exception_region(self, handler: Label, depth: int | None = None) -> Iterator[None]:
+    def exception_region(
+        self, handler: Label, depth: int | None = None, push_lasti: bool = False
+    ) -> Iterator[None]:
         """Protect the instructions emitted inside: their exceptions go to `handler`.
 
         The stack is then cut to `depth` items (None: as many as at the start of the region); then
-        lasti, if asked for, and the exception are pushed. Place the handler outside the region; it
-        starts with PUSH_EXC_INFO unless it hands the exception on (see resume.py).
+        lasti, with `push_lasti`, and the exception are pushed. Place the handler outside the
+        region; it starts with PUSH_EXC_INFO unless it hands the exception on (see resume.py).
         """
-        self._regions.append(Region(handler, depth, push_lasti=False))
+        self._regions.append(Region(handler, depth, push_lasti))
         try:
             yield
         finally:
