@@ -62,6 +62,7 @@ ONES = torch.ones(2)
     ("function", "arguments", "error"),
     [
         (dynamo.allow_in_graph, (3,), TypeError),
+        (lambda mode: dynamo.compile(len, mode=mode), ("fast",), dynamo.errors.InvalidOption),
         (dynamo.assume_constant_result, (3,), TypeError),
         (dynamo.disable, (3,), TypeError),
         (dynamo.disallow_in_graph, (3,), TypeError),

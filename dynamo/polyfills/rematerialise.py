@@ -21,8 +21,6 @@ _NOUNS: dict[type, str] = {types.GeneratorType: "generator", types.CoroutineType
 
 def call_again(function: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
     """function(*args), the last ones by `names`."""
-    if not names:
-        return function(*args)
     count = len(args) - len(names)
     return function(*args[:count], **dict(zip(names, args[count:])))
 

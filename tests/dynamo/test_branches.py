@@ -50,6 +50,26 @@ def assigns(x, w):
 
 
 @program(1)
+def writes_its_own(x, w):
+    if x.sum() > 5:
+        y = x * w
+        y.add_(1)
+    else:
+        y = x - 1
+    return y
+
+
+@program(2)
+def writes_statistics(x, w):
+    mean, var = torch.zeros(2), torch.ones(2)
+    if x.sum() > 5:
+        y = F.batch_norm((x * w).reshape(2, 2), mean, var, training=True).reshape(-1)
+    else:
+        y = x - 1
+    return y, mean, var
+
+
+@program(1)
 def changes_one(x, w):
     h = x * w
     if torch.isnan(h).any():

@@ -236,6 +236,11 @@ def scan_of_sums(x, init):
     return scan(lambda c, y: (c + y, c * y), init, x)
 
 
+@program(plain((1, 3), 3))
+def scan_of_one_step(x, init):
+    return scan(lambda c, y: (c + y, c * y), init, x)
+
+
 @program(plain((4, 3), 3))
 def scan_in_reverse(x, init):
     return scan(lambda c, y: (c + y, c * y), init, x, reverse=True)

@@ -29,6 +29,11 @@ def matrix():
 
 
 @program(matrix)
+def strided_up_to_the_end(x):
+    return (x * 2).as_strided((3,), (2,), 1)
+
+
+@program(matrix)
 def out_is_returned(x):
     o = torch.empty(2, 3)
     r = torch.add(x, 1, out=o)

@@ -34,6 +34,7 @@ class TestNames:
             g.call_function(operator.add, (x, 1)).name,
             g.call_function(max, (x,)).name,
             g.call_method("view", (x, -1)).name,
+            g.call_method("__getitem__", (x, 0)).name,
             g.call_function(torch.ops.aten.add.Tensor, (x, x)).name,
             g.get_attr("layer.0.weight").name,
             g.call_module("layer.0", (x,)).name,
@@ -41,8 +42,8 @@ class TestNames:
             g.placeholder("class").name,
         ]
         assert names == [
-            "relu", "relu_1", "add", "max_1", "view", "add_1", "layer_0_weight", "layer_0",
-            "_1st_item", "class_1",
+            "relu", "relu_1", "add", "max_1", "view", "getitem", "add_1", "layer_0_weight",
+            "layer_0", "_1st_item", "class_1",
         ]  # fmt: skip
 
     def test_many_equal_names_stay_fast(self):

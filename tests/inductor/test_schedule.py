@@ -69,6 +69,19 @@ def test_an_operator_in_between_keeps_the_order() -> None:
     assert kernels(c) == 2
 
 
+def test_a_kernel_waits_for_what_its_later_steps_read() -> None:
+    """The product of rows joins the first kernel, which then runs behind the second one; so nothing
+    that reads the first may join the second.
+    """
+
+    def fn(x, y):
+        few, many = x.sum(1), y.sum(1)
+        return few * many[:16], many * few[0]
+
+    c = check(fn, t(16, 48), t(40, 48), rtol=1e-4, atol=1e-4)
+    assert kernels(c) == 3, "\n".join(map(str, c.items))
+
+
 def test_a_transposed_reader_is_not_fused_wrongly() -> None:
     def fn(x):
         y = x.exp()

@@ -4,6 +4,18 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "attribute_becomes_a_buffer": """
+        m = nn.Linear(2, 2)
+        def f(x):
+            m.extra = x + 1
+            return m.extra * 2
+        ---
+        run(T(2))
+        del m.extra
+        m.register_buffer("extra", T(2))
+        run(T(2))
+        list(m._buffers), "extra" in vars(m)
+        """,
     "hook_state": (
         1,
         "",

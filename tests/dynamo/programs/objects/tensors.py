@@ -330,6 +330,19 @@ PROGRAMS = {
         run(a, b)
         """,
     ),
+    "ts_another_class_in_another_call": (
+        3,
+        "",
+        """
+        class A(torch.Tensor): pass
+        class B(torch.Tensor): pass
+        def f(x): return x * 2
+        ---
+        run(T(3).as_subclass(A))
+        run(T(3).as_subclass(B))
+        run(T(3))
+        """,
+    ),
     "ts_siblings": (
         1,
         "UNCAPTURED_CALL",

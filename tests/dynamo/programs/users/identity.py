@@ -55,6 +55,17 @@ PROGRAMS = {
         run(T(3), [a, a])
     """,
     ),
+    "id_in_sets_alone": (
+        2,
+        """
+        class P: pass
+        def f(x, p, q): return x * len({id(p), id(q)})
+        ---
+        p, q = P(), P()
+        run(T(3), p, q)
+        run(T(3), p, p)
+    """,
+    ),
     "id_tensor_memo": (
         2,
         """
