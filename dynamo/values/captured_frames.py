@@ -47,9 +47,8 @@ def _caller(frame: Interpreter) -> Interpreter | None:
 def _captured(frame: Interpreter | None) -> Value:
     if frame is None or frame.hidden:
         raise Unsupported(breaks.UncapturedCall("sys._getframe"))
-    if frame.as_value is None:
-        frame.as_value = CapturedFrame(frame)
-    return frame.as_value
+    value = frame.as_value = frame.as_value or CapturedFrame(frame)
+    return value
 
 
 def _above(tx: Interpreter, depth: Value | None) -> Interpreter | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import operator
 
@@ -252,6 +253,7 @@ def test_specialises(name):
     assert "test_dynamic_numbers.py" in asked[0]
 
 
+MILESTONES = {4, 9}
 # Branches: a compile for each side.
 BRANCHES = {
     "less": lambda n: 1 if n < 6 else 2,
@@ -265,6 +267,10 @@ BRANCHES = {
     "max": lambda n: max(n, 6),
     "clamp": lambda n: min(max(n, 4), 9),
     "abs": lambda n: abs(n - 6),
+    "key": lambda n: {5: 1, 12: 3}.get(n, 2),
+    "key_of_another_type": lambda n: {"a": 1, 5.0: 1, None: 2, True: 3}.get(n),
+    "member": lambda n: n in MILESTONES and n not in frozenset([9]),
+    "counted": lambda n: n in collections.Counter([4, 12, 12]),
     # Conditions on floats.
     "sqrt": lambda n: 1 if math.sqrt(n) > 2.5 else 2,
     "exp": lambda n: 1 if math.exp(n / 4) < 7 else 2,
