@@ -47,7 +47,8 @@ def _caller(frame: Interpreter) -> Interpreter | None:
 def _captured(frame: Interpreter | None) -> Value:
     if frame is None or frame.hidden:
         raise Unsupported(breaks.UncapturedCall("sys._getframe"))
-    value = frame.as_value = frame.as_value or CapturedFrame(frame)
+    value: Value = frame.as_value or CapturedFrame(frame)
+    frame.as_value = value
     return value
 
 

@@ -58,6 +58,12 @@ ARITHMETIC = {
     "log": lambda n: math.log(n),
     "log10": lambda n: math.log10(n + 0.5),
     "log_of_base": lambda n: math.log(n, 2),
+    "math_pow": lambda n: (
+        math.pow(n, -0.8),
+        math.pow(n, 0.5),
+        math.pow(0.9, n),
+        math.pow(n / 2, 1),
+    ),
     "tan": lambda n: math.tan(n),
     "entropy": lambda n: -math.log(1 / n) / math.exp(-n),
     "scale": lambda n: 1 / math.sqrt(n),
@@ -233,6 +239,7 @@ SPECIALISING = {
     "round_digits": lambda n: round(n / 3, 1),
     "factorial": lambda n: math.factorial(n),
     "unknown_power": lambda n: n**n,
+    "math_pow": lambda n: math.pow(n, 2),
 }
 
 
