@@ -33,7 +33,9 @@ class CapturedFrame(Value):
         if not frame.done and name == "f_lineno":
             return ConstantValue(frame.lineno)
         if not frame.done and name == "f_globals":
-            return TABLE[globals](frame)
+            namespace = TABLE[globals](frame)
+            assert namespace is not None
+            return namespace
         if not frame.done and name == "f_back":
             return _captured(_caller(frame))
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
