@@ -193,9 +193,11 @@ class _FakeMode(FakeTensorMode):
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
-        if self.shape_env is not None or not _is_simple(tensor):
-            return super().from_tensor(tensor, **options)
         converter = self.fake_tensor_converter
+        # Made before there were symbols: torch's own way expects its own fake of a gradient.
+        begun = tensor.grad is not None and converter._get_memo(tensor.grad) is not None
+        if (self.shape_env is not None and not begun) or not _is_simple(tensor):
+            return super().from_tensor(tensor, **options)
         fake = converter._get_memo(tensor)
         if fake is None:
             with torch.inference_mode(tensor.is_inference()):

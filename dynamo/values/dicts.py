@@ -32,7 +32,7 @@ from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.function import replay_attributes
-from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.hash_keys import FEW, calls_methods, check_hashes, key_of, sought_key, unhashable
 from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
@@ -137,7 +137,7 @@ class DictValue(BuiltinObject):
 
     def lookup(self, tx: Interpreter, key: Value) -> Value | None:
         """The value under `key`, or None. No __missing__."""
-        hashed = key_of(tx, key)
+        hashed = self._sought(tx, key)
         if self.real is not None:
             if not is_literal(hashed) or self._asks_keys():
                 self.load_all(tx)
@@ -145,6 +145,13 @@ class DictValue(BuiltinObject):
                 return self._lookup_real(tx, hashed)
         entry = self.entries.get(hashed)
         return None if entry is None else self._value_of(hashed, entry)
+
+    def _sought(self, tx: Interpreter, key: Value) -> Hashable:
+        few = (
+            key.is_symbolic()
+            and dict.__len__(self.entries if self.real is None else self.real) <= FEW
+        )
+        return sought_key(tx, key, self.load_all(tx)) if few else key_of(tx, key)
 
     def _value_of(self, hashed: Hashable, entry: Entry) -> Value:
         key, value = entry
@@ -219,7 +226,7 @@ class DictValue(BuiltinObject):
         return DictIterator(self, "keys")
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        hashed = key_of(tx, item)
+        hashed = self._sought(tx, item)
         alone = is_literal(hashed) and not self._asks_keys()
         if self.real is not None and alone and hashed not in self.entries:
             found = dict.__contains__(self.real, hashed)

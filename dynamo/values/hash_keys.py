@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -114,6 +114,20 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
     if told is value or told is value.outside:
         tx.output.guard_distinct(value)
     return key
+
+
+FEW = 32
+_ABSENT = object()
+
+
+def sought_key(tx: Interpreter, value: Value, keys: Collection[Hashable]) -> Hashable:
+    """The key by which to look for `value` among `keys`. A number that varies is compared with
+    each of a few: what it is not holds for more calls than what it is.
+    """
+    told_apart = value.is_symbolic() and len(keys) <= FEW and all(map(is_literal, keys))
+    if not told_apart:
+        return key_of(tx, value)
+    return next((key for key in keys if equal(tx, value, tx.constant(key))), _ABSENT)
 
 
 @bound_late

@@ -27,7 +27,7 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import SequenceValue, TupleValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, sought_key, unhashable
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import TUPLE, Existing, Made, Part, Recipe, exact
 from dynamo.values.stored_iterators import SetIterator
@@ -170,7 +170,8 @@ class FrozenSetValue(BuiltinObject):
         return SetIterator(self, self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        key = _sought_key(tx, item)
+        varies = item.is_symbolic()
+        key = sought_key(tx, item, self.members) if varies else _sought_key(tx, item)
         if self.behind is None or not is_literal(key):
             return ConstantValue(key in self.members)
         found = key in self.real

@@ -418,6 +418,13 @@ def _in_domain(name: str, number: Any) -> bool:
     return name in ("cos", "sin", "tan", "tanh", "atan") or bool(number > 0)
 
 
+def _math_pow(base: Any, exponent: Any) -> Any:
+    """A root, or a decay; other powers may raise, and the numbers themselves are asked."""
+    root = type(exponent) in (int, float) and -1 <= exponent <= 1 and bool(base >= 1)
+    decay = type(base) in (int, float) and 0 < base <= 1 and bool(exponent >= 0)
+    return _as_float(base) ** _as_float(exponent) if root or decay else None
+
+
 _LARGEST_EXPONENT = 709.0  # of e, in a float
 _OURS: dict[str, Callable[[Any], Any]] = {"exp": sym_exp, "log": sym_log, "log10": sym_log10}
 
@@ -436,6 +443,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.floor: _rounding(math.floor),
     math.ceil: _rounding(math.ceil),
     math.trunc: _rounding(math.trunc),
+    math.pow: _math_pow,
     **{
         getattr(math, name): _math(name)
         for name in ("sqrt", "cos", "sin", "tan", "tanh", "atan", "log2", "exp", "log", "log10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import operator
 
@@ -57,6 +58,12 @@ ARITHMETIC = {
     "log": lambda n: math.log(n),
     "log10": lambda n: math.log10(n + 0.5),
     "log_of_base": lambda n: math.log(n, 2),
+    "math_pow": lambda n: (
+        math.pow(n, -0.8),
+        math.pow(n, 0.5),
+        math.pow(0.9, n),
+        math.pow(n / 2, 1),
+    ),
     "tan": lambda n: math.tan(n),
     "entropy": lambda n: -math.log(1 / n) / math.exp(-n),
     "scale": lambda n: 1 / math.sqrt(n),
@@ -232,6 +239,7 @@ SPECIALISING = {
     "round_digits": lambda n: round(n / 3, 1),
     "factorial": lambda n: math.factorial(n),
     "unknown_power": lambda n: n**n,
+    "math_pow": lambda n: math.pow(n, 2),
 }
 
 
@@ -252,6 +260,7 @@ def test_specialises(name):
     assert "test_dynamic_numbers.py" in asked[0]
 
 
+MILESTONES = {4, 9}
 # Branches: a compile for each side.
 BRANCHES = {
     "less": lambda n: 1 if n < 6 else 2,
@@ -265,6 +274,10 @@ BRANCHES = {
     "max": lambda n: max(n, 6),
     "clamp": lambda n: min(max(n, 4), 9),
     "abs": lambda n: abs(n - 6),
+    "key": lambda n: {5: 1, 12: 3}.get(n, 2),
+    "key_of_another_type": lambda n: {"a": 1, 5.0: 1, None: 2, True: 3}.get(n),
+    "member": lambda n: n in MILESTONES and n not in frozenset([9]),
+    "counted": lambda n: n in collections.Counter([4, 12, 12]),
     # Conditions on floats.
     "sqrt": lambda n: 1 if math.sqrt(n) > 2.5 else 2,
     "exp": lambda n: 1 if math.exp(n / 4) < 7 else 2,

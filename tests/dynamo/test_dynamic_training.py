@@ -313,3 +313,15 @@ def test_derivatives_that_divide_by_zero_as_in_c(backend):
             result.sum().backward()
             found.append((result.detach(), x.grad))
         torch.testing.assert_close(*found, equal_nan=True)
+
+
+def test_a_gradient_that_is_a_view_before_its_parameter():
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(1, 4).view(4)
+
+    def step(gradient, weight, rate):
+        return (gradient + 1) * rate + weight
+
+    compiled = dynamo.compile(step, backend="eager", fullgraph=True)
+    for rate in (3, 5, 6):
+        same(compiled(weight.grad, weight, rate), step(weight.grad, weight, rate))
