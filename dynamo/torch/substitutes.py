@@ -40,6 +40,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
     """id -> (function, the Python function captured in its place)."""
     pairs: list[tuple[Any, Any]] = [
         (torch._check_with, torch_polyfills.check_with),
+        (torch.broadcast_shapes, torch_polyfills.broadcast_shapes),
         (torch._check_is_size, torch_polyfills.check_is_size),
         (constraints._Symmetric.check, torch_polyfills.check_symmetric),
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),

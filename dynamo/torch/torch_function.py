@@ -298,7 +298,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
         "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
         "get_autocast_gpu_dtype get_autocast_cpu_dtype "
-        "broadcast_shapes _C._infer_size promote_types can_cast finfo iinfo device "
+        "_C._infer_size promote_types can_cast finfo iinfo device "
         "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "

@@ -50,6 +50,8 @@ ROWS = {
     "tensor_of_half": lambda x: torch.tensor(x.size(0) / 3, dtype=torch.bfloat16) * x,
     "new_tensor_of_sizes": lambda x: x.new_tensor(x.shape).prod() + x,
     "as_tensor_of_size": lambda x: torch.as_tensor([1e300 * x.size(0)]) + x,
+    "broadcast_shapes": lambda x: x[:, 0].expand(torch.broadcast_shapes(x.shape[:1], (3, 1), ())),
+    "broadcast_sizes": lambda x: x.new_ones(torch.broadcast_shapes(x.shape, x.shape[:1] + (1,), 8)),
     "logsumexp": lambda x: x.logsumexp(0),
     "cumsum": lambda x: x.cumsum(0),
     "prod": lambda x: x.prod(1),
