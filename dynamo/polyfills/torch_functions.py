@@ -249,6 +249,22 @@ def dtype_of(item):
     return default.to_complex() if isinstance(item, complex) else default
 
 
+def broadcast_shapes(*shapes):
+    """torch.broadcast_shapes, which raises where shapes do not fit."""
+    given = [(shape,) if isinstance(shape, int) else shape for shape in shapes if shape is not None]
+    if not all(isinstance(shape, (tuple, list)) for shape in given):
+        return torch._refs._broadcast_shapes(*shapes)
+    common = [1] * max([len(shape) for shape in given], default=0)
+    for shape in given:
+        for place, size in enumerate(shape, len(common) - len(shape)):
+            if size == 1:
+                continue
+            if size < 0 or (common[place] != 1 and common[place] != size):
+                return torch._refs._broadcast_shapes(*shapes)
+            common[place] = size
+    return torch.Size(common)
+
+
 def linspace(start, end, steps, dtype, device=None, requires_grad=False):
     """torch.linspace of floats: from both ends to the middle, as the original."""
     if steps < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -39,6 +40,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
     """id -> (function, the Python function captured in its place)."""
     pairs: list[tuple[Any, Any]] = [
         (torch._check_with, torch_polyfills.check_with),
+        (torch.broadcast_shapes, torch_polyfills.broadcast_shapes),
         (torch._check_is_size, torch_polyfills.check_is_size),
         (constraints._Symmetric.check, torch_polyfills.check_symmetric),
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
@@ -109,6 +111,63 @@ def _with_tensors(data: Value) -> Value:
     return TupleValue([_with_tensors(item) for item in data.wrapped()])
 
 
+_MOST_NUMBERS = 64  # of data with numbers that vary, each of which is an operation
+
+
+def _with_varying(
+    tx: Interpreter, data: Value, options: dict[str, Value], like: TensorValue | None
+) -> tuple[Value, dict[str, Value]] | None:
+    """Data with tensors in the place of numbers that vary, and the options with their dtype;
+    None: none varies, or torch reads them.
+    """
+    leaves = _leaves(data)
+    varying = [leaf for leaf in leaves if isinstance(leaf, SymbolValue)]
+    numbers = all(leaf.python_type() in (int, float) for leaf in varying)
+    known = options.keys() <= {"dtype", "device"} and len(leaves) <= _MOST_NUMBERS
+    others = [leaf for leaf in leaves if not isinstance(leaf, SymbolValue)]
+    if not varying or not numbers or not known or not all(map(_one_number, others)):
+        return None
+    dtype, device = options.get("dtype"), options.get("device")
+    wanted = like.fake.dtype if like is not None else _inferred(leaves)
+    if dtype is not None and dtype.as_constant() is not None:
+        wanted = dtype.as_constant()
+    exact = all(wanted in _EXACT[leaf.python_type()] for leaf in varying)
+    if not exact or not _converts(others, wanted):
+        return None
+    if device is None or device.as_constant() is None:
+        place = torch.get_default_device() if like is None else like.fake.device
+        device = ConstantValue(place)
+
+    def filled(item: Value) -> Value:
+        if isinstance(item, SymbolValue):  # a conversion from float64 gives inf, as torch.tensor
+            wide = torch.int64 if item.python_type() is int else torch.float64
+            form = {"dtype": ConstantValue(wide), "device": device}
+            return call_in_graph(tx, "call_function", torch.full, [ConstantValue(()), item], form)
+        if isinstance(item, SequenceValue):
+            return TupleValue([filled(part) for part in item.wrapped()])
+        return item
+
+    return filled(data), {"dtype": ConstantValue(wanted), "device": device}
+
+
+# Of numbers that vary: torch.tensor refuses none of their values in these.
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+_EXACT = {int: (torch.int64, *_FLOATS), float: _FLOATS}
+
+
+def _inferred(leaves: list[Value]) -> torch.dtype:
+    kinds = {int: torch.int64, float: torch.get_default_dtype()}
+    found = [
+        kinds[leaf.python_type()]
+        if isinstance(leaf, SymbolValue)
+        else leaf.fake.dtype
+        if isinstance(leaf, TensorValue)
+        else torch_polyfills.dtype_of(leaf.as_constant())
+        for leaf in leaves
+    ]
+    return functools.reduce(torch.promote_types, found)
+
+
 def tensor_from_data(
     tx: Interpreter,
     target: Callable[[list[Value], dict[str, Value]], Value],
@@ -130,7 +189,13 @@ def tensor_from_data(
         return target([ConstantValue(data.value.item())], {"dtype": typed, **options})
     if like is None and data is not None and any(map(_is_typed_scalar, _leaves(data))):
         raise Unsupported(breaks.NumpyConversion("a tensor made of a scalar of numpy"))
-    if not isinstance(data, SequenceValue) or not _holds_tensors(data):
+    options = {name: value for name, value in kwargs.items() if name != "data"}
+    varying = None if data is None or len(args) > 1 else _with_varying(tx, data, options, like)
+    if varying is not None:
+        data, kwargs = varying
+        if isinstance(data, TensorValue):
+            return call_in_graph(tx, "call_method", "to", [data, kwargs["dtype"]], {})
+    elif not isinstance(data, SequenceValue) or not _holds_tensors(data):
         return target(list(args), kwargs)
     given = {name: value for name, value in kwargs.items() if name != "data"}
     known = set(given) <= {"dtype", "device"} and len(args) <= 1

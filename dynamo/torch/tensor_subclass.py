@@ -38,6 +38,7 @@ from dynamo.values.tensor import (
     SPECIAL_METHODS,
     TensorValue,
     call_in_graph,
+    constant_sizes,
 )
 from fxgraph import Node
 
@@ -255,10 +256,11 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
     """A tensor from outside whose class is a user's."""
     if source is None:
         source = tx.output.install("tensor", obj)
-    tx.guard(source, "tensor", obj)
     inner = CallSource(source, plain_tensor, "plain")
     node = tx.output.add_input(_example(obj), inner, static=False)
-    value = SubclassTensorValue(node, node.meta["example_value"], type(obj), source)
+    fake = node.meta["example_value"]
+    tx.guard(source, "tensor", constant_sizes(obj, fake))
+    value = SubclassTensorValue(node, fake, type(obj), source)
     value.real = obj
     tx.output.adopt(value.fake, value)
     tx.output.tensors_override = True

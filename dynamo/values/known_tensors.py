@@ -1,13 +1,15 @@
 """Tensors that the frame makes of numbers alone: their values are known while capturing.
 
 `torch.tensor([3, 5]).max().item()` is 5, a constant, and no graph breaks for it. The operations
-stay in the graph, where they are dead code if nothing else reads their results.
+stay in the graph, where they are dead code if nothing else reads their results. Of numbers that
+vary, the values of this call are known: who reads them makes constants of the numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,16 +46,41 @@ class _OnlyComputes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+_VARYING = (torch.SymInt, torch.SymFloat)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The values of a fake tensor, as long as its version is this. numbers: nodes of those that
+    vary, of which the values are made.
+    """
+
+    fake: torch.Tensor
+    real: torch.Tensor
+    version: int
+    numbers: frozenset[Any]
+
+    def read(self) -> torch.Tensor:
+        for node in self.numbers:
+            node.shape_env.specialise(node.expr)
+        return self.real
+
+
 class KnownTensors:
     """Fake tensors whose values are known, until something writes them."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}  # by the fake's id
+        self._held: dict[int, _Known] = {}  # by the fake's id
 
     def real_of(self, fake: torch.Tensor) -> torch.Tensor | None:
-        """The tensor with the values; not to be written."""
-        fake_held, real, version = self._held.get(id(fake), (None, None, 0))
-        return real if fake_held is fake and version_of(fake) == version else None
+        """The tensor with the values, which are guarded; not to be written."""
+        known = self._find(fake)
+        return None if known is None else known.read()
+
+    def _find(self, fake: Any) -> _Known | None:
+        known = self._held.get(id(fake))
+        current = known and known.fake is fake and version_of(fake) == known.version
+        return known if current else None
 
     def forget(self) -> None:
         """Writes may go unnoticed from here on."""
@@ -73,7 +100,7 @@ class KnownTensors:
             fakes = [fake for node in nodes for fake in leaves(node.meta.get("val"))]
             written = {_memory(fake) for fake in fakes if _has_memory(fake)}
             self._held = {
-                key: held for key, held in self._held.items() if _memory(held[0]) not in written
+                key: held for key, held in self._held.items() if _memory(held.fake) not in written
             }
 
     def note(self, result: Any, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -87,26 +114,35 @@ class KnownTensors:
         if not all(map(_is_small, fakes)):
             return
         found = self._run(op, target, args, kwargs)
+        numbers = self._numbers_of((args, kwargs))
         reals = list(found) if isinstance(found, (list, tuple)) else [found]
         if len(reals) == len(fakes) and all(map(_is_plain, reals)):
             for fake, real in zip(fakes, reals):
                 if (real.shape, real.dtype) == (fake.shape, fake.dtype):
-                    self._held[id(fake)] = fake, real, version_of(fake)
+                    self._held[id(fake)] = _Known(fake, real, version_of(fake), numbers)
 
     def _may_be_known(self, target: Any, nest: Any) -> bool:
         nodes = 0
         for leaf in leaves(nest):
             if isinstance(leaf, Node):
-                if self._real_of_node(leaf) is None:
+                if self._to_real(leaf) is None:
                     return False
-                nodes += 1
+                nodes += not isinstance(leaf.meta.get("val"), _VARYING)
             elif not isinstance(leaf, _PLAIN_OR_NONE):
                 return False
         return nodes > 0 or (callable(target) and target in _CREATORS)
 
-    def _real_of_node(self, node: Node) -> torch.Tensor | None:
-        fake = node.meta.get("val")
-        return self.real_of(fake) if isinstance(fake, torch.Tensor) else None
+    def _numbers_of(self, nest: Any) -> frozenset[Any]:
+        """The numbers that vary of which tensors are made."""
+        found: set[Any] = set()
+        for leaf in leaves(nest):
+            val = leaf.meta.get("val") if isinstance(leaf, Node) else None
+            if isinstance(val, _VARYING):
+                found.add(val.node)
+            elif isinstance(val, torch.Tensor):
+                known = self._find(val)
+                found |= frozenset() if known is None else known.numbers
+        return frozenset(found)
 
     def computed(
         self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]
@@ -117,7 +153,9 @@ class KnownTensors:
         if not self._may_be_known(target, (args, kwargs)):
             return None
         real = self._run(op, target, args, kwargs)
-        return real if _is_plain(real) and real.numel() <= MOST_ELEMENTS else None
+        if not _is_plain(real) or real.numel() > MOST_ELEMENTS:
+            return None
+        return _Known(real, real, 0, self._numbers_of((args, kwargs))).read()
 
     def _run(self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         real_args, real_kwargs = map_aggregate((args, kwargs), self._to_real)
@@ -134,7 +172,14 @@ class KnownTensors:
             return None
 
     def _to_real(self, leaf: Any) -> Any:
-        return self._real_of_node(leaf) if isinstance(leaf, Node) else leaf
+        """The leaf's value in this call; None: not known."""
+        if not isinstance(leaf, Node):
+            return leaf
+        val = leaf.meta.get("val")
+        if isinstance(val, _VARYING):
+            return val.node.hint
+        known = self._find(val)
+        return None if known is None else known.real
 
 
 def _has_memory(fake: Any) -> bool:

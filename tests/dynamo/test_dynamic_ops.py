@@ -43,6 +43,15 @@ ROWS = {
     "linspace_with_gradient": lambda x: (
         torch.linspace(-1, 1, x.size(0), requires_grad=True) + x[0, 0]
     ),
+    "tensor_of_size": lambda x: x * torch.tensor(x.size(0)),
+    "tensor_of_sizes": lambda x: x.sum() * torch.tensor([[x.size(0), 2], [3.5, 8 / x.size(0)]]),
+    "tensor_of_tensors": lambda x: torch.tensor([x.size(0), x.sum(), 3]),
+    "tensor_of_dtype": lambda x: torch.tensor([x.size(0) / 3], dtype=torch.float64),
+    "tensor_of_half": lambda x: torch.tensor(x.size(0) / 3, dtype=torch.bfloat16) * x,
+    "new_tensor_of_sizes": lambda x: x.new_tensor(x.shape).prod() + x,
+    "as_tensor_of_size": lambda x: torch.as_tensor([1e300 * x.size(0)]) + x,
+    "broadcast_shapes": lambda x: x[:, 0].expand(torch.broadcast_shapes(x.shape[:1], (3, 1), ())),
+    "broadcast_sizes": lambda x: x.new_ones(torch.broadcast_shapes(x.shape, x.shape[:1] + (1,), 8)),
     "logsumexp": lambda x: x.logsumexp(0),
     "cumsum": lambda x: x.cumsum(0),
     "prod": lambda x: x.prod(1),
@@ -178,6 +187,16 @@ def test_rows(name):
     torch.manual_seed(0)
     fn = ROWS[name]
     check(lambda x: fn(x), [(torch.randn(n, 8),) for n in (4, 7, 3, 12)], compiles=2)
+
+
+def test_reading_a_tensor_of_sizes():
+    """Its values are those of the call: read, they are constants, and nothing breaks."""
+
+    def fn(x):
+        sizes = torch.tensor([x.size(0), 3])
+        return x * sizes.max().item(), x[: sizes[0] - 1]
+
+    check(fn, [(torch.randn(n, 2),) for n in (4, 7, 5, 4)], compiles=3)
 
 
 # Two sizes vary: (n, m).

@@ -21,6 +21,19 @@ PROGRAMS = {
         run(T(3), s)
         """,
     ),
+    "sub_tensor_sizes": (
+        2,
+        "",
+        """
+        class S(torch.Tensor): pass
+        def f(s): return s.sin() * s.shape[0]
+        ---
+        run(T(3, 2).as_subclass(S))
+        run(T(4, 2).as_subclass(S))
+        run(T(5, 2).as_subclass(S))
+        run(T(6, 2).as_subclass(S))
+        """,
+    ),
     "sub_tensor_default": (
         1,
         "",
