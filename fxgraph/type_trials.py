@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.effects import of_function, of_method
 from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
 
@@ -64,7 +65,8 @@ def _tried(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The types of real results, or _REFUSED; None where that cannot be tried."""
     method = op == "call_method"
     function = getattr(torch.Tensor, target, None) if method else target
-    if not _is_pure(function):
+    does = (of_method if method else of_function)(target, args, kwargs)
+    if does.other or not _is_pure(function):
         return None
     described = [_description(leaf) for leaf in leaves((args, list(kwargs.items())))]
     if None in described or math.prod(filter(None, _numbers(args, kwargs))) > _LARGEST:
@@ -120,7 +122,8 @@ def _real(leaf: Any) -> Any:
 
 
 def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    state = torch.default_generator.get_state()
+    state, always = torch.default_generator.get_state(), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # otherwise the program's own call would not warn any more
     try:
         with (
             torch.no_grad(),
@@ -133,4 +136,5 @@ def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     except Exception as error:
         return _REFUSED if _REFUSAL.search(str(error)) else None
     finally:
+        torch.set_warn_always(always)
         torch.default_generator.set_state(state)
