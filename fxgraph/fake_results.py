@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -32,6 +33,8 @@ _UNIQUES = (
     torch.ops.aten.unique_dim.default,
     torch.ops.aten.unique_consecutive.default,
 )
+# Operators by element to whose results rules give other layouts than kernels do.
+_BY_ELEMENT = frozenset(["copysign", "floor_divide", "binary_cross_entropy"])
 _MOST_RESULTS = 20_000  # of a process
 
 
@@ -137,6 +140,8 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
     if op in _UNIQUES and any(t.dtype != torch.int64 for t in result[1:]):
         # torch 2.11 gives positions and counts the type of the values.
         return result[0], *(torch.empty_like(t, dtype=torch.int64) for t in result[1:])
+    if op._opname in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
+        return _by_element(args, result, mode)
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
     # Kernels on the CPU add up in this type: that of a softmax's logarithm.
@@ -194,3 +199,16 @@ def _add_metadata(parts: list[Any], tensor: FakeTensor) -> None:
         parts += (tensor.dtype, len(size), plain, tensor.fake_device)
     else:
         parts += (tensor.dtype, size, stride, offset, tensor.fake_device)
+
+
+def _by_element(args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:
+    """The result with the layout that an operation by element on these tensors gives it."""
+    operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    reduced = any(operand.dim() > result.dim() for operand in operands)
+    if result.dim() < 2 or reduced or all(operand.is_contiguous() for operand in operands):
+        return result
+    stride = compute_elementwise_output_strides(*(x.expand(result.shape) for x in operands))
+    if result.stride() == stride:
+        return result
+    dtype, size, _, offset, device = metadata(result)
+    return make_fake(mode, dtype, size, stride, offset, device)

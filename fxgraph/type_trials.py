@@ -1,4 +1,5 @@
-"""Operations that kernels refuse for the types of their tensors, which fake tensors do not tell:
+"""Operations that kernels refuse for the types of their tensors, or whose results have types that
+fake tensors do not tell:
 
     try:
         y = x.median()             # "median_cpu" not implemented for 'Bool'
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fxgraph.aot.recurrent import RECURRENT
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.effects import of_function, of_method
 from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
 
@@ -36,7 +38,8 @@ _CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _MODULES = ("torch.nn.functional", "torch.functional", "torch._tensor")
 _USUAL = {torch.float32, torch.float64}
 _LARGEST = 1 << 16  # product of the numbers, which may be sizes of the result
-_known: dict[Any, bool] = {}
+_REFUSED = object()
+_known: dict[Any, Any] = {}
 
 
 def has_unusual_types(args: Any, kwargs: dict[str, Any]) -> bool:
@@ -50,17 +53,34 @@ def refuses_types(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> bo
     """Whether the operation raises for types like those of the arguments, of which tensors are
     nodes; False where that cannot be tried.
     """
+    return _tried(op, target, args, kwargs) is _REFUSED
+
+
+def has_other_types(op: str, target: Any, args: Any, kwargs: dict[str, Any], example: Any) -> bool:
+    """Whether its results have other types than the fake ones."""
+    types = _tried(op, target, args, kwargs)
+    return isinstance(types, tuple) and types != _types_of(example)
+
+
+def _tried(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The types of real results, or _REFUSED; None where that cannot be tried."""
     method = op == "call_method"
     function = getattr(torch.Tensor, target, None) if method else target
-    if not _is_pure(function):
-        return False
+    does = (of_method if method else of_function)(target, args, kwargs)
+    if does.other or not _is_pure(function):
+        return None
     described = [_description(leaf) for leaf in leaves((args, list(kwargs.items())))]
     if None in described or math.prod(filter(None, _numbers(args, kwargs))) > _LARGEST:
-        return False
-    key = (function, len(args), tuple(described), torch.get_default_dtype())
+        return None
+    modes = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+    key = (function, len(args), tuple(described), torch.get_default_dtype(), modes)
     if key not in _known:
         _known[key] = _try(function, map_aggregate(args, _real), map_aggregate(kwargs, _real))
     return _known[key]
+
+
+def _types_of(results: Any) -> tuple[torch.dtype, ...]:
+    return tuple(leaf.dtype for leaf in leaves(results) if isinstance(leaf, torch.Tensor))
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -107,8 +127,9 @@ def _real(leaf: Any) -> Any:
     return hint_of(leaf.meta.get("val")) if isinstance(leaf, Node) else leaf
 
 
-def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    state = torch.default_generator.get_state()
+def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    state, always = torch.default_generator.get_state(), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # otherwise the program's own call would not warn any more
     try:
         with (
             torch.no_grad(),
@@ -117,9 +138,9 @@ def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
-            function(*args, **kwargs)
+            return _types_of(function(*args, **kwargs))
     except Exception as error:
-        return _REFUSAL.search(str(error)) is not None
+        return _REFUSED if _REFUSAL.search(str(error)) else None
     finally:
+        torch.set_warn_always(always)
         torch.default_generator.set_state(state)
-    return False

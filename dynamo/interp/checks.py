@@ -54,7 +54,7 @@ from fxgraph.args import leaves
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.passes.memory import written_inputs
-from fxgraph.type_trials import refuses_types
+from fxgraph.type_trials import has_other_types, refuses_types
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -192,17 +192,27 @@ class Checks:
             self.noticed = self.breaking_at(tx, reason)
 
     def node_may_be_refused(
-        self, op: str, target: Any, args: tuple, kwargs: dict[str, Any], tx: Interpreter
+        self,
+        op: str,
+        target: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        example: Any,
+        tx: Interpreter,
     ) -> None:
         """Break before an operation that kernels refuse where the program catches the exception, or
-        has shown something to the user before; elsewhere the graph is going to fail, and the frame
-        runs again.
+        has shown something to the user before (elsewhere the graph is going to fail, and the frame
+        runs again); and before one whose results have other types than fake tensors tell.
         """
+        name = getattr(target, "__name__", target)
+        if has_other_types(op, target, args, kwargs, example):
+            raise Unsupported(
+                breaks.OpError(name, "fake tensors do not tell the type of its result")
+            )
         if not refuses_types(op, target, args, kwargs):
             return
         again = self.can_be_made() or not self._changes_anything()
         if self.output.side_effects.shown or not again or _is_caught(tx, _FAILURES):
-            name = getattr(target, "__name__", target)
             raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
         self._refused = True
 

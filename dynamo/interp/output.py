@@ -270,8 +270,8 @@ class OutputGraph:
         """
         if tx is not None and can_fail(target, args):
             self.checks.node_may_fail(target, tx)
-        elif tx is not None and has_unusual_types(args, kwargs):
-            self.checks.node_may_be_refused(op, target, args, kwargs, tx)
+        if tx is not None and has_unusual_types(args, kwargs):
+            self.checks.node_may_be_refused(op, target, args, kwargs, example, tx)
         self.inference.check(op, target)
         self._nodes += 1
         for value, history in self.hooked:

@@ -4,6 +4,9 @@ The C++ forms with `scale_factors` read sizes as numbers. torch's Python forms, 
 takes in their place, spell a resize by indexing: an image of bytes is rounded otherwise, the
 gradient is a scatter, and the lowering finds no resize. The forms here compute the size and call
 the operator itself, on this project's behalf alone.
+
+The same for a few others: torch's form of multilabel_margin_loss counts labels behind the first -1,
+those of shrinks have other gradients at NaN.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ RESIZES = (
     "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
     "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
 )  # fmt: skip
+OTHERS = ("hardshrink", "softshrink", "multilabel_margin_loss_forward")
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 _active = threading.local()
 
@@ -46,10 +50,10 @@ def _install() -> None:
     from torch._decomp.decompositions import upsample_compute_output_size
 
     of_factors: Callable[..., Any] = functools.partial(_of_factors, upsample_compute_output_size)
-    for name in RESIZES:
+    for name in (*RESIZES, *OTHERS):
         packet = getattr(aten, name)
         forms: list[tuple[Any, Any, Callable[..., Any]]]
-        forms = [(packet.vec, key, of_factors) for key in _KEYS]
+        forms = [(packet.vec, key, of_factors) for key in _KEYS if name in RESIZES]
         forms.append((packet.default, DispatchKey.Autograd, _recorded))
         for op, key, form in forms:
             theirs = op.py_kernels.get(key)

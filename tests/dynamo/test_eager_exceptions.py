@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
+from fxgraph import type_trials
 
 # Wrong shapes, dtypes, dimensions, numbers and kinds of arguments, keywords and names.
 CALLS = """
@@ -349,6 +350,13 @@ def test_types_are_not_tried_with_large_numbers(monkeypatch):
 
     dynamo.compile(f, backend="eager")(torch.ones(1, dtype=torch.int16), 1 << 17)
     assert torch.Tensor.sort in tried and torch.Tensor.repeat not in tried
+
+
+def test_a_trial_of_types_leaves_warnings_to_the_program():
+    """Those that torch gives once in a process."""
+    found = []
+    type_trials._try(lambda: found.append(torch.is_warn_always_enabled()), (), {})
+    assert found == [True] and not torch.is_warn_always_enabled()
 
 
 def test_a_layer_norm_of_another_shape_with_a_number_that_varies():

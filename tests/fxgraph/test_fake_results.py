@@ -21,6 +21,10 @@ PROGRAMS = {
     "channels": lambda x: x[None].contiguous(memory_format=torch.channels_last).relu(),
     "complex": lambda x: torch.view_as_complex(x[..., :4].clone().reshape(3, 2, 2)),
     "several": lambda x: x.max(0)[1],
+    "copysign": lambda x: torch.copysign(x.mT, torch.ones(5, 3).mT[:, None].mT),
+    "copysign of a number": lambda x: torch.copysign(x[:, 0].t(), -1.0),
+    "floor division": lambda x: x[:, 0].t() // torch.ones(5, 3),
+    "cut off": lambda x: torch.div(torch.ones(5, 3), x[:, 0].t(), rounding_mode="floor"),
     "made": lambda x: torch.arange(6).reshape(2, 3),
 }
 

@@ -1,4 +1,4 @@
-"""Resizes of symbolic sizes: one operator each, with the results and gradients of eager."""
+"""Resizes of symbolic sizes, and others that stay whole: results and gradients of eager."""
 
 from __future__ import annotations
 
@@ -63,3 +63,22 @@ def test_each_is_one_operator(kind):
 
     dynamo.compile(resize(kind), backend=backend, dynamic=True)(torch.randn(1, 3, 8, 8))
     assert targets[0] == f"aten.upsample_{kind}2d.default" and len(targets) == 2
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[0, 3, -1, 2]] * len(x))),
+        lambda x: F.hardshrink(x * torch.nan, x.shape[0] / 8),
+        F.softshrink,
+    ],
+)
+def test_other_operators_that_stay_whole(fn):
+    compiled = dynamo.compile(fn, backend="aot_eager", dynamic=True, fullgraph=True)
+    for rows in (4, 6):
+        given = [torch.arange(4.0 * rows).view(rows, 4).sin().requires_grad_() for _ in range(2)]
+        ours, theirs = compiled(given[0]), fn(given[1])
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+        ours.sum().backward()
+        theirs.sum().backward()
+        torch.testing.assert_close(given[0].grad, given[1].grad, equal_nan=True)

@@ -542,4 +542,16 @@ PROGRAMS = {
         run(x, y, [torch.tensor(2.0), torch.tensor(4.0)])
         """,
     ),
+    "results_of_types_that_fake_tensors_do_not_tell": (
+        None,
+        """
+        def f(x, target):
+            half = x.bfloat16()
+            loss = nn.functional.huber_loss(half, target)
+            noise = torch.normal(half, target.abs())
+            return [(y, y.dtype) for y in (loss + 1, half * 2, noise)]
+        ---
+        run(T(4), T(4) * 2)
+        """,
+    ),
 }
