@@ -140,7 +140,7 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
     if op in _UNIQUES and any(t.dtype != torch.int64 for t in result[1:]):
         # torch 2.11 gives positions and counts the type of the values.
         return result[0], *(torch.empty_like(t, dtype=torch.int64) for t in result[1:])
-    if op._opname in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
+    if getattr(op, "_opname", None) in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
         return _by_element(args, result, mode)
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
