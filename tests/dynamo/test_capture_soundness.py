@@ -547,7 +547,7 @@ def test_modules_on_the_way_to_parameters_are_fetched_once(monkeypatch):
     with torch.no_grad():
         for _ in range(2):
             result, kept = function(X, {"a": {"b": X, "c": X + 1}})
-            assert torch.equal(result, module(X) * X + X + 1)
+            assert torch.equal(result, module(X) * X + (X + 1))
             assert torch.equal(function(X, scale)[0], f(X, scale)[0])
     assert kept == []
     names = [i.argval for i in dis.get_instructions(codes[0])]
