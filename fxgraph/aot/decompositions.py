@@ -11,7 +11,6 @@ takes what the operator refuses (binary_cross_entropy of other than probabilitie
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -92,8 +91,6 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _into_floats(rule)
     if op is aten.smooth_l1_loss_backward.default:
         return _keeping_nan(rule)
-    if op in _AT_NAN:
-        return _at_nan(rule, *_AT_NAN[op])
     if op is aten.smooth_l1_loss.default:
         rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
     return _where(lambda *args, **kwargs: not refused(op, (*args, *kwargs.values())), rule)
@@ -129,24 +126,6 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         return rule(*args, **kwargs).contiguous()
-
-    return decomposed
-
-
-# The place of the input, and the gradient where that is NaN, as in vectors of the CPU. (In the last
-# elements, which fill none, and on GPUs it is the rules'.)
-_AT_NAN = {
-    aten.elu_backward.default: (5, math.nan),
-    aten.hardswish_backward.default: (1, math.nan),
-    aten.hardtanh_backward.default: (1, 0.0),
-}
-
-
-def _at_nan(rule: Callable[..., Any], place: int, value: float) -> Callable[..., Any]:
-    @functools.wraps(rule)
-    def decomposed(*args: Any) -> Any:
-        x, result = args[place], rule(*args)
-        return torch.where(x == x, result, value) if x.device.type == "cpu" else result
 
     return decomposed
 
