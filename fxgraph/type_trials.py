@@ -38,7 +38,7 @@ _CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _MODULES = ("torch.nn.functional", "torch.functional", "torch._tensor")
 _USUAL = {torch.float32, torch.float64}
 _LARGEST = 1 << 16  # product of the numbers, which may be sizes of the result
-_REFUSED = object()
+REFUSED = object()
 _known: dict[Any, Any] = {}
 
 
@@ -49,22 +49,10 @@ def has_unusual_types(args: Any, kwargs: dict[str, Any]) -> bool:
     return len(dtypes) != 1 or not dtypes <= _USUAL or complex in map(type, found)
 
 
-def refuses_types(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether the operation raises for types like those of the arguments, of which tensors are
-    nodes; False where that cannot be tried.
+def types_of_results(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The types that real results have for types like those of the arguments, of which tensors are
+    nodes; REFUSED where kernels raise, None where that cannot be tried.
     """
-    return _tried(op, target, args, kwargs) is _REFUSED
-
-
-def has_other_types(op: str, target: Any, args: Any, kwargs: dict[str, Any], example: Any) -> bool:
-    """Whether its results have other types than the fake ones."""
-    types, fake = _tried(op, target, args, kwargs), _types_of(example)
-    # Of small tensors, some operations have fewer results.
-    return isinstance(types, tuple) and len(types) == len(fake) and types != fake
-
-
-def _tried(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The types of real results, or _REFUSED; None where that cannot be tried."""
     method = op == "call_method"
     function = getattr(torch.Tensor, target, None) if method else target
     does = (of_method if method else of_function)(target, args, kwargs)
@@ -78,6 +66,13 @@ def _tried(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if key not in _known:
         _known[key] = _try(function, map_aggregate(args, _real), map_aggregate(kwargs, _real))
     return _known[key]
+
+
+def tell_other_types(types: Any, example: Any) -> bool:
+    """Whether real results have other types than the fake ones."""
+    fake = _types_of(example)
+    # Of small tensors, some operations have fewer results.
+    return isinstance(types, tuple) and len(types) == len(fake) and types != fake
 
 
 def _types_of(results: Any) -> tuple[torch.dtype, ...]:
@@ -141,7 +136,7 @@ def _try(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             return _types_of(function(*args, **kwargs))
     except Exception as error:
-        return _REFUSED if _REFUSAL.search(str(error)) else None
+        return REFUSED if _REFUSAL.search(str(error)) else None
     finally:
         torch.set_warn_always(always)
         torch.default_generator.set_state(state)

@@ -54,7 +54,7 @@ from fxgraph.args import leaves
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.passes.memory import written_inputs
-from fxgraph.type_trials import has_other_types, refuses_types
+from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -205,11 +205,12 @@ class Checks:
         runs again); and before one whose results have other types than fake tensors tell.
         """
         name = getattr(target, "__name__", target)
-        if has_other_types(op, target, args, kwargs, example):
+        types = types_of_results(op, target, args, kwargs)
+        if tell_other_types(types, example):
             raise Unsupported(
                 breaks.OpError(name, "fake tensors do not tell the type of its result")
             )
-        if not refuses_types(op, target, args, kwargs):
+        if types is not REFUSED:
             return
         again = self.can_be_made() or not self._changes_anything()
         if self.output.side_effects.shown or not again or _is_caught(tx, _FAILURES):
