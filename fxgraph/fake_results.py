@@ -203,12 +203,17 @@ def _add_metadata(parts: list[Any], tensor: FakeTensor) -> None:
 
 def _by_element(args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:
     """The result with the layout that an operation by element on these tensors gives it."""
-    operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    reduced = any(operand.dim() > result.dim() for operand in operands)
-    if result.dim() < 2 or reduced or all(operand.is_contiguous() for operand in operands):
-        return result
-    stride = compute_elementwise_output_strides(*(x.expand(result.shape) for x in operands))
+    stride = strides_by_element(args, result)
     if result.stride() == stride:
         return result
     dtype, size, _, offset, device = metadata(result)
     return make_fake(mode, dtype, size, stride, offset, device)
+
+
+def strides_by_element(args: tuple[Any, ...], result: torch.Tensor) -> tuple[int, ...]:
+    """The strides that an operation by element on these tensors gives its result."""
+    operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    reduced = any(operand.dim() > result.dim() for operand in operands)
+    if result.dim() < 2 or reduced or all(operand.is_contiguous() for operand in operands):
+        return result.stride()
+    return compute_elementwise_output_strides(*(x.expand(result.shape) for x in operands))

@@ -19,6 +19,7 @@ from torch._prims_common import suggest_memory_format
 
 from fxgraph.aot import foreach, fused
 from fxgraph.aot.kernel_types import refused
+from fxgraph.fake_results import strides_by_element
 
 aten = torch.ops.aten
 
@@ -45,7 +46,7 @@ DECOMPOSED = (
     "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
     "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "rot90", "stack",
     "take", "unfold_copy", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_index",
-    "_unsafe_index_put", "upsample_linear1d", "upsample_trilinear3d", "view_copy", "expand_copy",
+    "_unsafe_index_put", "view_copy", "expand_copy",
     "permute_copy", "squeeze_copy", "unsqueeze_copy", "transpose_copy", "t_copy", "diagonal_copy",
     "alias_copy", "slice_copy", "select_copy", "split_copy", "split_with_sizes_copy",
     "as_strided_copy",
@@ -85,6 +86,10 @@ def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., 
 def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     if op is aten.baddbmm.default:
         return _contiguous(rule)
+    if op in (aten.xlogy.Tensor, aten.special_xlog1py.default):
+        return _where(lambda *args: not refused(op, args), _by_element(rule))
+    if op is aten.addr.default:
+        return _by_element(rule)
     if op in (aten.roll.default, aten.channel_shuffle.default):
         return _in_format(rule)
     if op._opname in ("linspace", "logspace"):
@@ -126,6 +131,25 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         return rule(*args, **kwargs).contiguous()
+
+    return decomposed
+
+
+def _by_element(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule with the operator's layout, that of its first operands of the result's rank: the
+    rule asks the others first, or leaves some out.
+    """
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        operands = [x for x in args if isinstance(x, torch.Tensor) and x.dim() == result.dim()]
+        stride = strides_by_element(tuple(operands), result) if operands else result.stride()
+        if result.stride() == stride:
+            return result
+        order = sorted(range(result.dim()), key=lambda d: (-stride[d], d))
+        back = sorted(range(result.dim()), key=order.__getitem__)
+        return result.permute(order).contiguous().permute(back)
 
     return decomposed
 

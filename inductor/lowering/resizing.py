@@ -263,8 +263,12 @@ def _axes(
     ]
 
 
-@lower(aten.upsample_bilinear2d.default)
-def upsample_bilinear2d(
+@lower(
+    aten.upsample_linear1d.default,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_trilinear3d.default,
+)
+def upsample_linear(
     ctx: Lowering, x: Tensor, output: Any, corners: bool, *scales: float | None
 ) -> Tensor:
     size = ctx.shape()

@@ -216,6 +216,21 @@ def test_resizing_to_the_same_size() -> None:
     check(lambda x: (F.interpolate(x, size=(3, 3), mode="bilinear"),), x)
 
 
+def test_resizing_around_infinities() -> None:
+    """Those beside each other stay, as no difference of them is taken."""
+    x = make(1, 2, 4, 6)
+    x[0, 0, 1:3, 2:5], x[0, 1, 0, :2] = torch.inf, -torch.inf
+
+    def fn(x):
+        return (
+            F.interpolate(x[0], scale_factor=1.7, mode="linear"),
+            F.interpolate(x, scale_factor=1.7, mode="bilinear"),
+            F.interpolate(x[None], size=(3, 5, 4), mode="trilinear", align_corners=True),
+        )
+
+    check(fn, x)
+
+
 def test_gradients_of_resizing_and_padding() -> None:
     def fn(x):
         return (

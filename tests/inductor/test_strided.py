@@ -211,6 +211,21 @@ def test_a_product_added_to_a_transposed_tensor_has_eagers_layout(order):
     torch.testing.assert_close(ours, theirs)
 
 
+def test_operators_of_several_steps_have_eagers_layout():
+    def f(x, y, a):
+        y = y.abs()
+        return (
+            (torch.xlogy(x.permute(2, 0, 1), y), torch.xlogy(y, x.permute(2, 0, 1).abs()))
+            + (torch.special.xlog1py(x.permute(2, 0, 1), y), torch.xlogy(2.0, x.mT.abs()))
+            + (torch.addr(a.t(), a[0], a[:, 0], beta=0), torch.addr(a.t(), a[0], a[:, 0]))
+        )
+
+    given = torch.randn(3, 4, 5), torch.randn(5, 3, 4), torch.randn(4, 4)
+    for ours, theirs in zip(dynamo.compile(f)(*given), f(*given), strict=True):
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("f", [torch.sgn, torch.round, torch.sign, torch.floor])
 def test_gradients_that_are_zeros_without_memory(f):
     def fn(x, w):
