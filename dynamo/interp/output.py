@@ -325,8 +325,8 @@ class OutputGraph:
             node = self._placeholder(info.symbol.name)
         value = value_of(self.symbols.env, info.symbol)
         node.meta.update(val=value, example_value=value, source=readable_name(info.source))
-        if self._last_placeholder is None:
-            self._last_placeholder = node
+        if self._last_placeholder is (after[-1] if after else None):
+            self._last_placeholder = node  # no tensor stands behind the symbols yet
         self.inputs.insert(len(after), GraphInput(node, info.source, value, False))
         return node
 

@@ -67,6 +67,8 @@ METADATA = [
     "ndim", "isscalar", "issubdtype", "result_type", "can_cast", "promote_types", "iscomplexobj",
     "isrealobj", "finfo", "iinfo", "min_scalar_type", "broadcast_shapes",
 ]  # fmt: skip
+# Those whose answer depends on the value of a number.
+_OF_VALUES = frozenset(["can_cast", "min_scalar_type", "broadcast_shapes"])
 # dtype.kind of arrays for which torch's values are numpy's: the angle of -0.0 is not.
 _KINDS = {"angle": "c"}
 # The largest dummy operand; sizes above it are made smaller.
@@ -144,7 +146,10 @@ def metadata_handler(name: str, real: Any) -> Callable[..., Value]:
 
     @functools.wraps(real, updated=())
     def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-        return tx.wrap(_Call(tx, f"numpy.{name}", name, real, args, kwargs, False).sample)
+        call_of_dummies = _Call(tx, f"numpy.{name}", name, real, args, kwargs, False)
+        if call_of_dummies.symbolic and name in _OF_VALUES:
+            raise refuse(f"numpy.{name} of a number that varies")
+        return tx.wrap(call_of_dummies.sample)
 
     return call
 
@@ -284,7 +289,7 @@ class _Call:
     # -- the result ----------------------------------------------------------------------------
     def result(self) -> Value:
         sample = self.sample
-        if not self.arrays and not _holds_array(sample):
+        if not self.arrays and not self.symbolic and not _holds_array(sample):
             return self.tx.wrap(sample)
         _holds_only_arrays(sample, self.name)
         if not self.arrays and not self.symbolic and self.path not in _FILLS:

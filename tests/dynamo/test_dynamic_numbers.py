@@ -538,3 +538,14 @@ def test_wrong_operands_of_numbers_that_vary(statement, m):
     compiled = dynamo.compile(f, backend="eager")
     for n in (2, 3, 4):
         same(f(torch.ones(2), n, m), compiled(torch.ones(2), n, m))
+
+
+def test_numbers_come_before_the_first_tensor():
+    def f(a, b, tensors):
+        filled = torch.full((3,), a + 1) + (b + 1)
+        return filled * tensors[0] + tensors[1]
+
+    compiled = dynamo.compile(f, backend="eager")
+    for a, b in ((2, 3), (3, 4), (4, 6)):
+        tensors = [torch.arange(3.0), torch.ones(3)]
+        same(compiled(a, b, tensors), f(a, b, tensors))

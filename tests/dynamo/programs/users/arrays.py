@@ -239,7 +239,7 @@ PROGRAMS = {
     """,
     ),
     "np_attrs": (
-        4,
+        3,
         """
         def f(a):
             return a + 1, a.shape, a.ndim, a.size, a.strides, a.flags["C_CONTIGUOUS"], a.T.flags.f_contiguous, a.base is None, len(a), a.itemsize, a.copy().tobytes() == a.tobytes(), repr(a), str(a), f"{a[0, 0]:.2f}"
@@ -810,4 +810,33 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "numbers_that_vary": """
+        def f(x, c):
+            clipped = x * np.clip(c + 2, 0, 5) + x * np.round(c / 3, 1)
+            return clipped, x * np.dot(c, 2) - np.sum([c, 2]), x * np.median([c, 2, 3]) + np.max([c, 3])
+        ---
+        run(T(3), 1)
+        run(T(3), 2)
+        run(T(3), 7)
+        run(T(3), 0.5)
+        run(T(3), 1.5)
+        run(T(3), 8.5)
+    """,
+    "bounds_that_vary": """
+        def f(x, c):
+            return x[np.clip(c - 2, 0, 6) : np.clip(c + 2, 0, 6)] * 1
+        ---
+        run(T(6), 4)
+        run(T(6), 5)
+        run(T(6), 2)
+        run(T(6), 0)
+    """,
+    "value_of_a_varying_number": """
+        def f(x, c):
+            return x * np.min_scalar_type(c).itemsize, np.broadcast_shapes((1,), (c,)), x * np.ndim(c)
+        ---
+        run(T(3), 2)
+        run(T(3), 3)
+        run(T(3), 300)
+    """,
 }
