@@ -129,7 +129,7 @@ def types_and_checks(x):
 
 @program(tensor)
 def comparisons_of_builtins(x):
-    return len == math.sin, len != None, len == 3, math.sqrt in (len, math.sqrt), x + 1
+    return len == math.sin, len == 3, len != "len", math.sqrt in (len, math.sqrt), x + 1
 
 
 @program(tensor, Config())
