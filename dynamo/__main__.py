@@ -1,10 +1,10 @@
-"""python -m dynamo doctor: what this machine has, and what of us works on it.
+"""python -m dynamo doctor: the tools of this machine, and the parts of framegraph that work on it.
 
 python -m dynamo breaks: every reason for a graph break.
 
-python -m dynamo show FILE: what a saved program takes, returns, runs and holds.
+python -m dynamo show FILE: the inputs, results, graphs and data of a saved program.
 
-python -m dynamo runner: what a C++ compiler is to be given to build the runner of saved programs.
+python -m dynamo runner: the arguments for a C++ compiler that builds the runner of saved programs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def _is_set(name: str) -> bool:
     return os.environ.get(name, "") not in ("", "0")
 
 
-# name -> (default, what it does)
+# name -> (default, effect)
 _OPTIONS: dict[str, tuple[Any, str]] = {
     "recompile_limit": (
         8,
@@ -102,7 +102,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
 _ALIASES = {"cache_size_limit": "recompile_limit"}
 
 # Settings of torch.compile about which capture has no choice: a program may set and read them, and
-# nothing changes. (What most of them switch on is always on here.)
+# nothing changes. (Most of them switch on a feature that is always on here.)
 _OF_TORCH_COMPILE: dict[str, Any] = {
     "accumulated_cache_size_limit": 256,
     "accumulated_recompile_limit": 256,

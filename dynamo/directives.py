@@ -89,7 +89,7 @@ def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def skip_frame(msg: str = "") -> None:
-    """Have the compiled function whose frame comes here run as it is, from its start; what it calls
+    """Have the compiled function whose frame comes here run as it is, from its start; its callees
     is compiled. `msg` is shown by explain. Does nothing outside capture.
     """
 

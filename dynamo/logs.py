@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 
-# channel -> (logger, what it shows)
+# channel -> (logger, its contents)
 CHANNELS = {
     "graph": ("dynamo.graph", "captured graphs as tables"),
     "graph_code": ("dynamo.graph_code", "captured graphs as Python"),

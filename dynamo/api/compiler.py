@@ -18,7 +18,7 @@ def is_dynamo_compiling() -> bool:
 
 
 def is_exporting() -> bool:
-    """Whether code runs for torch.export: never inside of what dynamo captures."""
+    """Whether code runs for torch.export: never inside captured code."""
     return torch.compiler.is_exporting()
 
 

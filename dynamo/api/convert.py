@@ -81,7 +81,7 @@ _LEFT_ALONE_CODE = [
     torch.autograd.Function.apply.__func__.__code__,  # type: ignore[attr-defined]
     *(f.__code__ for f in (enter_region, leave_region, set_regions)),
 ]
-_LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold what has no hash
+_LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold unhashable constants
 # Captured where they are called, or not at all.
 _RUN_WHOLE = (
     *("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint"),
@@ -93,7 +93,7 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
-# What a compilation raises to the caller of the function.
+# The exceptions that a compilation raises to the caller of the function.
 _FOR_THE_USER = (Unsupported, BackendCompilerFailed, ConstraintViolation, InvalidOption)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -249,7 +249,9 @@ def _skip_inside_mode(code: types.CodeType) -> Any:
 
 
 def _run_once(frame: Any, context: CompileContext) -> Any:
-    """Run this call as eager code, to learn what varies until the next call, which is compiled."""
+    """Run this call as eager code, to learn which sizes vary until the next call, which is
+    compiled.
+    """
     code = frame.f_code
     seen = context.history.frame(code, fresh=True)
     for index, (name, value) in enumerate(zip(code.co_varnames, frame.f_locals_array)):

@@ -1,8 +1,8 @@
 """Compiled generator and coroutine functions: their frames run eagerly, and functions that they
 call are captured.
 
-Calling such a function runs nothing of it. What it returns is driven from here, so that the frame
-hook is on whenever the frame goes on.
+Calling such a function runs nothing of its body. The generator is driven from here, so that the
+frame hook is on whenever the frame goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Native instructions -> a code object.
 
 Jumps get their direction, stack depth and reachability are found in one pass over the flow graph
-(what cannot be reached is dropped), operands become table indices; the `bytecode` library encodes
+(unreachable ones are dropped), operands become table indices; the `bytecode` library encodes
 instructions, line table and exception table.
 """
 
@@ -140,7 +140,7 @@ def _directed(instr: Native, backward: bool) -> list[Native]:
 
 
 # -- flow -----------------------------------------------------------------------------------------
-# (opcode, operand, jump) -> change of depth, filled from dis. Here is what dis does not know: jumps
+# (opcode, operand, jump) -> change of depth, filled from dis. Here are those unknown to dis: jumps
 # without direction, and that a generator starts with the sent None on its stack (3.11).
 _EFFECTS: dict[tuple[str, int, bool], int] = {("RETURN_GENERATOR", 0, False): 1}
 for _jump in (False, True):
@@ -281,7 +281,7 @@ def _prefixes(arg: int) -> int:
 def _lay_out(natives: list[Native], args: list[int]) -> list[int]:
     """Set the jumps' operands in `args`; returns where each instruction starts, in code units.
 
-    A longer operand moves what follows, so this is repeated until nothing grows any more.
+    A longer operand moves later instructions, so this is repeated until nothing grows any more.
     """
     index = {id(n): i for i, n in enumerate(natives)}
     jumps = [(i, index[id(n.target)]) for i, n in enumerate(natives) if n.target is not None]

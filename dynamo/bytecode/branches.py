@@ -24,7 +24,7 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
-# What suspends the frame, or is seen from outside of it.
+# Instructions that suspend the frame, or have effects outside.
 _REFUSED = frozenset(
     ["YIELD_VALUE", "SEND", "RETURN_GENERATOR", "GET_AWAITABLE", "GET_YIELD_FROM_ITER"]
     + ["STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "BEFORE_ASYNC_WITH"]
@@ -37,7 +37,7 @@ _turns: CodeMap[dict[int, Turn | None]] = CodeMap()
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
     """The index of the instruction at which both sides of `jump` meet; that behind the last one
-    where each of them returns. None: no side can be taken apart from what is around it.
+    where each of them returns. None: neither branch can be separated from the code around it.
     """
     known = _meetings.get(code)
     if known is None:
@@ -124,7 +124,7 @@ def _turn(program: Sequence[Instruction], jump: Instruction) -> Turn | None:
 
 
 _STORES = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
-_POPPING = {"POP_JUMP_IF_FALSE": True, "POP_JUMP_IF_TRUE": False}  # and what falls through
+_POPPING = {"POP_JUMP_IF_FALSE": True, "POP_JUMP_IF_TRUE": False}  # and the next instruction
 
 
 def _ways(program: Sequence[Instruction], jump: Instruction) -> tuple[int, int] | None:

@@ -1,9 +1,9 @@
 """Raw code bytes -> native instructions of the running version, with names and targets resolved.
 
 Native instructions can be put into another code object as they are (`assemble`). To keep what
-follows small, decoding already evens out what has no meaning of its own: caches and EXTENDED_ARG
-go, instructions that are two in one are split, and jumps lose their direction (assembly finds it
-again).
+follows small, decoding already removes instructions without a meaning of their own: caches and
+EXTENDED_ARG go, instructions that are two in one are split, and jumps lose their direction
+(assembly finds it again).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HAS_CONST, _HAS_NAME = frozenset(dis.hasconst), frozenset(dis.hasname)
 _HAS_LOCAL = frozenset(dis.haslocal) | frozenset(dis.hasfree)
 _HAS_JUMP = frozenset(dis.hasjrel)
 
-# Kind of operand by native opcode name; what is not listed has a plain integer.
+# Kind of operand by native opcode name; others have a plain integer.
 CONST, NAME, LOCAL, JUMP = "const", "name", "local", "jump"
 KINDS: dict[str, str] = {
     name: kind
@@ -61,7 +61,7 @@ def _split_compare(arg: Any, flags: int) -> list[_Part]:
 
 
 def _split_format(arg: Any, flags: int) -> list[_Part]:
-    """FORMAT_VALUE with a conversion (1 to 3) and a spec (4): convert what is below the spec."""
+    """FORMAT_VALUE with a conversion (1 to 3) and a spec (4): convert the item below the spec."""
     if not (arg & 3 and arg & 4):
         return [("FORMAT_VALUE", arg, 0)]
     convert: list[_Part] = [("SWAP", 2, 0), ("FORMAT_VALUE", arg & 3, 0), ("SWAP", 2, 0)]

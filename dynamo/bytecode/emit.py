@@ -33,7 +33,7 @@ class Emitter:
         # See dynamo.sources.share_loads: source -> the local for it, and the locals in use.
         self.shared_loads: dict[Any, str] = {}
         self.stored_loads: list[str] = []
-        # What weak references lead to (TargetSource) -> the local that holds it; what was loaded.
+        # Targets of weak references (TargetSource) -> the local that holds each; loaded sources.
         self.targets: dict[Any, str] = {}
         self.loaded_targets: dict[Any, None] = {}
 

@@ -11,14 +11,14 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
-# Who meets one of these inside does not come to the loop's end in this frame.
+# Instructions by which a loop is left without its end in this frame.
 _LEAVES = frozenset(["RETURN_VALUE", "YIELD_VALUE", "SEND", "RETURN_GENERATOR"])
 
 
 @dataclass(frozen=True)
 class Loop:
-    """head: its FOR_ITER; body: the indices of what it may execute, handlers included. stored,
-    deleted: the fast locals for which it may do that.
+    """head: its FOR_ITER; body: the indices of the instructions that may run, handlers included.
+    stored, deleted: the fast locals for which it may do that.
     """
 
     head: Instruction

@@ -13,7 +13,7 @@ Form = tuple[str, Any, int, Instruction | None]
 
 
 def native_form(instr: Instruction) -> list[Form]:
-    """The native instructions that do what `instr` does, on the real stack.
+    """The native instructions equivalent to `instr`, on the real stack.
 
     CALL_KW takes its names from `instr`, not from the stack. On versions whose conditional jumps
     need a bool, a copied jump expects one, as the original did.

@@ -32,8 +32,8 @@ def raises(code: CodeType) -> bool:
 
 
 def good_side(code: CodeType, jump: Instruction) -> bool | None:
-    """Whether a conditional jump of `code` jumps where only its other side can do nothing but
-    raise: True or False; None where neither side is such, or the frame catches what it raises.
+    """Whether a conditional jump of `code` jumps where only its other branch can do nothing but
+    raise: True or False; None where neither branch is such, or the frame catches the exception.
     """
     sides = _good_sides.get(code) or _good_sides.set(code, {})
     if jump.index not in sides:

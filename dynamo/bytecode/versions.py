@@ -46,7 +46,7 @@ INTRINSICS_2 = tuple(getattr(opcode, "_intrinsic_2_descs", ()))
 DIRECTED_CONDITIONAL_JUMPS = "POP_JUMP_FORWARD_IF_TRUE" in OPMAP
 # Conditional jumps and UNARY_NOT take exact bools only, made by TO_BOOL.
 HAS_TO_BOOL = "TO_BOOL" in OPMAP
-# What stands at the target of FOR_ITER and is skipped when the iterator ends by itself.
+# The instructions at the target of FOR_ITER that are skipped when the iterator ends by itself.
 FOR_ITER_LANDING = {(3, 11): (), (3, 12): ("END_FOR",), (3, 13): ("END_FOR", "POP_TOP")}[CURRENT]
 HAS_END_SEND = "END_SEND" in OPMAP
 
@@ -62,7 +62,7 @@ CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 14) else 0
 
 # classmethod(f) is bound by f's own __get__.
 CLASSMETHOD_CHAINS = CURRENT < (3, 13)
-# generator.close() returns what the generator returned.
+# generator.close() returns the generator's return value.
 CLOSE_RETURNS_VALUE = CURRENT >= (3, 13)
 # Each locals() of a frame of a function gives the same dict.
 ONE_LOCALS_DICT = CURRENT < (3, 13)

@@ -1,10 +1,10 @@
 """Generators and coroutines that capture has started, made again: a function that is entered in the
 middle.
 
-    def g(n):                        def g(.stack0, n):      # what stands on the stack, then locals
+    def g(n):                        def g(.stack0, n):      # items of the stack, then locals
         for i in range(n):               push .stack0
             yield i           ->         yield None          # as far as next(g(...)) comes
-    #         ^ suspended                jump behind the yield, with what is sent on the stack
+    #         ^ suspended                jump behind the yield, with the sent value on the stack
                                          for i in range(n):  # the whole body of g, as it was
                                              yield i
 
@@ -40,7 +40,7 @@ def make_generator_code(
 ) -> CodeType:
     """`code`, a generator's, suspended at its YIELD_VALUE at canonical instruction `index`.
 
-    stack: what is below the yielded value. Parameters and the other arguments are those of
+    stack: the items below the yielded value. Parameters and the other arguments are those of
     resume.make_resume_code. values/generator.py starts it.
     """
     program = normalize(code)

@@ -23,10 +23,10 @@ class Item(enum.Enum):
     VALUE = enum.auto()  # an object; a parameter
     NULL = enum.auto()  # of a call (PUSH_NULL, LOAD_METHOD); no parameter
     UNBOUND = enum.auto()  # a local that had no value (LOAD_FAST_AND_CLEAR); no parameter
-    # What PUSH_EXC_INFO saved below the exception, until POP_EXCEPT. The parameter is the exception
-    # being handled in between: the continuation makes it the one that `raise` and sys.exc_info()
-    # find. (Code may copy what was saved and pop the copy; what stays then is a VALUE, None will
-    # do.)
+    # The exception state that PUSH_EXC_INFO saved below the exception, until POP_EXCEPT. The
+    # parameter is the exception being handled in between: the continuation makes it the one that
+    # `raise` and sys.exc_info() find. (Code may copy what was saved and pop the copy; what stays
+    # then is a VALUE, None will do.)
     HANDLING = enum.auto()
 
 
@@ -48,7 +48,7 @@ class Rematerialised:
     parameter (None), the number of another one that was made before, or the name of a cell that is
     the continuation's own (others are shared with the frame that goes on in it). kind: generators
     that stand elsewhere are of another; continuations that make these are different codes. places:
-    those of the parameters that it is instead of. names: what its parameters are for the user.
+    those of the parameters that it is instead of. names: its parameters' names for the user.
     """
 
     function: Callable[..., Any]
@@ -72,7 +72,7 @@ def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
 class Callee:
     """The continuation that a frame in the middle of a call calls.
 
-    arguments: how many. pushed: what the call leaves on the stack.
+    arguments: how many. pushed: the items that the call leaves on the stack.
     """
 
     code: CodeType
@@ -122,10 +122,10 @@ def rematerialising(
 
 
 class Call:
-    """The natives that call the callee's continuation, push what the call pushes, and jump.
+    """The natives that call the callee's continuation, push the results of the call, and jump.
 
-    goes_on: the jumps to what is behind the call; ends_loop: the one to the end of the loop.
-    depth: of the stack below the call.
+    goes_on: the jumps to the instruction behind the call; ends_loop: the one to the end of the
+    loop. depth: of the stack below the call.
     """
 
     def __init__(

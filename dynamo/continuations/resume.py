@@ -15,7 +15,7 @@ of these names. (But for cells that nobody shares: these may be its own.) Contin
 continuations are made from the first function's code, not from the copy.
 
 A frame whose callee breaks goes on in the middle of its call (`make_call_code`): the continuation
-pushes what was below the operands, calls the callee's continuation where the call stands (with its
+pushes the items below the operands, calls the callee's continuation where the call stands (with its
 line and its handler), and goes on behind it.
 
 The continuation of a generator (or coroutine) is a generator function whose generator begins in the
@@ -88,9 +88,9 @@ class _Template:
         self.depths = [depths.get(id(native)) for native in self.natives]
         self.kinds: dict[
             int, set[Rematerialisations]
-        ] = {}  # place -> what continuations there make
+        ] = {}  # place -> the operands that continuations there make
         self.start = next(i for i, native in enumerate(self.natives) if native.op == "RESUME")
-        # Weak: who runs a continuation keeps it.
+        # Weak: a frame that runs a continuation keeps it.
         self.made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
 
     def copy(self) -> list[Native]:
@@ -129,8 +129,8 @@ class _Continuation:
     after_call: int = -1
     exhausted: int = -1  # of a call that FOR_ITER makes: where the loop's end goes on
     pushed: tuple[Pushed, ...] = (True,)
-    arguments: tuple[str, ...] = ()  # what the callee's arguments are for the user
-    held: tuple[str, ...] = ()  # and those of what is made
+    arguments: tuple[str, ...] = ()  # the names of the callee's arguments for the user
+    held: tuple[str, ...] = ()  # and those of the objects made here
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -200,7 +200,7 @@ def after_call(code: CodeType, instr: Instruction) -> tuple[Instruction, int]:
     if made is None or not _is_own_call(made, instr):
         return normalize(code)[instr.index + 1], 0
     native = made.places.index(made.after_call)
-    # What pushes a NULL alone is no instruction here.
+    # An instruction that only pushes a NULL is left out here.
     following = next(found for found in normalize(code) if found.native >= native)
     return following, len(instr.pending_nulls) - len(following.pending_nulls)
 

@@ -105,7 +105,7 @@ class Capture:
         notes = {k: v for output in self.outputs for k, v in output.conditionals.notes.items()}
         self.record.branches = [f"{place}: {note}" for place, note in notes.items()]
         self.raises = stop.terminal
-        # What an instruction assumed that raises is not guarded.
+        # The assumptions of an instruction that raises are not guarded.
         self.only_now = stop.terminal and self._instr_decides(stop)
         return rewritten
 

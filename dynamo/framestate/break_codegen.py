@@ -1,7 +1,7 @@
 """A graph break in the rewritten frame: restore, run the instruction natively, then continue.
 
 locals and cells: stored where the user's code has them.
-the stack: what is below the instruction's operands is kept in temporary locals.
+the stack: items below the instruction's operands are kept in temporary locals.
 the instruction: runs natively on its operands; if it stands in a try or with block, what it
     raises goes to a continuation that starts at the handler.
 the continuation: takes the stack and the live locals as arguments, cells through its closure.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # Writes the side effects, of which those of new objects only where one of these holds them.
 SideEffectsEmitter = Callable[[Sequence[Operand]], None]
-# What a continuation is called with: what a local holds, or a function to be made.
+# The arguments of a continuation: values of locals, or functions to be made.
 Argument = str | tuple[KeptFrame, CodeType] | Exhausted | VirtualObject
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
@@ -65,7 +65,7 @@ _CONDITIONAL = {
     "POP_JUMP_IF_NONE": "pop_jump_if_none",
     "POP_JUMP_IF_NOT_NONE": "pop_jump_if_not_none",
 }
-# Not executed: what they do is done by the layout of the continuation's stack.
+# Not executed: the layout of the continuation's stack has their effect.
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 

@@ -101,8 +101,8 @@ class CheckCodegen:
 
     @property
     def _is_caught(self) -> bool:
-        """Whether the program may go through because it catches what operations raise, or because
-        what shape rules assumed of sizes that only the call knows did not hold.
+        """Whether the program may go through because exceptions of operations are caught, or
+        because what shape rules assumed of sizes that only the call knows did not hold.
         """
         if self.root.output.symbols.has_data():
             return True

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
 
 ValueId = int
-# What Codegen.operand pushes: a value, a Lazy, or a Part.
+# The operands of Codegen.operand: a value, a Lazy, or a Part.
 Operand = Any
 _NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Closure:
-    """An operand: a function over cells. whole: what pushes it where no cell is virtual."""
+    """An operand: a function over cells. whole: the value that stands for the function where no
+    cell is virtual.
+    """
 
     code: CodeType
     namespace: dict[str, Any]
@@ -202,7 +204,7 @@ class Snapshot:
 
     frames: from the compiled one to the one whose instruction breaks. loop: begins there and runs
     natively as a whole. needed: the values that the instruction takes, reads or lets go of, which
-    have to be objects. method: what the instruction calls, if that is one. has_operations: the
+    have to be objects. method: the method that the instruction calls, if any. has_operations: the
     graph has some.
     """
 

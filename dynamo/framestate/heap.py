@@ -1,4 +1,4 @@
-"""The heap of a snapshot: what capture knows of the values at a graph break.
+"""The heap of a snapshot: the values at a graph break, as capture knows them.
 
 A value that is, or holds, a generator of the captured code may stay virtual over the break
 (framestate/virtual_objects.py) if a continuation can make it of its parts: it was made by the
@@ -60,7 +60,7 @@ from dynamo.values.stored_iterators import (
 if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph
 
-# What makes values in bytecode -> what does so in a continuation, where it is captured.
+# The function of a recipe in bytecode -> the one of a continuation, where it is captured.
 _CAPTURED: dict[Callable[..., Any], Callable[..., Any]] = {
     iterator_at: iterate_from,
     LIST: make_list,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.framestate.virtual_objects import VirtualObjects
 
-# A stack item of the rewritten frame: what it is, and the local that holds it.
+# A stack item of the rewritten frame: its kind, and the local that holds it.
 Kept = tuple[Item, str]
 
 
@@ -57,7 +57,7 @@ class KeptFrame:
     def kept_in_call(self) -> list[str]:
         """The locals that the frame goes on with behind its current call.
 
-        What the call in a continuation's prologue pushes is passed apart (see PushedByCall).
+        The results of the call in a continuation's prologue are passed apart (see PushedByCall).
         """
         own = parameters_of(pushed_by_call(self.code, self.instr) or ())
         return self.names_at(self.instr, set(self.state.locals).difference(own))

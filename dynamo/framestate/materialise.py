@@ -95,7 +95,8 @@ class Codegen:
         assert made is not None, "a container"
         self.make(*made.recipe())
         del self._in_progress[key]
-        # Something mutable is made once; what else is needed twice is cheaper from a local, too.
+        # A mutable object is made once; other objects that are needed twice are cheaper from a
+        # local.
         if key in self.graph_outputs:
             return
         if self.first_run is None or self.first_run.uses[key] > 1:

@@ -65,7 +65,7 @@ def preserved_state() -> Iterator[None]:
     of a frame.
     """
     disabled, _fake_log.disabled = _fake_log.disabled, True
-    # The user's hooks for saved tensors, and a checkpoint's, are for what runs.
+    # The user's hooks for saved tensors, and a checkpoint's, are for operations that run.
     deferred = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     collecting = gc.isenabled()
     gc.disable()

@@ -171,7 +171,7 @@ class FrameRewriter:
         texts += [
             f"calls {call.function.__name__}"
             for call in effects.calls
-            if call.function not in (hit, store)  # what a cache remembers is no result
+            if call.function not in (hit, store)  # an object remembered by a cache is no result
         ]
         texts += ["changes torch's modes"] if self.root.state_changes else []
         texts += (

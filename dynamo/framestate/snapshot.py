@@ -81,7 +81,7 @@ class _Taker:
         self.output = output
         self.stop = stop
         self.values: dict[ValueId, Operand] = {}
-        # By id, what may be held by others once the instruction has run.
+        # By id, the values that others may hold once the instruction has run.
         self.shown = reachable(stop.chain[-1].stack)
 
     def take(self, instr: Instruction) -> Snapshot:
@@ -127,7 +127,7 @@ class _Taker:
         kept_alive = {
             name for name, value in tx.locals.items() if must_stay_alive(output, value, shown)
         }
-        # What the instruction itself or anything after it (its handler, too) may read.
+        # The locals that the instruction itself or anything after it (its handler, too) may read.
         read = live[instr.index]
         named = {n: value for n, value in tx.locals.items() if n in read or n in kept_alive}
         cells = {

@@ -15,7 +15,7 @@ The same is done with what holds the generator, if the captured code has made th
 list, a dict, a context manager, a closure and its cells. (A cell of the compiled frame's own is a
 cell of the continuation's own then, not shared with the frame that goes on in it.) What something
 else holds (an object from outside, the instruction that breaks) becomes an object in the rewritten
-frame. What values are made of is in the heap of the snapshot (framestate/heap.py).
+frame. The recipes of values are in the heap of the snapshot (framestate/heap.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Exhausted:
 @dataclass(frozen=True)
 class VirtualObject:
     """function(*arguments): arguments of the continuation's call (locals that hold them,
-    Exhausted), ids of virtual objects, or other virtual objects. text: what it is for the user.
+    Exhausted), ids of virtual objects, or other virtual objects. text: its name for the user.
     code: the generator's, as it goes on.
     """
 

@@ -53,7 +53,7 @@ def is_named(cls: type) -> bool:
 
 
 def is_special(name: Any) -> bool:
-    """Whether the guard of a class covers what the class holds under `name`."""
+    """Whether the guard of a class covers the attribute `name` in the class's own dict."""
     if type(name) is not str or len(name) <= 4 or name in _DATA:
         return False
     return name.startswith("__") and name.endswith("__")

@@ -1,8 +1,8 @@
 """Guards: a compiled frame's assumptions about values from outside, and the tree that checks them.
 
-A Guard is a Source, a kind, and what the kind needs. GuardSet collects and deduplicates them while
+A Guard is a Source, a kind, and the kind's payload. GuardSet collects and deduplicates them while
 a frame is captured; `build()` arranges them by their sources into the tree that csrc/guards.cpp
-evaluates. When it skips what has not changed stands in csrc/guard_program.h.
+evaluates. The rules by which unchanged objects are skipped stand in csrc/guard_program.h.
 """
 
 from __future__ import annotations

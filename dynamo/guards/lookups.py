@@ -43,7 +43,7 @@ class Lookups:
         self._found: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._led_to: dict[Source, Any] = {}
         self._lasting: dict[int, bool] = {}  # by the id of a class
-        # (id of a class, name) -> the class, and what its MRO holds under the name.
+        # (id of a class, name) -> the class, and the object that its MRO holds under the name.
         self._in_classes: dict[tuple[int, str], tuple[type, Any]] = {}
         # id of a function of torch -> whether it runs the program's code
         # (values/monkey_patches.py).

@@ -35,8 +35,8 @@ def mark_dynamic(
     Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
     hint_override (the size to optimise for) and specialize_on (conditions for which a backend may
     make code of its own) are advice for torch.compile's backend; ours generates code for all sizes.
-    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have,
-    ValueError for an empty range.
+    Raises TypeError for an object that is no tensor, IndexError for a dimension that it does not
+    have, ValueError for an empty range.
     """
     _check_range(min, max)
     for one in _dims(t, dim):
@@ -56,7 +56,8 @@ def mark_static(t: Any, dim: int | tuple[int, ...] | list[int] | None = None) ->
     A class of modules may be marked, too, which changes nothing: numbers that a module holds are
     constants until they vary.
 
-    Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
+    Raises TypeError for an object that is no tensor, IndexError for a dimension that it does not
+    have.
     """
     if isinstance(t, type):
         if not issubclass(t, torch.nn.Module):

@@ -2,7 +2,7 @@
 
 A dimension of an input, or an int or float from outside, becomes a symbol
 
-    at once             with compile(dynamic=True) (arguments, and what they hold), or
+    at once             with compile(dynamic=True) (arguments, and their contents), or
                         mark_dynamic(t, dim, min, max)
     at the second size  that is seen for it, by code object and source name (a code object is
                         compiled for the sizes it meets first)

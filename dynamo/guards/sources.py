@@ -54,8 +54,8 @@ class _once(Generic[T]):
 
 @source_type
 class Source:
-    """Base class; equal sources name the same place. What follows from the fields is computed once:
-    guards ask for it again and again.
+    """Base class; equal sources name the same place. Values derived from the fields are computed
+    once: guards ask for it again and again.
     """
 
     _hash: ClassVar[int | None] = None
@@ -126,7 +126,7 @@ def load_shared(source: Source, emit: Emitter) -> None:
 
 
 def share_loads(sources: Iterable[Source], emit: Emitter) -> None:
-    """From here on, keep what more than one of these sources is reached through in locals.
+    """From here on, keep objects through which several of these sources lead in locals.
 
     Their names are in emit.stored_loads once they are stored; `sources` are loaded by load_shared.
     """

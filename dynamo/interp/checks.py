@@ -75,7 +75,7 @@ STATE_FUNCTIONS = frozenset(
         *(setter.__name__ for setter, _ in settings()),
     ]
 )
-# What operations raise that fail on the values of tensors.
+# Exceptions of operations that fail on the values of tensors.
 _FAILURES = (RuntimeError, IndexError, torch.linalg.LinAlgError)
 _NUMPY_FAILURES = (IndexError, np.linalg.LinAlgError)
 _ALL_FAILURES = (*_FAILURES, *_NUMPY_FAILURES)
@@ -84,7 +84,7 @@ _NORMALISATIONS = ("batch_norm", "instance_norm")
 # How large the tensors from outside may be that are copied before each run: a step that writes to
 # parameters takes long beside their copies.
 _COPIED_BYTES, _COPIED_BYTES_OF_STEPS = 1 << 20, 64 << 20
-# And how many of them where nobody catches what the graph raises.
+# And how many of them where no handler catches the graph's exceptions.
 _FEW_TENSORS = 8
 
 
@@ -92,7 +92,7 @@ _FEW_TENSORS = 8
 class Check:
     """`value`, a tensor, is to have the truth `passes`; else the frame runs eagerly.
 
-    broken: what breaks the graph here instead. version: of the tensor, when it was looked at.
+    broken: the graph break here instead. version: of the tensor, when it was looked at.
     """
 
     value: Any
@@ -108,7 +108,7 @@ class Checks:
         self.output = output
         self.made: list[Check] = []
         self.promised = False  # the graph raises where the program's torch._check does
-        # What breaks the graph where an operation may fail after which the frame must run again.
+        # The graph break where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._fails = False  # some node may fail

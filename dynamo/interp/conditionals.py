@@ -200,7 +200,7 @@ def run_conditional(
     """Put both sides of the conditional jump on `value` (popped already) into the graph; False if
     that is not possible.
 
-    kept: what the jump, where it is made, leaves on the stack.
+    kept: the items that the jump, where it is made, leaves on the stack.
     """
     output = tx.output
     conditionals = output.conditionals

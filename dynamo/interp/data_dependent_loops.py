@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
 _LONGEST = 20_000  # instructions
-# What compiling gains by a product (its weight is packed, what follows runs in its kernel), in
+# The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
 _PRODUCT = 8
 _PRODUCTS = frozenset(

@@ -5,7 +5,7 @@ to the frame that is being compiled; calls to Python functions run in child inte
 (interp/inlining.py), which share the root's OutputGraph. State is explicit, so a generator is an
 Interpreter that is resumed.
 
-What Values use of it (`tx` in their methods):
+Its interface for Values (`tx` in their methods):
   tx.wrap(obj, source)                 real object -> Value (builder)
   tx.guard(source, kind, payload)      assume something about an outside value
   tx.call_function(fn, args, kwargs)   fn(*args, **kwargs) for Values
@@ -145,8 +145,8 @@ class Interpreter:
 
     exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
     entry: Entry | None = None  # of the last exception that was raised here
-    # What the caller's instruction pushes for this call, bottom first, where it does no more:
-    # RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
+    # The items that the caller's instruction pushes for this call, bottom first, where it does no
+    # more: RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
     # in here.
     pushed: Sequence[Value] | None = None
     # (step, value, special method -> values pushed for its call): see in_tail_position. A call of
@@ -157,9 +157,9 @@ class Interpreter:
     resumption: Resumption | None = None
     _resumption: tuple[int, Resumption] | None = None
     namespace: dict[str, Value] | None = None  # of the body of a class statement
-    as_value: Value | None = None  # what sys._getframe gives
+    as_value: Value | None = None  # the result of sys._getframe
     done = False
-    yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
+    yielded = False  # stopped at YIELD_VALUE; `result` is the yielded value
     result: Value | None = None
 
     def __init__(
@@ -563,7 +563,7 @@ def _is_bound_to_frame(tx: Interpreter) -> bool:
 def breakable_chain(tx: Interpreter) -> list[Interpreter]:
     """The frames from the root on, to the innermost in which a break can stand instead of in `tx`.
 
-    The callers in between can go on behind their calls: all they do is to push what comes back.
+    The callers in between can go on behind their calls: they only push the result.
     """
     return _seen(_resumable_frames(tx))
 

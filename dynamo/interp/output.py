@@ -130,9 +130,9 @@ class OutputGraph:
         self._input_names: set[str] = set()  # a graph's function takes each name once
         self.installed: dict[str, Any] = {}
         self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
-        # reader -> what it gave at the frame's entry, of settings that the frame changed
+        # reader -> its result at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
-        self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
+        self.parts: list[tuple[Source, torch.Tensor]] = []  # held by wrappers among inputs
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.modes = EnteredModes()
         self.default_dtype = torch.get_default_dtype()
@@ -147,7 +147,7 @@ class OutputGraph:
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
-        self.unique = UniqueReferences()  # what nothing else holds
+        self.unique = UniqueReferences()  # objects that nothing else holds
         self.inference = InferenceBlocks()
         self.known_tensors = KnownTensors()
         self.checks = Checks(self)
@@ -164,7 +164,7 @@ class OutputGraph:
         self.limit_at = self.next_event = min(config.loop_limit, _STEPS)
         if self.stop_at >= 0:
             self.next_event = min(self.stop_at, self.next_event)
-        self.handled_outside = sys.exception()  # what callers of the frame are handling
+        self.handled_outside = sys.exception()  # by callers of the frame
         # Tensors with hooks that the rewritten frame registers, and the history they are hooks of.
         self.hooked: list[tuple[TensorValue, Any]] = []
         self._nodes = 0
@@ -181,7 +181,7 @@ class OutputGraph:
         # are known to be absent, the dict.
         self.global_sources: dict[tuple[int, str], tuple[dict[str, Any], Source]] = {}
         self.absent_globals: dict[tuple[int, str], dict[str, Any]] = {}
-        # The same -> the class, and what a guarded lookup of the name found in it.
+        # The same -> the class, and the result of a guarded lookup of the name in it.
         self.guarded_lookups: dict[tuple[int, str], tuple[type, Any]] = {}
         # (id of a class, name of one of its methods for access to attributes, id of the method) ->
         # whether that is its own.
@@ -195,7 +195,7 @@ class OutputGraph:
             tx.release()
         if not self.compiled:
             self.graph.discard()
-        # What stands for the program's objects, which may hold each other.
+        # Values of the program's objects, which may hold each other.
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()
         vars(self).clear()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
     from dynamo.interp.output import OutputGraph
 
-# Instructions that change nothing before they ask for what may break: they can be broken at in
+# Instructions that change nothing before an operation that may break: they can be broken at in
 # place.
 _BREAK_IN_PLACE = frozenset(
     [
@@ -61,7 +61,7 @@ class Stop:
     """Where capture of the frame stopped.
 
     instr None: it returned. `terminal`: the instruction raised an exception that left the frame.
-    It is not counted as a graph break, but goes on like one: what it assumed is not guarded.
+    It is not counted as a graph break, but goes on like one: its assumptions are not guarded.
     `chain`: the frames from the root to the one whose instruction it is.
     """
 
@@ -212,7 +212,7 @@ class RootInterpreter(Interpreter):
             )
             _report_fault(error, user_stack)
             output.side_effects.touch()
-        # What an instruction assumed that runs natively must not be guarded.
+        # The assumptions of an instruction that runs natively must not be guarded.
         unchanged = output.epoch == epoch and len(output.guards) == assumed
         if unchanged and self.current.op in _BREAK_IN_PLACE:
             self.stack = stack

@@ -1,7 +1,7 @@
 """C functions that call the program's functions, said in Python: captured in their place where an
 operand reaches the program's code (see values/polyfill_calls.py).
 
-What calls what, and in which order, is as in C. The frames of these functions are hidden: nobody
+Calls and their order are as in C. The frames of these functions are hidden: nobody
 sees them in a traceback. A break stands in one of them only where a loop asks an iterator.
 """
 

@@ -158,7 +158,7 @@ def deep_copy(x, memo):
     if result is not x:
         memo[id(x)] = result
         if id(memo) in memo:
-            memo[id(memo)].append(x)  # what was copied lives as long as the memo
+            memo[id(memo)].append(x)  # copied objects live as long as the memo
         else:
             memo[id(memo)] = [x]
     return result

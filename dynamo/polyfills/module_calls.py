@@ -18,9 +18,9 @@ mark(globals(), breakable=True)
 
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first. Backward
-    hooks see what the pre-hooks made of the inputs, and the forward hooks of the result.
+    hooks see the inputs that pre-hooks replaced, and the result that forward hooks replaced.
 
-    Without a hook that is always called, nothing here catches what forward raises.
+    Without a hook that is always called, nothing here catches exceptions of forward.
     """
     state = [args, kwargs, None, []]
     if not (module._forward_hooks_always_called or _globals._global_forward_hooks_always_called):
@@ -89,7 +89,7 @@ def call(module, state):
 
 
 def call_remaining(module, args, kwargs, result, done):
-    """Hooks registered with always_call=True run after an error, too; what they raise becomes a
+    """Hooks registered with always_call=True run after an error, too; their exceptions become a
     warning.
     """
     for key, hook in _globals._global_forward_hooks.items():

@@ -2,7 +2,7 @@
 method.
 
 A graph break inside of `a.__add__(b)` leaves the rest of that method, and the rest of its callers,
-to continuations; the caller's applies one of these to what the method returned. They are captured
+to continuations; the caller's applies one of these to the method's result. They are captured
 like user code.
 """
 

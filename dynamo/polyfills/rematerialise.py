@@ -46,7 +46,7 @@ def start_async(function: Callable[..., Any], *args: Any) -> Any:
     return made
 
 
-# -- what is called instead, once a graph break stood in the call that resumed a generator -------
+# -- callables after a graph break in the call that resumed a generator --------------------------
 def proceed(generator: Any, *_: Any) -> Any:
     """generator.throw(...), with the exception that has just been raised."""
     return generator.send(None)
@@ -82,7 +82,7 @@ def left_generator(
     return resumed
 
 
-# -- closures over what holds a generator ---------------------------------------------------------
+# -- closures over holders of generators ----------------------------------------------------------
 class FunctionMaker:
     """Called with cells, makes a function over them. The same code and globals: the same maker."""
 
@@ -118,7 +118,7 @@ def fill_cell(cell: types.CellType, contents: Any) -> None:
     cell.cell_contents = contents
 
 
-# -- what holds a generator -----------------------------------------------------------------------
+# -- holders of generators ------------------------------------------------------------------------
 def make_list(*items: Any) -> list:
     return [*items]
 
@@ -158,7 +158,7 @@ def chain_after(inner: Any, outer: Any) -> Any:
     return itertools.chain(inner, itertools.chain.from_iterable(outer))
 
 
-# Captured, these are what they stand for (values/function_maker.py).
+# Captured, these are the objects that they stand for (values/function_maker.py).
 def zip_again(strict: bool, taken: int, *operands: Any) -> Any:
     """zip(...) whose first iterators have been asked for items of the row that comes next: `taken`
     items, then all iterators.

@@ -36,8 +36,8 @@ class RealNumber(float):
 class Captured:
     """The part of a capture that saving a program needs.
 
-    gm, examples: as the backend gets them. results: what the graph returned. returned: what the
-    user's function did. changes: what it did besides.
+    gm, examples: as the backend gets them. results: of the graph. returned: by the user's
+    function. changes: its other effects.
     """
 
     fn: Any
@@ -116,7 +116,8 @@ class Exported:
         steps: of a Graph with schedulers, for how many steps from now on the file has learning
             rates (schedulers are Python objects, which no file holds).
 
-        Raises ProgramError for what a file cannot hold, and where the file cannot be written.
+        Raises ProgramError for objects that a file cannot hold, and where the file cannot be
+        written.
         """
         assert self._captured is not None, "made by export"
         save(

@@ -35,7 +35,7 @@ from fxgraph.stored import (
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbolic_values import is_symbol
 
-# What reading data that contradicts itself may end in.
+# The exceptions that reading of contradictory data may end in.
 _DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError,
             ArithmeticError, MemoryError)  # fmt: skip
 
@@ -90,8 +90,8 @@ def read_program(container: Container) -> Any:
 class Program:
     """A loaded program: call it as the original. It has the weights, not the modules.
 
-    name: of what was exported. path: the file. schedule: learning rates by step, of a training step
-    with schedulers; else None.
+    name: of the exported function. path: the file. schedule: learning rates by step, of a training
+    step with schedulers; else None.
     """
 
     def __init__(

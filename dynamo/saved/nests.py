@@ -1,4 +1,4 @@
-"""Nests of containers as data: what a program takes and returns.
+"""Nests of containers as data: the inputs and results of a program.
 
     {"leaf": n}                                 a tensor, a number, or a constant (see signature.py)
     {"tuple": [...]}  {"list": [...]}           with nests in them
@@ -62,7 +62,7 @@ class NamedTuple(tuple[Any, ...]):
 
 # -- objects to data ------------------------------------------------------------------------------
 def nest_of(value: Any, leaf: Callable[[Any, str], int], path: str) -> dict[str, Any]:
-    """The nest of an object. `leaf` numbers what is no container, found at `path`."""
+    """The nest of an object. `leaf` numbers an object that is no container, found at `path`."""
 
     def items(values: Any) -> list[Any]:
         return [nest_of(item, leaf, f"{path}[{i}]") for i, item in enumerate(values)]

@@ -1,6 +1,6 @@
 """The sections by which a saved program runs without Python.
 
-plan        JSON: what a call brings and returns, beside the plan of inductor/runner/section.py
+plan        JSON: a call's inputs and results, beside the plan of inductor/runner/section.py
 derived     tensors of the plan's own: weights in panels, constants; if there is no section
             `weights`, also the weights that kernels read as they are
 kernels/... a library for each target
@@ -11,7 +11,7 @@ The plan's JSON has these keys more:
                 dim] | ["number", input] | ["fixed", value]}]
     conditions  [{"holds": expression, "text"}] on them
     inputs      [{"path", "dtype", "number", "size": [expression], "stride": [expression]}] in order
-    given       what the plan's inputs are: ["leaf", input] or ["number", expression]
+    given       the kinds of the plan's inputs: ["leaf", input] or ["number", expression]
     statics     [{"section", "start", "bytes", "offset"}]: memory, and the byte in it where the
                 tensor begins
     kernels     the digest in the names of the libraries' sections, or null

@@ -1,6 +1,6 @@
 """From an exported program to the sections of a file.
 
-program     JSON: signature, symbols, graphs, what is returned, where the tensors are
+program     JSON: signature, symbols, graphs, results, places of tensors
 constants   tensors of the program's own, one after the other
 weights     parameters and buffers, likewise; absent with weights=False
 """
@@ -226,7 +226,7 @@ class Saving:
         kind = kinds.get(type(source))
         leaf = self.bound.names.get(source.origin.name if kind else source.name)
         if leaf is None:
-            return ["fixed", info.hint]  # of what the program holds
+            return ["fixed", info.hint]  # of the program's contents
         return [kind, leaf, source.dim] if kind else ["number", leaf]
 
     @property
@@ -276,7 +276,7 @@ class Saving:
         return found
 
     def _with_backward(self, trace: Any, required: bool | None) -> dict[str, Any]:
-        """The graph with its backward; what stands in the way is said when one is asked for."""
+        """The graph with its backward; an obstacle is reported when a backward is requested."""
         try:
             traced = trace()
             if isinstance(traced, FunctionalGraph):
@@ -383,7 +383,7 @@ def read_graphs(
     """The graphs of a program's data. foreign: namespaces of other libraries' operators that they
     may call.
 
-    Each has a ShapeEnv of its own: what one of them checks is not known to the other.
+    Each has a ShapeEnv of its own: the checks of one are unknown to the others.
     """
     graphs: dict[str, Any] = {}
     for kind, graph in data["graphs"].items():

@@ -2,12 +2,12 @@
 the compile pipeline: nothing below imports it.
 
     graph.py      the class that users derive from
-    state.py      what it keeps: optimizers, settings, the compiled step
+    state.py      its state: optimizers, settings, the compiled step
     step.py       the function that is captured
     scaling.py    the same through a GradScaler
     signature.py  the inputs that a graph was built for
     config.py     settings
-    hooks.py      what capture tells and asks while a graph is built
+    hooks.py      the calls of capture while a graph is built
     printing.py   print(graph)
 """
 

@@ -47,7 +47,7 @@ class Graph:
     parameters with the key "clip_grad_max_norm" has the norm of its gradients clipped
     ("clip_grad_norm_type" is the order of the norm, 2.0 by default).
 
-    What would break the graph raises dynamo.errors.Unsupported with its reason, line and hint.
+    A graph break raises dynamo.errors.Unsupported with its reason, line and hint.
     Numbers that are read from tensors and sizes that depend on data are captured. The first call
     fixes the inputs: others raise GraphError, or, with dynamic=True, sizes and numbers may vary.
     A graph runs in one thread at a time. Inside of another Graph or a compiled function, the
@@ -107,8 +107,8 @@ class Graph:
     def add_optimizer(self, optimizer: torch.optim.Optimizer, lr_sch: Any = None) -> None:
         """Have each call step `optimizer`, then `lr_sch`, a scheduler of its learning rates.
 
-        Raises GraphError for what is neither, and for a scheduler of another optimizer. That the
-        parameters are the graph's is checked at the first call.
+        Raises GraphError for an object that is neither, and for a scheduler of another optimizer.
+        That the parameters are the graph's is checked at the first call.
         """
         self._graph.add_optimizer(optimizer, lr_sch)
 

@@ -55,7 +55,7 @@ class BuildHooks:
         self._running: list[int] = []
         self._names = {id(module): name for name, module in graph.named_modules()}
         self._checkpointed = frozenset(map(id, state.config.checkpointed + state.saved_by))
-        self.detaches = bool(state.optimizers)  # what build() returns, and so all that leaves
+        self.detaches = bool(state.optimizers)  # the result of build(), and so all that leaves
         self._scales = state.config.accumulation > 1 or state.config.grad_scaler is not None
         self._indent = ""
         self._class_name = type(graph).__name__

@@ -66,7 +66,7 @@ class GraphState:
         """Have the next call build the graph anew."""
         self._step: Callable[..., Any] | None = None
         self._update: Callable[..., Any] | None = None
-        self._way_built: Callable[..., Any] | None = None  # what `_step` was made of
+        self._way_built: Callable[..., Any] | None = None  # the settings that `_step` was made of
         self.context: CompileContext | None = None
         self.hooks: BuildHooks | None = None
         self.signature: Signature | None = None

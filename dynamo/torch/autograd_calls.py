@@ -1,4 +1,4 @@
-"""torch.autograd.grad inside a frame: a node, which differentiates what the graph computed."""
+"""torch.autograd.grad inside a frame: a node, which differentiates results of the graph."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _grad(tx, *args, **kwargs):
 
 
 def _check_history(tx: Interpreter) -> None:
-    """Break where gradients may flow through what happened before the graph: whether one is None
+    """Break where gradients may flow through operations before the graph: whether one is None
     cannot be told from the graph then, and hooks of the user's may run.
     """
     if tx.output.hooked:

@@ -1,11 +1,11 @@
 """torch.autograd.Function: where no gradient is needed its forward is captured; else `apply` goes
-into the graph whole, and what its forward and backward do is watched on a trial.
+into the graph whole, and its forward and backward are watched on a trial.
 
 The node calls the class itself, so forward, setup_context, backward, jvp and vmap run as they are
-each time that the graph runs op by op. The trial guards what forward reads, and breaks the graph
-where forward does more than compute tensors: that must happen once per call, and not while
-capturing. If backward, too, only computes tensors from what forward left it, the node is marked
-`traceable`: compiling backends may then run both once, on fake tensors.
+each time that the graph runs op by op. The trial guards the objects that forward reads, and breaks
+the graph where forward does more than compute tensors: that must happen once per call, and not
+while capturing. If backward, too, only computes tensors from those saved by forward, the node is
+marked `traceable`: compiling backends may then run both once, on fake tensors.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ForwardValue(Value):
 
 
 class WithoutHistoryValue(ForwardValue):
-    """forward where autograd has nothing to record: in no-grad mode, and what it returns is none of
+    """forward where autograd has nothing to record: in no-grad mode, and its result is none of
     its arguments, but for those that it has written.
     """
 
@@ -129,7 +129,7 @@ class RoundTripValue(ForwardValue):
             tx.call_function(backward, [context, *gradients], {})
         finally:
             self.running.pop()
-        # They hold when forward runs; what backward reads of the world may have changed by then.
+        # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
             if guard.kind not in _LASTING:
                 raise _refuse(f"backward reads {guard.source}")
@@ -225,7 +225,7 @@ def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]
 
 
 def _mark(result: Value, cls: type, args: Sequence[Value]) -> None:
-    """Mark the node that calls apply, from what it returned; "views": its memory is that of an
+    """Mark the node that calls apply, from its results; "views": its memory is that of an
     argument, but not by a view that autograd knows.
     """
     leaves = result.wrapped() if isinstance(result, TupleValue) else [result]

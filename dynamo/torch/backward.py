@@ -152,7 +152,7 @@ def _leaves_below(
     tx: Interpreter, outputs: Sequence[TensorValue]
 ) -> tuple[list[TensorValue], set[Any]]:
     """The leaves that get a gradient, as the fake tensors' own autograd has it, and the functions
-    that it goes through. Breaks where gradients would flow to what happened before the graph.
+    that it goes through. Breaks where gradients would flow to operations before the graph.
     """
     outside = {}
     for item in tx.output.inputs:

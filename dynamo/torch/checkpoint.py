@@ -3,7 +3,7 @@ own checkpoint, so that backward computes it again; without gradients it is just
 
 A policy of selective checkpointing changes no result: it is asked at capture about the operators
 that the body runs, so that one with effects breaks the graph, and not while the graph runs; the
-partition of the joint graph decides what is kept.
+partition of the joint graph decides which tensors are kept.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def profiler_is_off(module: Any) -> bool:
 
 def _start_range(tx: Interpreter, args: Sequence[Value]) -> Value:
     """A named range shows nothing where no profiler runs. Left natively, after a graph break, it
-    must not look for what it would have recorded. A static graph, which cannot break, has none of
+    must not look for records of it. A static graph, which cannot break, has none of
     its ranges in a profile.
     """
     manager = args[0]

@@ -1,8 +1,8 @@
 """Control flow on tensors: torch.cond, while_loop, scan, map. Branches and bodies are captured as
 graphs; the node calls torch's own operator on them.
 
-torch's Python around the operators (checks, pytrees, dimensions) is captured like user code. What
-does not fit the rules of the operators breaks the graph, and torch itself says what is wrong.
+torch's Python around the operators (checks, pytrees, dimensions) is captured like user code. Bodies
+that do not fit the rules of the operators break the graph, and torch itself words the error.
 """
 
 from __future__ import annotations

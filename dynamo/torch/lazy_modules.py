@@ -82,7 +82,7 @@ def _is_unchanged(tx: Interpreter, module: Value) -> bool:
     return first == module.real._initialize_hook.id and can_be_first(tx, None)
 
 
-# What a module of torch's has otherwise once it has its parameters.
+# The attributes of a torch module that change once it has its parameters.
 _CHANGED = (
     *("in_features", "in_channels", "num_features", "weight", "bias", "running_", "num_batches"),
     *("_parameters", "_buffers", "_initialize_hook", "_load_hook"),

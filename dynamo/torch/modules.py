@@ -1,7 +1,7 @@
 """nn.Module: parameters, buffers and children through the module's own tables; calls without the
 detour of `_call_impl`.
 
-What nn.Module's Python methods do in many lines (attribute lookup, attribute stores, construction,
+The work of nn.Module's Python methods (attribute lookup, attribute stores, construction,
 calls) is known here and put into the builtins table; every other method of a module is captured
 like user code.
 """
@@ -39,7 +39,7 @@ from dynamo.values.tensor import TensorValue, wrap_tensor
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# Methods of nn.Module that are known here; what takes their place later is captured.
+# Methods of nn.Module that are known here; their later replacements are captured.
 _OWN = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_call_impl", "__getattr__")}
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")

@@ -122,7 +122,7 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
         tensors[0] = call_torch(tx, torch.full, (), tensors[0], dtype=TO_TORCH[loop])
     found = call_torch(tx, function, *tensors)
     if any(same_memory(found, v.tensor) for v in operands if isinstance(v, ArrayValue)):
-        found = call_torch(tx, "clone", found)  # conj_physical of what is real
+        found = call_torch(tx, "clone", found)  # conj_physical of a real tensor
     if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
         return result(tx, found, answer)
     return laid_out(tx, name, ufunc, operands, found)

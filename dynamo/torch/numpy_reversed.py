@@ -1,7 +1,7 @@
 """Views of arrays with negative steps, which torch does not have: image[:, ::-1], np.flip(image).
 
 The graph computes with a copy of the items as they are; an array that leaves the frame is made by
-numpy itself, as a view of its base. What would see that the copy is not the view breaks the graph:
+numpy itself, as a view of its base. Operations that tell the copy from the view break the graph:
 writes through it, and uses after the base has changed.
 """
 

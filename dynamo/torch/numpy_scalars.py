@@ -1,4 +1,4 @@
-"""numpy's scalars from outside: what tensors take of them are numbers, which vary from call to
+"""numpy's scalars from outside: tensors take them as numbers, which vary from call to
 call, so that a loop over np.arange(n) compiles once.
 """
 

@@ -1,6 +1,6 @@
 """numpy functions that torch computes within rounding: a call of torch._numpy is one node.
 
-numpy itself says what the result is: it runs once, while capturing, on dummy arrays with the
+numpy itself determines the result: it runs once, while capturing, on dummy arrays with the
 layouts of the operands. Its dtype, shape, strides, and whether it is an array or a scalar, new or a
 view, are those of the captured result; where torch._numpy's result cannot be given them, the graph
 breaks. The values agree within rounding, or to the last bit for those in EXACT.
@@ -62,7 +62,7 @@ EXACT = [
     "hstack", "clip", "any", "all", "argmax", "argmin", "squeeze", "expand_dims", "tril_indices",
     "triu_indices", "diag_indices",
 ]  # fmt: skip
-# What depends on dtypes and numbers of dimensions alone, and is a constant of Python or numpy.
+# Functions of dtypes and numbers of dimensions alone, with constants of Python or numpy as results.
 METADATA = [
     "ndim", "isscalar", "issubdtype", "result_type", "can_cast", "promote_types", "iscomplexobj",
     "isrealobj", "finfo", "iinfo", "min_scalar_type", "broadcast_shapes",

@@ -33,11 +33,11 @@ _NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64"]
 _NAMES += ["float32", "float64", "complex64", "complex128"]
 TO_TORCH: dict[Any, torch.dtype] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
 TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()}
-# name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, which says what is known.
+# name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, the list of the known ones.
 METHODS: dict[str, Callable[..., Value]] = {}
 # function of numpy -> (tx, *args, **kwargs); filled as METHODS is.
 FUNCTIONS: dict[Any, Callable[..., Value]] = {}
-# What operators mean: (tx, symbol, operands) -> Value.
+# The implementation of operators: (tx, symbol, operands) -> Value.
 OPERATORS: list[Callable[..., Value]] = []
 
 
@@ -70,7 +70,7 @@ def require_quiet_errors(tx: Interpreter, name: str) -> None:
 
 
 class ArrayValue(Value):
-    """An array; `scalar`: a numpy scalar (what numpy makes of a 0-dimensional result)."""
+    """An array; `scalar`: a numpy scalar (numpy's form of a 0-dimensional result)."""
 
     is_reversed = False  # a view with negative strides (numpy_reversed.py)
 

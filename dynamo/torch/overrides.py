@@ -1,6 +1,6 @@
 """__torch_function__: calls of torch with arguments whose classes override them.
 
-What torch hands to the method (the function, the arguments in their places) is found by making
+The arguments that torch hands to the method (with the function) are found by making
 the same call with dummy operands in place of the arguments, whose own __torch_function__ records
 it. The method is then captured like user code; torch.Tensor's own, which most end in, is known
 here.
@@ -104,8 +104,8 @@ def unseen(tx: Interpreter) -> Iterator[None]:
 
 
 class WithoutOverrides:
-    """A compiled graph of wrappers whose classes override: what these do was captured already, and
-    is not asked again.
+    """A compiled graph of wrappers whose classes override: the overrides were captured already, and
+    are not called again.
     """
 
     def __init__(self, compiled: Callable[..., Any]) -> None:
@@ -255,7 +255,7 @@ def _real(function: Value) -> Any:
     return real
 
 
-# -- finding what torch hands over ----------------------------------------------------------------
+# -- finding the arguments that torch hands over --------------------------------------------------
 class _Seen(Exception):
     """Carries the arguments of a dummy operand's __torch_function__."""
 
@@ -280,7 +280,7 @@ class _DummyOperands:
 
     def __init__(self, tx: Interpreter) -> None:
         self.tx = tx
-        self.values: dict[int, Value] = {}  # id(dummy) -> what it stands for
+        self.values: dict[int, Value] = {}  # id(dummy) -> the Value that it stands for
         self.alive: list[Any] = []
 
     def call(

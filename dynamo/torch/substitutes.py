@@ -211,7 +211,7 @@ def tensor_from_data(
 
 
 def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
-    """Whether going through Python numbers, as torch.tensor does, gives what a conversion gives."""
+    """Whether going through Python numbers, as torch.tensor does, equals a conversion."""
     if dtype is None:
         return True
     found = [

@@ -1,6 +1,6 @@
 """Functions of torch: put into the graph whole, folded to a constant, or changes of torch's state.
 
-What is recognised here by identity: every overridable function (torch.overrides), the C functions
+Recognised here by identity: every overridable function (torch.overrides), the C functions
 behind torch.*, and operators of torch.ops. Other Python functions of torch are inlined like user
 code.
 """
@@ -35,6 +35,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import build_descriptor, is_known_function
 from dynamo.values.constant import ConstantValue, constant_argument
+from dynamo.values.enums import SingletonValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import (
     OpaqueFunctionValue,
@@ -44,7 +45,6 @@ from dynamo.values.function import (
 )
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
-from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph.torch_fx import allowed_by_torch
@@ -65,7 +65,7 @@ def graph_functions() -> dict[int, Any]:
             found.extend(f for f in functions if not inspect.isclass(f))
     for holder in (torch._C._VariableFunctions, *_c_modules()):
         found.extend(getattr(holder, name) for name in dir(holder) if not name.startswith("__"))
-    # What `torch.name` gives is an object of its own for some of them.
+    # For some of them, each `torch.name` is an object of its own.
     found.extend(getattr(torch, name, None) for name in dir(torch._C._VariableFunctions))
     functional = vars(torch.nn.functional).values()
     found.extend(f for f in functional if isinstance(f, types.BuiltinFunctionType))
@@ -74,7 +74,7 @@ def graph_functions() -> dict[int, Any]:
 
 
 def _stays_outside(name: str) -> bool:
-    """Fake tensors do not know quantized ones: they would dequantize what is not quantized."""
+    """Fake tensors do not know quantized ones: they would dequantize plain tensors."""
     return name in _NOT_IN_GRAPH or name.startswith("quantize") or "quantized" in name
 
 
@@ -354,7 +354,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
         "graph_break": None,
         "is_compiling": True,
         "is_dynamo_compiling": True,
-        "mark_static": None,  # flex_attention's heads; what is in the frame already has its sizes
+        "mark_static": None,  # flex_attention's heads; a tensor of the frame already has its sizes
     },
     "torch.onnx": {"is_in_onnx_export": False},
 }
@@ -463,7 +463,7 @@ def _is_constant_for_torch(obj: Any) -> bool:
     return type(obj) is types.FunctionType and "_dynamo_marked_constant" in obj.__dict__
 
 
-# What users said about a function goes before what is known of torch.
+# The users' directives for a function go before the knowledge of torch.
 def _rule_of(obj: Any) -> str | None:
     key = id(obj)
     if key in directives.DISALLOWED or key in directives.DISABLED_REASONS:
@@ -592,7 +592,7 @@ def _python_source(obj: Any) -> Any:
         return of_arrays
     if obj.__dict__.get("__script_if_tracing_wrapper"):
         return obj.__dict__.get("__original_fn")
-    compiles = "get_compiler_config" in obj.__dict__  # of torch.compile and what it stands on
+    compiles = "get_compiler_config" in obj.__dict__  # of torch.compile and its parts
     if compiles and "_torchdynamo_disable" not in obj.__dict__:
         original = obj.__dict__.get("_torchdynamo_orig_callable")
         return original if type(original) is types.FunctionType else None
@@ -630,23 +630,10 @@ def build_python_source(tx: Interpreter, obj: Any, source: Source | None) -> Val
     return _build(tx, obj, source, lambda: UserFunctionValue(_python_source(obj)))
 
 
-class VersionValue(ConstantValue):
-    """torch.__version__: a text that compares as a version."""
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.value
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        known, real = constant_or_none(other)
-        if not known:
-            return None
-        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
-
-
 @builder(torch.torch_version.TorchVersion)
 def build_version(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
-    return VersionValue(obj, source)
+    return SingletonValue(obj, source)  # a text that compares as a version
 
 
 @special_builder(lambda obj: _untagged(obj) is not None)

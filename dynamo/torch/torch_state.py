@@ -1,7 +1,7 @@
 """Questions about torch's global state, answered while capturing and guarded.
 
-What the guard of global state covers (grad mode, autocast, default dtype, ...; see guards.KINDS)
-needs no guard of its own; the flags of torch.backends and the like do.
+The flags that the guard of global state covers (grad mode, autocast, default dtype, ...; see
+guards.KINDS) need no guards of their own; the flags of torch.backends and the like do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxgraph.aot.functional import read_deterministic, set_deterministic
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# Functions of torch._C that read a flag; what is missing in this torch is left out.
+# Functions of torch._C that read a flag; those missing in this torch are left out.
 _FLAGS = """
     _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32
     _get_cudnn_depthwise_kernel _get_mkldnn_enabled _get_mkldnn_deterministic
@@ -52,7 +52,7 @@ _SETTERS = """
     _set_mkldnn_enabled:_get_mkldnn_enabled _set_mkldnn_deterministic:_get_mkldnn_deterministic
     _set_nnpack_enabled:_get_nnpack_enabled
 """
-# Settings of which several are one: captured code may set them to what they are.
+# Settings of which several are one: captured code may set them to their present values.
 _RESTORERS = """
     _set_cudnn_allow_tf32:_get_cudnn_allow_tf32 _set_onednn_allow_tf32:_get_onednn_allow_tf32
     _set_cublas_allow_tf32:_get_cublas_allow_tf32

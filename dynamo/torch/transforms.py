@@ -3,8 +3,8 @@ the transform on it.
 
     torch.func.grad(f)(x)  ->  transform("torch.func.grad", body of f, lifted, options, (x,), {})
 
-Shapes come from running that call on fake tensors, so what a transform refuses breaks the graph,
-and raises its own error when the call runs natively.
+Shapes come from running that call on fake tensors, so an operation that a transform refuses breaks
+the graph, and raises its own error when the call runs natively.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class TransformedFunctionValue(UserFunctionValue):
         return TransformedValue(name, options.pop("func"), options), args, kwargs
 
 
-# The id of the code of what they make (a program's code may have no hash), and their names; that
-# of hessian(f) is jacfwd's.
+# The id of the code of the functions that they make (a program's code may have no hash), and their
+# names; that of hessian(f) is jacfwd's.
 MAKERS = {
     id(transform_of(abs).__code__): name
     for name, transform_of in CURRIED.items()

@@ -1,6 +1,6 @@
 """Tensors of classes that wrap other tensors (__tensor_flatten__, __torch_dispatch__).
 
-In the graph they are what they are to the program: tensors of their class, whose fake is an
+In the graph, as in the program, they are tensors of their class, whose fake is an
 instance of the class around fake tensors. Backends take their operators apart
 (fxgraph/aot/wrappers.py).
 """

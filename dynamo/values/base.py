@@ -50,12 +50,12 @@ class Value:
     is_guarded_distinct: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
-    left: Sequence[Any] = ()  # of an exception: what the frames hold that it left
+    left: Sequence[Any] = ()  # of an exception: the values of the frames that it left
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
 
-    # -- what it is -----------------------------------------------------------------------------
+    # -- type and identity ----------------------------------------------------------------------
     def python_type(self) -> type:
         """The exact type that the real value has."""
         known, real = self.identity()
@@ -298,3 +298,20 @@ class Value:
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
+
+
+class TailCallable(Value):
+    """Base class of callables that may end a call in a tail call, if it is the `last` action of
+    the current instruction.
+    """
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.call_or_tail_call(tx, args, kwargs, last=False)
+
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.call_or_tail_call(tx, args, kwargs, last=True)
+
+    def call_or_tail_call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
+    ) -> Value:
+        raise NotImplementedError(type(self))

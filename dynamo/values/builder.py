@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Builder = Callable[["Interpreter", Any, Source | None], Value]
 BUILDERS: dict[type, Builder] = {}
 SUBCLASS_BUILDERS: list[tuple[type, Builder]] = []
-# (predicate, builder): objects that are recognised by what they are, not by their type (torch
-# functions, disabled
+# (predicate, builder): objects that are recognised by identity or attributes, not by their type
+# (torch functions, disabled
 # functions); tried before the tables.
 SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
 _FALLBACK: list[Builder] = []
@@ -44,7 +44,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.containers",
     "dynamo.values.cell",
     "dynamo.values.function",
-    "dynamo.torch.transforms",  # some of what other packages are not looked into for
+    "dynamo.torch.transforms",  # some of the objects in packages that capture does not look into
     "dynamo.torch.torch_function",
     "dynamo.torch.optimizers",
     "dynamo.values.tensor",
@@ -166,7 +166,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
     meta = type(type(obj))
-    # A class that no table of ours can hold, or whose attributes are what the program says.
+    # A class that no table of ours can hold, or whose attributes the program computes.
     if meta is not type and (meta.__hash__ is None or reads_by_function(meta)):
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if is_constant_type(type(obj)):

@@ -16,7 +16,7 @@ def builtin_base(cls: type) -> type:
     return cls
 
 
-# Literals: what a subclass adds is in the instance dict and in the class.
+# Literals: additions of a subclass are in the instance dict and in the class.
 PLAIN: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
@@ -33,7 +33,7 @@ def literal_base(cls: type) -> type | None:
     return next((base for base in cls.__mro__ if base in PLAIN), None)
 
 
-# What a class may define and still be its base to C code.
+# The methods that a class may define and still be its base to C code.
 _HARMLESS = frozenset(
     ["__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__", "__setattr__"]
     + ["__module__", "__qualname__", "__doc__", "__annotations__", "__static_attributes__"]
@@ -59,5 +59,5 @@ def is_written_as_it_is(text: Any, name: str) -> bool:
     return isinstance(whole, str) and whole != "" and not any(char in whole for char in mark or "")
 
 
-# What a template needs for anything to change, by the method that fills it.
+# The fields that a template needs for any change, by the method that fills it.
 _MARKS = {"format": "{}", "format_map": "{}", "__mod__": "%"}

@@ -57,7 +57,7 @@ class BuiltinObject(Value):
 
     def method(self, name: str) -> Callable[..., Value] | None:
         if name.startswith("__") and not type_holds(self.python_type(), name):
-            return None  # what this class shares is not everybody's
+            return None  # not shared by all Values
         return getattr(self, f"py_{name}", None)
 
     def call_method(

@@ -1,4 +1,4 @@
-"""Built-in functions and types: one table from the callable to what a call of it means.
+"""Built-in functions and types: one table from the callable to the handler of its calls.
 
 A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is
 simplest to say in Python is in polyfills/; functions that are pure on constants are folded.
@@ -21,7 +21,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import TailCallable, Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
@@ -267,7 +267,7 @@ class BuiltinValue(KnownObject):
 _OF_SLOTS = frozenset(["__doc__", "__qualname__", "__text_signature__", "__objclass__"])
 
 
-class BuiltinMethod(Value):
+class BuiltinMethod(TailCallable):
     """A method of a C type, bound to a value; `found` is the slot itself, if a type lookup gave
     it.
     """
@@ -328,13 +328,7 @@ class BuiltinMethod(Value):
         tx.output.guard_distinct(self.receiver)
         return self.python_type(), self.receiver.hash_key_by_identity(), self.name
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=False)
-
-    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=True)
-
-    def _call(
+    def call_or_tail_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs, last)

@@ -1,6 +1,6 @@
 """Entries of a functools.lru_cache, read without a call of the cache, which would count as a hit.
 
-The cache has no such method, but shows the garbage collector what it holds: the least recently
+The cache has no such method, but shows the garbage collector its entries: the least recently
 used entry first; last its dict, the function, the mark in front of keywords, two types, and its
 attributes.
 """
@@ -16,7 +16,7 @@ import torch
 
 from dynamo._hook import answered
 
-Elements = tuple[Any, ...]  # a key: the arguments, what is in front of keywords, and the keywords
+Elements = tuple[Any, ...]  # a key: the arguments, the mark in front of keywords, and the keywords
 
 
 class _Mark:

@@ -80,9 +80,9 @@ class AnswerOf(CallOf):
 class LruCacheValue(Value):
     """A function behind functools.lru_cache.
 
-    What is in the cache is guarded; what is not is captured, and the rewritten frame has the cache
-    keep it. A function of torch's, or of the standard library's, is called by the guards, with
-    constants, classes and forms of typing: nobody sees when.
+    Entries of the cache are guarded; other calls are captured, and the rewritten frame has the
+    cache keep it. A function of torch's, or of the standard library's, is called by the guards,
+    with constants, classes and forms of typing: nobody sees when.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:

@@ -1,4 +1,4 @@
-"""sys._getframe: frames of captured code, for what a program tells of its caller in a warning."""
+"""sys._getframe: frames of captured code, for warnings in which a program names its caller."""
 
 from __future__ import annotations
 

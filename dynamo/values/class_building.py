@@ -158,7 +158,7 @@ def _resolve(label: str, bases: tuple, given: Any) -> tuple[tuple, type]:
         raise _refused(label, str(error)) from None
     if not all(isinstance(base, type) for base in resolved):
         raise _refused(label, "one of its bases is not a class")
-    if not isinstance(given, type):  # a function, which makes what it likes
+    if not isinstance(given, type):  # a function, with any result
         raise _refused(label, f"its metaclass {given!r} is not a class")
     meta = given
     for base in resolved:
@@ -406,7 +406,7 @@ class FieldValue(Value):
 @handles(dataclasses.field)
 def _field(tx, **kwargs):
     given = set(kwargs)
-    call_real(tx, dataclasses.field, **dict.fromkeys(given))  # complains of what does not fit
+    call_real(tx, dataclasses.field, **dict.fromkeys(given))  # raises where they do not fit
     if "metadata" in given:  # the field shows the mapping as it becomes
         raise Unsupported(breaks.UncapturedCall("dataclasses.field"))
     return FieldValue(kwargs)

@@ -18,7 +18,7 @@ from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import TailCallable, Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtins import TABLE, BuiltinMethod, SlotValue, real_object
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 
 @bound_late
-class ClassValue(MetaclassInstance):
+class ClassValue(TailCallable, MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
     def __init__(self, cls: type, source: Source | None = None) -> None:
@@ -239,13 +239,7 @@ class ClassValue(MetaclassInstance):
         return tx.wrap(call_real(tx, operator.getitem, self.cls, _type_argument(key)))
 
     # -- calls ----------------------------------------------------------------------------------
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=False)
-
-    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=True)
-
-    def _call(
+    def call_or_tail_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
         made = polyfill_call(tx, self.cls, args, kwargs, last)
@@ -618,7 +612,7 @@ def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
-    # Its attributes are what the program says, it is seen by its metaclass while it is made, or not
+    # The program computes its attributes, it is seen by its metaclass while it is made, or not
     # to be looked up in any table of ours.
     hidden = reads_by_function(type(obj))
     if hidden or obj.__mro__ is None or type(obj).__hash__ is None:
@@ -630,7 +624,7 @@ def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
     tx.output.guards.assume_class(obj)
-    if source is None and not is_trusted_class(obj):  # what it holds can be changed
+    if source is None and not is_trusted_class(obj):  # its contents can be changed
         source = tx.output.install(obj.__name__, obj)
     value = ClassValue(obj, source)
     if source is not None:

@@ -15,7 +15,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import TailCallable, Value
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.lookup import type_holds
@@ -55,8 +55,8 @@ def is_constant_type(kind: type) -> bool:
 
 
 def is_literal(obj: Any) -> bool:
-    """A literal, or a tuple, frozenset or slice of literals (what code objects hold as
-    constants).
+    """A literal, or a tuple, frozenset or slice of literals (the constants of code
+    objects).
     """
     kind = type(obj)
     if is_constant_type(kind):
@@ -197,7 +197,7 @@ class ConstantValue(Value):
         ), []
 
 
-class ConstantMethodValue(Value):
+class ConstantMethodValue(TailCallable):
     """A bound method of a constant ("abc".join, dtype.is_complex, ...)."""
 
     is_guarded_distinct = True
@@ -214,13 +214,7 @@ class ConstantMethodValue(Value):
     def describe(self) -> str:
         return f"{self.receiver.describe()}.{self.name}"
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=False)
-
-    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=True)
-
-    def _call(
+    def call_or_tail_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
         made = late_bound.polyfill_method(tx, self.receiver, self.name, args, kwargs, last)
@@ -236,5 +230,5 @@ def constant_argument(tx: Interpreter, value: Value) -> Any:
     if known:
         return obj
     if hasattr(value, "load_all"):
-        value.load_all(tx)  # a dict from outside: what is in it is guarded
+        value.load_all(tx)  # a dict from outside: its items are guarded
     return value.as_constant()

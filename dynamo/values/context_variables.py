@@ -1,8 +1,8 @@
-"""contextvars: variables are read under guards; what the frame sets, the rewritten frame sets with
-the values of its writes.
+"""contextvars: variables are read under guards; the rewritten frame sets those that the frame
+sets, together with its other writes.
 
 A change that the frame has taken back leaves no trace. Changes that last are a chain: each is made
-after the one before it, so that tokens say what they replaced.
+after the one before it, so that tokens name the replaced values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ContextVarValue(BuiltinObject):
     def __init__(self, real: contextvars.ContextVar, source: Source) -> None:
         super().__init__(source)
         self.real = real
-        self.read: Value | None = None  # what it held at the frame's entry
+        self.read: Value | None = None  # its value at the frame's entry
         self.changes: list[TokenValue] = []  # those that last
 
     def identity(self) -> tuple[bool, Any]:
@@ -129,7 +129,7 @@ def is_fresh(token: Any, variable: contextvars.ContextVar) -> bool:
 
 
 class TokenValue(Value):
-    """The token of set(), or a change by reset(taken). value: what the variable holds then; None:
+    """The token of set(), or a change by reset(taken). value: of the variable then; None:
     nothing.
     """
 

@@ -1,7 +1,8 @@
 """Built-in functions that turn a value into a number or a text: int(), str(), format(), round().
 
 Each looks its special method up on the type, as Python does. Literals are folded; instances of a
-literal's subclass convert by what they hold, where the class leaves the literal's method in place.
+literal's subclass convert by their built-in part, where the class leaves the literal's method in
+place.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _holds_nan(constant: Any) -> bool:
 
 
 # -- numbers --------------------------------------------------------------------------------------
-# What has neither a number's methods nor a buffer to be read.
+# Types without a number's methods and without a buffer.
 _NO_NUMBERS = frozenset(
     [type(None), list, tuple, dict, set, frozenset, range, slice, types.FunctionType, object]
 )

@@ -34,7 +34,7 @@ _COPY_RULES: dict[type, Any] = vars(copy)["_copy_dispatch"]
 _DEEP_RULES: dict[type, Any] = vars(copy)["_deepcopy_dispatch"]
 _IMMUTABLE = vars(copy)["_copy_immutable"]
 _ATOMIC = vars(copy)["_deepcopy_atomic"]
-# C containers whose copies are known here: `copy` method, and what they reduce to.
+# C containers whose copies are known here: `copy` method, and the function that they reduce to.
 _COPY_METHOD = (collections.OrderedDict, collections.deque, collections.defaultdict)
 
 

@@ -78,7 +78,7 @@ def deleter_only(found: Any) -> Any:
     return MISSING if has_set else class_lookup(type(found), "__delete__")
 
 
-# What the types of C hold that needs nothing of the instance but its type.
+# Descriptors of C types that need nothing of the instance but its type.
 _READABLE = (*SLOT_TYPES, types.ClassMethodDescriptorType, str, types.NoneType, staticmethod)
 
 
@@ -98,7 +98,7 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None) -> V
     source: Source | None = None if instance_source is None else TypeSource(instance_source)
     tx.output.guards.assume_class(cls)
     tx.output.guards.assume_class(type(cls))
-    if source is None and not is_trusted_class(cls):  # what it holds can be changed
+    if source is None and not is_trusted_class(cls):  # its contents can be changed
         source = tx.output.install(cls.__name__, cls)
     value = late_bound.ClassValue(cls, source)
     if source is not None:

@@ -49,7 +49,7 @@ class DictChanges:
     def delete(self, hashed: Hashable, key: Value) -> None:
         self._note(hashed)
         written = self._written.pop(hashed, None)
-        if written is not None:  # what was stored needs not be made
+        if written is not None:  # the stored value needs not be made
             written.args = (written.args[0], ConstantValue(None))
         self.steps.append(Change("__delitem__", key))
 

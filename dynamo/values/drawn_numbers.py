@@ -35,12 +35,12 @@ from dynamo.values.symbol import SymbolValue
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# Methods of random.Random that are drawn whole: what they give depends on nothing but arguments.
+# Methods of random.Random that are drawn whole: their results depend on arguments alone.
 _FLOATS = ["random", "uniform", "triangular", "betavariate", "expovariate", "gammavariate"]
 _FLOATS += ["gauss", "lognormvariate", "normalvariate", "vonmisesvariate", "paretovariate"]
 _FLOATS += ["weibullvariate"]
 _INTS = ["randint", "randrange", "getrandbits"]
-# They read or change what the program holds: broken at as one call.
+# They read or change the program's objects: a graph break at the whole call.
 _OPAQUE = ["choices", "sample", "shuffle", "randbytes", "getstate", "setstate"]
 # Functions of numpy.random's one generator.
 OF_NUMPY = ["rand", "randn", "random", "random_sample", "uniform", "normal"]

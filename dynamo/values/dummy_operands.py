@@ -1,6 +1,6 @@
 """Dummy operands: real objects in place of symbolic values where only types and sizes matter.
 
-What a wrong operation raises, and in which words, is Python's own affair and changes from version
+The type and words of a wrong operation's error are Python's own, and change from version
 to version: `fail_as` has Python itself fail, on objects of the same types.
 """
 

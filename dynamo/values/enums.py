@@ -60,11 +60,21 @@ def build_native_member(tx: Interpreter, obj: Any, source: Source | None) -> Val
     return NativeMemberValue(obj, source)
 
 
-class NativeMemberValue(ConstantValue):
-    """A member of an enum of C++: immutable, made once."""
+class SingletonValue(ConstantValue):
+    """An immutable object that exists once, with comparisons by the operators of its type."""
 
     def identity(self) -> tuple[bool, Any]:
         return True, self.value
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        known, real = constant_or_none(other)
+        if not known:
+            return None
+        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
+
+
+class NativeMemberValue(SingletonValue):
+    """A member of an enum of C++."""
 
     def as_proxy(self) -> Any:
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
@@ -74,25 +84,16 @@ class NativeMemberValue(ConstantValue):
             return ConstantValue(getattr(self.value, name))
         return super().getattr(tx, name)
 
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        known, real = constant_or_none(other)
-        if not known:
-            return None
-        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
-
 
 _BOUND = (types.FunctionType, property)
 _NAME_AND_VALUE = {name: vars(enum.Enum)[name] for name in ("name", "value")}
 
 
-class EnumValue(ConstantValue):
+class EnumValue(SingletonValue):
     """A member of an enum: a constant whose methods are captured, not run."""
 
     def describe(self) -> str:
         return f"{type(self.value).__qualname__}.{vars(self.value).get('_name_')}"
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.value
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         found = class_lookup(type(self.value), name)
@@ -122,13 +123,6 @@ class EnumValue(ConstantValue):
     def _place(self, tx: Interpreter) -> Source:
         """The source of the member, whose attributes can be changed."""
         return self.source or tx.output.install(type(self.value).__name__, self.value)
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        """With a tuple, for a member that is one."""
-        known, real = constant_or_none(other)
-        if not known:
-            return None
-        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

@@ -37,14 +37,14 @@ class ExceptionValue(ObjectValue):
     def __init__(self, cls: type, args: list[Value]) -> None:
         super().__init__(cls)
         self.args = args
-        # What the C class's own __init__ was last called with; None: it was not.
+        # The arguments of the last call of the C class's own __init__; None: there was none.
         self.init: tuple[list[Value], dict[str, Value]] | None = None
         self.complete = True  # False: Python would have set fields that are not known here
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
         self.tail: TracebackValue | None = None  # that it was given: the last of the frames
         self.args_tuple: tuple[list[Value], Value] | None = None
-        self.kept: Sequence[Value] = ()  # what the traceback alone holds
+        self.kept: Sequence[Value] = ()  # objects that the traceback alone holds
 
     def children(self) -> Sequence[Value]:
         args, kwargs = self.init or ((), {})
@@ -235,7 +235,7 @@ def new_exception(
     init_kwargs: dict[str, Any] | None = None,
 ) -> BaseException:
     """An exception with these arguments, by the C class's __new__ and, where that was called, its
-    __init__: what a class defines in Python was captured.
+    __init__: one that a class defines in Python was captured.
     """
     base: Any = builtin_base(cls)
     exception = base.__new__(cls, *args)
@@ -267,8 +267,8 @@ def _is_c(cls: type) -> bool:
 
 
 def make_natively(cls: type, args: Sequence[Value]) -> bool:
-    """Whether the class makes of its arguments what capture does not know: other arguments, a
-    subclass.
+    """Whether the class may turn its arguments into others, or itself into a subclass, in a way
+    unknown to capture.
     """
     if issubclass(cls, OSError):
         return len(args) > 1
@@ -300,8 +300,8 @@ def make_traceback(
 
 
 def make_holding_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.TracebackType:
-    """The same. parts: `traceback`, and what the first of the frames is to hold. It ends with the
-    traceback: the frames hold this one, where nothing may stay.
+    """The same. parts: `traceback`, and the objects that the first of the frames is to hold. It
+    ends with the traceback: the frames hold this one, where nothing may stay.
     """
     for place in reversed(range(len(frames))):
         function, offset = frames[place]
@@ -320,7 +320,7 @@ def make_exception(
     """The Value of a new exception of a built-in class, which Python itself raises."""
     value = ExceptionValue(cls, list(args))
     value.init = list(args), dict(fields or {})
-    # These tell of what they complain, too.
+    # These name the object that they complain of, too.
     tells = cls is NameError or issubclass(cls, (AttributeError, ImportError))
     value.complete = bool(fields) or not tells
     return tx.output.side_effects.track_new(value)

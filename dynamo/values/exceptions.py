@@ -53,8 +53,8 @@ class RaisedException(Exception):
 def raise_python(
     tx: Interpreter, exception: type[BaseException], *args: Any, **fields: str
 ) -> NoReturn:
-    """Raise a Python exception of the program with constant arguments. fields: what Python sets
-    besides (`name` of a NameError).
+    """Raise a Python exception of the program with constant arguments. fields: those that Python
+    sets besides (`name` of a NameError).
     """
     values = [a if isinstance(a, Value) else tx.constant(a) for a in args]
     known = {name: tx.constant(field) for name, field in fields.items()}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
-# A frame that calls them is not captured: what one wants to see there are its own lines and locals.
+# A frame that calls them is not captured: a debugger is to see its own lines and locals.
 DEBUGGERS = ("pdb", "bdb", "ipdb", "pudb", "IPython", "debugpy", "_pydevd_bundle", "pydevd")
 # Python code that capture never looks into: calling it is a graph break. The prefixes are of module
 # names.
@@ -81,7 +81,7 @@ OPAQUE_MODULES = (
 )
 
 
-# Not looked into either, but what they call back is captured as frames of its own.
+# Not looked into either, but their callbacks are captured as frames of their own.
 NOT_INLINED = frozenset(["asyncio", "concurrent", "selectors", "signal", "socket", "subprocess"])
 # The same as the first, without their submodules: autograd's engine, and the wrapper that turns
 # torch.compile off.
@@ -398,7 +398,7 @@ class NestedFunctionValue(FunctionValue):
         return [part for part in parts if part is not None]
 
 
-# Attribute of a function -> (what holds it here, its type if it is not None).
+# Attribute of a function -> (the field that holds it here, its type if it is not None).
 _PARTS = {
     "__defaults__": ("defaults", tuple),
     "__kwdefaults__": ("keyword_defaults", dict),
@@ -575,7 +575,7 @@ def build_function(tx: Interpreter, obj: types.FunctionType, source: Source | No
     """A Python function, inlined when it is called."""
     function_guard(tx, obj, source)
     trusted = (obj.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
-    if source is None and not trusted:  # what it holds can be changed
+    if source is None and not trusted:  # its contents can be changed
         source = tx.output.install(obj.__name__, obj)
     value = UserFunctionValue(obj, source)
     tx.output.side_effects.track_existing(value)

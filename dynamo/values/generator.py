@@ -86,7 +86,7 @@ class GeneratorValue(Resumable):
     noun = "generator"
     kind: ClassVar[Any] = types.GeneratorType
     prefix = "gi"  # of its attributes: gi_code, gi_running, ...
-    forbidden: tuple[type[BaseException], ...] = (StopIteration,)  # what must not leave it
+    forbidden: tuple[type[BaseException], ...] = (StopIteration,)  # must not leave the frame
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class GeneratorValue(Resumable):
         return None
 
     def throw(self, tx: Interpreter, exception: Value) -> Value | None:
-        """Raise `exception` at the current yield, or in what `yield from` delegates to."""
+        """Raise `exception` at the current yield, or in the delegate of `yield from`."""
         self._check_idle(tx)
         if self.frame.done:
             self.throw_finished(tx, exception)
@@ -234,7 +234,7 @@ class GeneratorValue(Resumable):
         self.running = True
         try:
             if error is not None:
-                # What the generator itself is handling, and only that, becomes the context.
+                # Only the exception that the generator itself is handling becomes the context.
                 error.linked = frame.exc_info is None
                 frame.trace(error, frame.current)
                 frame.unwind(error, frame.current)

@@ -122,7 +122,7 @@ _ABSENT = object()
 
 def sought_key(tx: Interpreter, value: Value, keys: Collection[Hashable]) -> Hashable:
     """The key by which to look for `value` among `keys`. A number that varies is compared with
-    each of a few: what it is not holds for more calls than what it is.
+    each of a few: inequalities hold for more calls than equalities.
     """
     told_apart = value.is_symbolic() and len(keys) <= FEW and all(map(is_literal, keys))
     if not told_apart:

@@ -4,7 +4,7 @@ before it calls the graph, and they are inputs of the graph like any others.
 A parameter is a leaf of autograd, at which compiled parts of a graph end (one of a computed tensor
 is made between them, fxgraph/aot/split.py), and the initial values of a module are drawn from
 torch's random numbers in the order of its constructor. Making them first is the same as making them
-in place as long as nothing before them draws random numbers, and what they are made of is constant;
+in place as long as nothing before them draws random numbers, and their arguments are constant;
 otherwise the graph breaks at the call, and it runs natively there.
 """
 

@@ -1,5 +1,5 @@
-"""Numbers that only say who: id(x), the thread's ident. Equal to themselves; made again by the
-same call.
+"""Numbers that only identify an object: id(x), the thread's ident. Equal to themselves; made again
+by the same call.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _runs_in(thread: int | None) -> Callable[[Any], bool]:
 
 class TokenKeys:
     """The tokens that became keys in a frame, and whether keys from outside are numbers, too: such
-    a number may be what an earlier frame was told.
+    a number may be one that an earlier frame got.
     """
 
     def __init__(self) -> None:

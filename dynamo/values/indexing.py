@@ -48,7 +48,7 @@ def index_of(key: Value, alone: bool = True) -> Value:
 def select(
     tx: Interpreter, tensor: TensorValue, key: Value, reads: bool = False
 ) -> tuple[TensorValue, Value | None]:
-    """The tensor with its unknown integers of `key` applied, and what is left of the key; None:
+    """The tensor with its unknown integers of `key` applied, and the rest of the key; None:
     nothing is. reads: the selection may be a copy.
     """
     if reads and (chosen := _of_examples(tx, tensor, key)) is not None:
@@ -139,7 +139,7 @@ def _dimensions(parts: list[Value], ndim: int) -> list[int] | None:
     return dims
 
 
-_REST = -1  # what an Ellipsis takes
+_REST = -1  # the dimensions of an Ellipsis
 
 
 def _taken(part: Value) -> int | None:

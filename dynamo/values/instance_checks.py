@@ -65,7 +65,7 @@ def _abstract_class(cls: Value) -> Any:
     real = real_object(cls)
     if (
         not isinstance(real, type) or class_lookup(real, "_abc_impl") is MISSING
-    ):  # what ABCMeta keeps its answers in
+    ):  # the caches of ABCMeta
         raise Unsupported(breaks.UncapturedCall("ABCMeta's check of a plain class"))
     return real
 

@@ -82,7 +82,7 @@ def _strict_message(number: int, word: str) -> str:
 
 def _row(tx: Interpreter, rows: ZipIterator | MapIterator) -> list[Value]:
     """The next items of its iterators, up to one that has none. A graph break may stand in the
-    middle: what was taken before comes with it.
+    middle: the items taken before come with it.
     """
     while len(rows.taken) < len(rows.inners):
         try:
@@ -120,16 +120,24 @@ class MapIterator(IteratorValue):
         return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *self.inners]
 
 
-class FilterIterator(IteratorValue):
-    kind: type = filter
+class FunctionIterator(IteratorValue):
+    """Base class: kind(function, inner), which calls the function with items of `inner`."""
+
     calls = True
     remembers_end = False
-    wanted = True
 
     def __init__(self, function: Value, inner: Value) -> None:
         super().__init__()
         self.function = function
         self.inner = inner
+
+    def recipe_of_rest(self) -> Recipe:
+        return self.kind, [self.function, self.inner]
+
+
+class FilterIterator(FunctionIterator):
+    kind: type = filter
+    wanted = True
 
     def step(self, tx: Interpreter) -> Value | None:
         pushed = tx.tail_pushes(self, "__next__")
@@ -143,9 +151,6 @@ class FilterIterator(IteratorValue):
             if verdict.truth(tx) is self.wanted:
                 return item
         return None
-
-    def recipe_of_rest(self) -> Recipe:
-        return filter, [self.function, self.inner]
 
 
 class CountIterator(IteratorValue):

@@ -21,7 +21,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import CountIterator, FilterIterator
+from dynamo.values.iterators import CountIterator, FilterIterator, FunctionIterator
 from dynamo.values.operators import binary_op
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.program_code import ADDITION, calls, runs
@@ -33,15 +33,8 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
-class StarmapIterator(IteratorValue):
+class StarmapIterator(FunctionIterator):
     kind = itertools.starmap
-    calls = True
-    remembers_end = False
-
-    def __init__(self, function: Value, inner: Value) -> None:
-        super().__init__()
-        self.function = function
-        self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
         args = self.ask(tx, self.inner)
@@ -49,29 +42,19 @@ class StarmapIterator(IteratorValue):
             return None
         return tx.call_at_end(self, "__next__", self.function, args.unpack(tx))
 
-    def recipe_of_rest(self) -> Recipe:
-        return itertools.starmap, [self.function, self.inner]
 
-
-class TakewhileIterator(IteratorValue):
+class TakewhileIterator(FunctionIterator):
     kind = itertools.takewhile
-    calls = True
-    remembers_end = False
-
-    def __init__(self, predicate: Value, inner: Value) -> None:
-        super().__init__()
-        self.predicate = predicate
-        self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
         item = self.ask(tx, self.inner)
         if item is None:
             return None
         pushed = tx.tail_pushes(self, "__next__")
-        if pushed is not None and calls(self.predicate):
-            operands = [self, self.predicate, item]
+        if pushed is not None and calls(self.function):
+            operands = [self, self.function, item]
             return run_polyfill(tx, builtin_polyfills.next_taken, operands, pushed=pushed)
-        if not tx.call_function(self.predicate, [item], {}).truth(tx):
+        if not tx.call_function(self.function, [item], {}).truth(tx):
             self.exhausted = True
             return None
         return item
@@ -79,31 +62,21 @@ class TakewhileIterator(IteratorValue):
     def set_state(self, state: Value) -> None:
         self.exhausted = state.as_constant()
 
-    def recipe_of_rest(self) -> Recipe:
-        return itertools.takewhile, [self.predicate, self.inner]
 
-
-class DropwhileIterator(IteratorValue):
+class DropwhileIterator(FunctionIterator):
     kind = itertools.dropwhile
-    calls = True
-    remembers_end = False
-
-    def __init__(self, predicate: Value, inner: Value) -> None:
-        super().__init__()
-        self.predicate = predicate
-        self.inner = inner
-        self.started = False
+    started = False
 
     def step(self, tx: Interpreter) -> Value | None:
         pushed = tx.tail_pushes(self, "__next__")
-        runs_code = calls(self.predicate) or self.inner.step_runs_code()
+        runs_code = calls(self.function) or self.inner.step_runs_code()
         if pushed is not None and not self.started and runs_code:
-            operands = [self, self.predicate, self.inner]
+            operands = [self, self.function, self.inner]
             return run_polyfill(tx, builtin_polyfills.next_not_dropped, operands, pushed=pushed)
         while (item := self.ask(tx, self.inner)) is not None:
             if self.started:
                 return item
-            if not tx.call_function(self.predicate, [item], {}).truth(tx):
+            if not tx.call_function(self.function, [item], {}).truth(tx):
                 self.started = True
                 return item
         return None
@@ -114,16 +87,12 @@ class DropwhileIterator(IteratorValue):
     def recipe_of_rest(self) -> Recipe:
         if self.started:
             return dropping_nothing, [self.inner]
-        return itertools.dropwhile, [self.predicate, self.inner]
+        return super().recipe_of_rest()
 
 
 class FilterfalseIterator(FilterIterator):
     kind = itertools.filterfalse
-    remembers_end = False
     wanted = False
-
-    def recipe_of_rest(self) -> Recipe:
-        return itertools.filterfalse, [self.function, self.inner]
 
 
 class CompressIterator(IteratorValue):
@@ -325,7 +294,7 @@ class IsliceIterator(IteratorValue):
         try:
             return self._advance(tx)
         except RaisedException:
-            self.exhausted = True  # by what it draws from
+            self.exhausted = True  # by the inner iterator
             raise
 
     def _advance(self, tx: Interpreter) -> Value | None:
@@ -403,7 +372,7 @@ def _set_state(tx, iterator, state):
 @handles(itertools.islice)
 def _islice(tx, iterable, *bounds):
     known = [bound.as_constant() if bound.is_constant() else None for bound in bounds]
-    call_real(tx, itertools.islice, (), *known)  # looked at before what is to be sliced
+    call_real(tx, itertools.islice, (), *known)  # checked before the iterable
     return IsliceIterator.of(tx, iterable.iterate(tx), bounds)
 
 

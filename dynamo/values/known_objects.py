@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class KnownObject(Value):
     """The object itself is known: type, identity, truth and attributes are its own. Subclasses say
-    what a call of it means.
+    the handler of its calls.
     """
 
     def __init__(self, known: Any, source: Source | None = None) -> None:

@@ -2,7 +2,7 @@
 
 `torch.tensor([3, 5]).max().item()` is 5, a constant, and no graph breaks for it. The operations
 stay in the graph, where they are dead code if nothing else reads their results. Of numbers that
-vary, the values of this call are known: who reads them makes constants of the numbers.
+vary, the values of this call are known: a read of them makes constants of the numbers.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class KnownTensors:
         self._held.clear()
 
     def node_added(self, node: Node) -> None:
-        """A node of the graph may write: what shares memory with its arguments is not known then,
-        also where the write raises no version counter.
+        """A node of the graph may write: tensors that share memory with its arguments are not known
+        then, also where the write raises no version counter.
         """
         if not self._held:
             return

@@ -5,7 +5,7 @@ the users of them.
 
 `@bound_late` puts a function or class here when its module is loaded, which capture waits for
 (builder.load). The imports below are for type checkers, and say where each is:
-tests/test_structure.py compares them with what is bound, and what is bound with what is used.
+tests/test_structure.py compares the declared, the bound and the used ones.
 """
 
 from __future__ import annotations

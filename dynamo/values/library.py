@@ -57,7 +57,7 @@ _MAKE_CLASSES = (
     functools.total_ordering,
 )
 _PATH_FUNCTIONS = ("_path_normpath", "_path_splitroot")
-# What they give does not change while the process lives.
+# Functions whose results do not change while the process lives.
 PURE_FUNCTIONS |= {
     sys.intern,
     sys.getdefaultencoding,

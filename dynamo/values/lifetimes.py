@@ -197,7 +197,8 @@ def _parts(obj: Any) -> list[Any]:
 
 def track_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
     """Arguments of the compiled frame. Only a continuation may hold them alone: those of a function
-    are held by its caller, too. What the frame changes may have held something alone, as well.
+    are held by its caller, too. An object that the frame changes may have been the only holder of
+    another, as well.
     """
     if output.context.export:
         return
@@ -282,7 +283,7 @@ def observable_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, f
     """The objects whose end is observable, from the list and from inside of containers and objects
     that nothing else holds, with the ids of their holders.
 
-    The list holds each of the objects, and what they were taken from; `more`: what capture holds.
+    The list holds each of the objects, and their containers; `more`: references of capture.
     """
     todo: list[tuple[list[Any], frozenset[int]]] = [(objects, frozenset())]
     looked_at = 0
@@ -297,7 +298,7 @@ def observable_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, f
             if has_observable_finalizer(parts[index]):
                 yield parts[index], holders
             key = id(parts[index])
-            # Held by the list, what the parts are of, and the argument.
+            # Held by the list, the owner of the parts, and the argument.
             unique = id(type(parts[index])) in _CONTAINERS or getrefcount(parts[index]) <= 3 + more
             if unique and key not in holders:
                 inner = _parts(parts[index])
@@ -395,7 +396,8 @@ def _is_object(value: Held) -> bool:
 def must_stay_alive(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
     """Whether a variable that nothing reads any more has to keep `value` nevertheless.
 
-    shown: by id, what may be held by others once the instruction has run at which the graph breaks.
+    shown: by id, the values that others may hold once the instruction has run at which the graph
+    breaks.
     """
     if not isinstance(value, Held):
         return False

@@ -1,7 +1,8 @@
-"""threading.Lock and RLock from outside: taken while the rewritten frame writes what was captured.
+"""threading.Lock and RLock from outside: held while the rewritten frame writes the captured
+effects.
 
-What the captured code did while it held a lock is a matter of the writes, which the rewritten frame
-makes together: it takes the lock before them, and lets it go after them.
+Effects of the captured code under a lock are writes, which the rewritten frame makes together: the
+frame acquires the lock before them, and releases it after them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         if _repeats(written) or _repeats(_whole(args[0])):
             raise RuntimeError(_TEXT)
         if _is_placed(written) and getattr(read[0], "shape", None) != written.shape:
-            return  # what is stored is expanded first
+            return  # the stored tensor is expanded first
     elif target in _IN_PLACE or _is_named_in_place(target):
         written, read = args[0] if args else None, (*args[1:], *kwargs.values())
     elif kwargs.get("out") is not None:

@@ -1,7 +1,7 @@
-"""Functions of torch told from what programs put in their place.
+"""Functions of torch told from the programs' replacements.
 
 Capture knows many functions and methods of torch by name or puts them into the graph as a whole.
-That holds for torch's own; what has taken the place of one (`torch.Tensor.relu = ...`,
+That holds for torch's own; a replacement (`torch.Tensor.relu = ...`,
 `torch.relu = ...` behind F.relu) is captured as the program's code.
 """
 

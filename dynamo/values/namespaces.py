@@ -147,7 +147,7 @@ def build_namespace(tx: Interpreter, obj: dict, source: Source | None) -> Value:
 @handles(locals)
 def _locals(tx):
     """A dict of the variables that have values. Before Python 3.13 each call in a frame gives the
-    same dict, so that a second one would change what the first gave.
+    same dict, so that a second one would change the result of the first.
     """
     again = ONE_LOCALS_DICT and tx.gave_locals
     if again or not tx.code.co_flags & inspect.CO_OPTIMIZED:  # of a module, or a class body

@@ -129,7 +129,7 @@ def build_thread_local(tx: Interpreter, obj: threading.local, source: Source | N
 
 
 class FrameValue(UnseenValue):
-    """A frame object: rewriting changes what it says, too."""
+    """A frame object: rewriting changes its attributes, too."""
 
     def identity(self) -> tuple[bool, Any]:
         return False, None

@@ -77,7 +77,7 @@ def reads_code(owner: Value, name: Value) -> bool:
     return program_code.reads(owner, name.as_constant())
 
 
-# What is called -> the function that says it in Python, and when that is needed.
+# Callable -> its polyfill, and the condition under which that is needed.
 CALLS: dict[Any, tuple[Callable[..., Any], Condition]] = {
     list: (builtin_polyfills.make_list, _iterates),
     tuple: (builtin_polyfills.make_tuple, _iterates),

@@ -4,7 +4,7 @@ instructions.
 
 The frame stands at its FOR_ITER again then, as behind the jump at the end of the body: a break
 stands in such a loop as in any other. For other items the body is captured. Parts of polyfills that
-compute on what their frames hold are functions of their own, with handlers here.
+compute on their locals are functions of their own, with handlers here.
 """
 
 from __future__ import annotations

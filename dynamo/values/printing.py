@@ -43,7 +43,7 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
         raise Unsupported(breaks.UncapturedCall("print"))
     parts = concatenated([text_value(tx, v, str) for v in values], _option(sep, " "))
     text = concatenated([parts, ConstantValue(_option(end, "\n"))])
-    if not text.truth(tx):  # is there for what it does to the stream, if for anything
+    if not text.truth(tx):  # may change the stream
         raise Unsupported(breaks.UncapturedCall("print"))
     tx.guard(source, "predicate", is_text_stream)
     flushed = flush is not None and flush.truth(tx)

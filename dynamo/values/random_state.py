@@ -1,5 +1,5 @@
-"""Random numbers that the program draws while a frame is captured: compilation leaves no trace in
-torch's, but what is done for good does.
+"""Random numbers that the program draws while a frame is captured: compilation leaves torch's
+generators as they were, but for changes that the program makes for good.
 """
 
 from __future__ import annotations

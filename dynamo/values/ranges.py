@@ -143,7 +143,7 @@ class RangeValue(BuiltinObject):
 
 
 class SymbolicRange(RangeValue):
-    """range(start, stop) of symbolic numbers. Only who asks for its items, or how many there are
+    """range(start, stop) of symbolic numbers. Only a reader of its items, or of their number
     while capturing, needs the numbers themselves.
     """
 

@@ -1,5 +1,5 @@
-"""The C objects that those of polyfill classes stand for: what leaves the frame is one of them, in
-the same state.
+"""The C objects that those of polyfill classes stand for: an iterator that leaves the frame is one
+of them, in the same state.
 """
 
 from __future__ import annotations

@@ -373,8 +373,8 @@ def _keys_of_each(tx: Interpreter, value: Value, taken: list[Value]) -> Iterator
 def gather_as(
     tx: Interpreter, method: str, mine: Members, others: Sequence[Value]
 ) -> tuple[Any, list[_Gathered]]:
-    """set.method(mine, *others): the answer for the keys, and what it took of each of the others. A
-    real set is asked, which knows at which item of an iterator it has seen enough.
+    """set.method(mine, *others): the answer for the keys, and the items taken from each of the
+    others. A real set is asked, which knows at which item of an iterator it has seen enough.
     """
     taken: list[list[Value] | _Gathered] = []
     keys: list[Any] = []

@@ -13,8 +13,8 @@ How a Value takes part:
   - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value,
   name, new)`,
     reads look at `load_attr(value, name)` first;
-  - `value.replay(codegen)` emits code that pushes what the write needs and returns a function that
-  emits the write
+  - `value.replay(codegen)` emits code that pushes the operands of the write and returns a function
+  that emits the write
     itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x`
     replays right).
 """
@@ -97,16 +97,16 @@ class SideEffects:
         self.locks: list[Any] = []  # LockValues that were taken or let go, in order
         self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change
-        self.on_first_change: Callable[[Value], None] | None = None  # of what was there before
+        self.on_first_change: Callable[[Value], None] | None = None  # of the earlier contents
         # Of an attribute of a Value, or of a global of a dict, that was there before.
         self.on_overwrite: Callable[[Value | dict, str], None] | None = None
-        self._fence: int | None = None  # what has a smaller serial must not change
+        self._fence: int | None = None  # objects with a smaller serial must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         self._untouched = False  # nothing changes that is not told which Value
         self.crossings = 0  # how often something was to change behind the fence
         self.tracked: list[Value] = []
         # By id: a metaclass may make its classes unhashable.
-        self.class_stores: dict[tuple[int, str], Value] = {}  # what was stored in classes
+        self.class_stores: dict[tuple[int, str], Value] = {}  # attributes stored in classes
         # The id of an instance dict -> the object by which the captured code changed it.
         self.changed_dicts: dict[int, Value] = {}
         self.made_classes: dict[int, Value] = {}  # classes that the frame makes
@@ -203,7 +203,7 @@ class SideEffects:
             self._refuse(f"calls {function.__name__}")
         self.epoch += 1
         if before_writes and any(call.before_writes is False for call in self.calls):
-            before_writes = False  # what is shown keeps its order
+            before_writes = False  # output keeps its order
         self.calls.append(ReplayedCall(function, args, before_writes))
 
     # -- attributes -----------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class SideEffects:
         entry = self.globals.get((id(namespace), name))
         return None if entry is None else entry[2]
 
-    # -- what has to be replayed ----------------------------------------------------------------
+    # -- effects that are replayed --------------------------------------------------------------
     def pending(self, roots: Iterable[Value]) -> list[Value]:
         """Values to replay, in order: outside objects that changed, and new objects that changed
         and outlive the frame's
@@ -267,7 +267,7 @@ class SideEffects:
         stored = [new for _, _, new in self.globals.values() if new is not DELETED]
         alive = self.reachable([*roots, *changed, *stored])
         found = [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
-        # What finds its items by methods of user classes is filled when those objects are.
+        # A container that hashes by methods of user classes is filled when those objects are.
         return sorted(found, key=lambda value: value.hashes_objects())
 
     def _replays(self, value: Value, alive: set[int]) -> bool:

@@ -208,7 +208,7 @@ def _class(tx, receiver):
     return class_told(tx, receiver)
 
 
-# What C types other than object have in ways of their own.
+# Methods that C types other than object implement in ways of their own.
 _COMPARISONS = frozenset(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"])
 _OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
     "__eq__": _eq,

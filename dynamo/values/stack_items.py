@@ -10,7 +10,7 @@ from dynamo.values.base import Value
 if TYPE_CHECKING:
     from dynamo.values.builder import Lazy
 
-# What an except clause may name.
+# The classes that an except clause may name.
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 
@@ -22,7 +22,7 @@ class NullValue(Value):
 
 
 NULL = NullValue()
-RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
+RESULT = NullValue()  # stands for the result of a call, see Interpreter.pushed
 
 
 class ReturnContinuation(NullValue):

@@ -125,7 +125,7 @@ def _answer(tx: Interpreter, result: Value | None, receiver: ObjectValue) -> Val
         return ConstantValue(NotImplemented)
     if result is not receiver.storage:
         return result
-    # What is immutable gives itself only if it is of the plain type.
+    # An immutable object returns itself only if it is of the plain type.
     if isinstance(result, TupleValue):
         return TupleValue(list(result.contents))
     return result.plain_copy(tx) if type(result) is FrozenSetValue else receiver

@@ -1,4 +1,4 @@
-"""The base of iterators, and the iterators over what one container stores.
+"""The base of iterators, and the iterators over the items of one container.
 
 Each iterator knows its position, and how to be made again where it stands: `recipe_of_rest()` is
 the recipe of one that is not at its end; at its end an iterator is made from its type alone.
@@ -72,7 +72,7 @@ class IteratorValue(BuiltinObject):
         return any(runs(v, ITERATION) or v.step_runs_code() for v in operands)
 
     def ask(self, tx: Interpreter, inner: Value) -> Value | None:
-        """The next item of what this is made of. A graph break can stand in there: made again then,
+        """The next item of the inner iterator. A graph break can stand in there: made again then,
         this asks again.
         """
         self.asking = inner

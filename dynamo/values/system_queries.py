@@ -1,6 +1,7 @@
 """Queries of the system that the program makes in passing: is there such a file, which process is
 this. They are made while capturing, and again before each call, where another answer is another
-version of the frame. What the frame itself may change (by native calls) breaks the graph first.
+version of the frame. State that the frame itself may change (by native calls) breaks the graph
+first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Calls of builtins that end in one call of the program's code, as all that is left of the current
-instruction: str(x) is type(x).__str__(x) and a look at what that returns. A break inside of the
+instruction: str(x) is type(x).__str__(x) and a check of the result. A break inside of the
 method stands there (Interpreter.in_tail_position).
 """
 
@@ -41,8 +41,8 @@ from dynamo.values.tail_reads import prepare_default, tail_read
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# Builtins that call a special method of their first argument, and what they do with the result
-# (None: nothing). Of several methods, the first that the type has is called.
+# Builtins that call a special method of their first argument, and the continuation that takes the
+# result (None: nothing). Of several methods, the first that the type has is called.
 _SPECIALS: dict[Any, dict[str, Callable[..., Any] | None]] = {
     len: {"__len__": checked_length},
     bool: {"__bool__": checked_bool},

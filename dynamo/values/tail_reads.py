@@ -40,11 +40,8 @@ def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) ->
     """
     if not isinstance(owner, ObjectValue):
         return False
-    instead = CatchContinuation(AttributeError, same, [default])
-    if owner.reads_plainly(tx):
-        tx.in_tail_position(owner, name, [instead])
-        return True
     if owner.fallback(tx) is None or type_holds(owner.cls, name):
         return False
+    instead = CatchContinuation(AttributeError, same, [default])
     tx.in_tail_position(owner, "__getattr__", [instead])
     return True

@@ -149,9 +149,9 @@ ESCAPING_METHODS = frozenset(
         "is_coalesced",
     ]
 )
-# In place, on what a tensor is: autograd's state and the storage are changed natively.
+# In place, on the tensor itself: autograd's state and the storage are changed natively.
 METADATA_METHODS = frozenset(["set_", "requires_grad_", "detach_"])
-# What tells of the fake tensor itself.
+# Attributes that would show the fake tensor itself.
 _OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__", "is_set_to"])
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
@@ -270,7 +270,7 @@ class TensorValue(Value):
 
     def _set_data(self, tx: Interpreter, value: TensorValue) -> None:
         """self.data = value. Breaks where a tensor from outside becomes one of another form."""
-        if value is self:  # module.to(...) of what is there already
+        if value is self:  # module.to(...) that changes nothing
             return
         mine, other = self.fake, value.fake
         same = (mine.dtype, mine.device, mine.layout) == (other.dtype, other.device, other.layout)

@@ -1,8 +1,8 @@
 """copy.copy and copy.deepcopy of tensors and parameters.
 
 A deep copy of a parameter is a leaf of autograd, which no graph can make: the rewritten frame makes
-that of an unwritten tensor from outside before it calls the graph. What the frame made or wrote is
-copied in the graph.
+that of an unwritten tensor from outside before it calls the graph. A tensor that the frame made or
+wrote is copied in the graph.
 """
 
 from __future__ import annotations

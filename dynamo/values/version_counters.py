@@ -1,5 +1,5 @@
-"""`_version` of tensors, which says how often a tensor and its views were written: of what the
-graph makes, as its fake tensor has it (behind the graph, the counter would start anew).
+"""`_version` of tensors, the number of writes to a tensor and its views: for tensors that the
+graph makes, that of the fake tensor (behind the graph, the counter would start anew).
 """
 
 from __future__ import annotations

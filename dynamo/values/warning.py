@@ -3,8 +3,8 @@
 The rewritten frame gives the warning at every call, after the graph and in the order of the
 program's warnings, as if from the line that warns: the user's filters and the registry of that
 module decide what is shown, as in eager. Where the program can see the difference (the warning may
-be caught, the filters are changed nearby, or the frame holds what records warnings) the call breaks
-the graph instead and runs natively.
+be caught, the filters are changed nearby, or the frame holds a recorder of warnings) the call
+breaks the graph instead and runs natively.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ADD = warnings._add_filter.__code__  # type: ignore[attr-defined]
 @handles(warnings._filters_mutated)  # type: ignore[attr-defined]
 def _filters_mutated(tx):
     """Other filters than before. The graph runs before they are set: where they record or raise
-    what its operations warn of, it breaks.
+    warnings of its operations, it breaks.
     """
     if tx.code is _ENTER and _local(tx, "self").getattr(tx, "_record").truth(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.catch_warnings(record=True)"))

@@ -127,6 +127,11 @@ def types_and_checks(x):
     )
 
 
+@program(tensor)
+def comparisons_of_builtins(x):
+    return len == math.sin, len == 3, len != "len", math.sqrt in (len, math.sqrt), x + 1
+
+
 @program(tensor, Config())
 def attribute_functions(x, config):
     setattr(config, "extra", x + 1)

@@ -479,6 +479,33 @@ def aten_mutation_plan():
     )
 
 
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_step_fails_before_or_after_writes(written):
+    """Versions count the writes before the failure: of each tensor one, as the plan knows it."""
+    writes = [KernelStep("increment", [(name, 0)], [name], 3) for name in ("x", "y")]
+    failing = AtenStep("aten::index_select", "", [{"buf": "x"}, 0, {"buf": "i"}], ["row"])
+    plan = link(
+        PlanSpec(
+            inputs=[
+                tensor_input("x", 3),
+                tensor_input("y", 3),
+                TensorSpec("i", "int64", (1,), (1,)),
+            ],
+            buffers=[BufferSpec("row", "float32", (1,), (1,), kind="aten")],
+            steps=[*writes[:written], failing, *writes[written:]],
+            outputs=[OutputSpec("buffer", "row")],
+        ),
+        library(),
+    )
+    x, y = torch.zeros(3), torch.zeros(3)
+    assert plan(x, y, torch.tensor([1]))[0].tolist() == [float(written > 0)]
+    assert x._version == y._version == 1
+    with pytest.raises(IndexError):
+        plan(x, y, torch.tensor([3]))
+    assert x.tolist() == [1.0 + (written > 0)] * 3 and y.tolist() == [1.0 + (written > 1)] * 3
+    assert x._version == 1 + (written > 0)
+
+
 @pytest.mark.parametrize("spec", [mutation_plan(), aten_mutation_plan()])
 def test_mutation(spec):
     plan = link(spec, library())

@@ -60,7 +60,7 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
     stack[-1], stack[-instr.arg] = stack[-instr.arg], stack[-1]
 
 
-# What continuations call and ask for has no name in their code.
+# The callees and checks of continuations have no name in their code.
 _OF_CONTINUATIONS = (
     FunctionType,
     BuiltinFunctionType,
