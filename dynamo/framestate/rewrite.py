@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -47,7 +46,7 @@ from dynamo.values.base import Value
 from dynamo.values.cache_entries import hit, store
 from dynamo.values.recipes import operand_values
 from dynamo.values.side_effects import DELETED, ReplayedCall
-from fxgraph import Graph, GraphModule, Node, verify
+from fxgraph import GraphModule, Node, verify
 from fxgraph.aot.wrappers import has_wrappers
 from fxgraph.fallible_operations import can_fail
 
@@ -59,8 +58,6 @@ log_graph_code = logging.getLogger("dynamo.graph_code")
 log_bytecode = logging.getLogger("dynamo.bytecode")
 
 _graph_counter = itertools.count()
-
-_SCALAR_OPERATIONS = 16  # at most so many nodes run as they are, where they hold single numbers
 
 
 @dataclass
@@ -239,20 +236,16 @@ class FrameRewriter:
         examples = [item.example for item in inputs]
         asks = output.has_overrides and has_wrappers(module)
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
-        scalar = self.breaking is not None and not context.export and _is_scalar(graph)
         with restored_state(), overrides:  # the graph may end in the middle of a `with`
-            compiled = (
-                module.forward
-                if scalar
-                else compile_inside(
-                    output, lambda: self._call_backend(context.backend_now, module, examples)
-                )
+            compiled = compile_inside(
+                output, lambda: self._call_backend(context.backend_now, module, examples)
             )
         if asks:
             compiled = WithoutOverrides(compiled)
-        if not scalar:
-            report = getattr(compiled, "compile_report", None) or {}
-            self.record.graphs.append(GraphRecord(module, output.op_count, report))
+        op_count = output.op_count
+        report = getattr(compiled, "compile_report", None) or {}
+        entry = GraphRecord(module, op_count, report)
+        self.record.graphs.append(entry)
         if getattr(compiled, "binds_static", False):
             inputs = [item for item in inputs if not item.static]
         name = f"__compiled_{next(_graph_counter)}"
@@ -458,31 +451,6 @@ class _GraphCall:
     inputs: list[GraphInput]
     results: int
     unused: int  # results behind those, which nobody takes
-
-
-def _is_scalar(graph: Graph) -> bool:
-    """Whether the graph computes on single numbers alone, or elements of tensors, and without
-    gradients: what a program reads right after, where the graph breaks (`torch.rand(1).item()`).
-    Compiled kernels would cost more than these operations do.
-    """
-    nodes = [node for node in graph.nodes if node.op != "output"]
-    return len(nodes) <= _SCALAR_OPERATIONS and all(
-        _is_number(node.meta.get("val"))
-        or (
-            node.op == "placeholder" and all(user.target is operator.getitem for user in node.users)
-        )
-        for node in nodes
-    )
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, torch.Tensor):
-        return isinstance(value, (int, torch.SymInt))
-    return (
-        value.layout is torch.strided
-        and all(type(size) is int and size == 1 for size in value.shape)
-        and not value.requires_grad
-    )
 
 
 def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:

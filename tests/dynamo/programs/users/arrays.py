@@ -239,7 +239,7 @@ PROGRAMS = {
     """,
     ),
     "np_attrs": (
-        3,
+        4,
         """
         def f(a):
             return a + 1, a.shape, a.ndim, a.size, a.strides, a.flags["C_CONTIGUOUS"], a.T.flags.f_contiguous, a.base is None, len(a), a.itemsize, a.copy().tobytes() == a.tobytes(), repr(a), str(a), f"{a[0, 0]:.2f}"

@@ -455,30 +455,4 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
-    "parameters_of_a_random_crop": (
-        2,  # numbers of tensors run as they are in front of a break: no graphs
-        """
-        import math
-        ratios = torch.log(torch.tensor([0.75, 1.33]))
-        def f(x):
-            height, width = x.shape
-            for _ in range(10):
-                area = height * width * torch.empty(1).uniform_(0.2, 1.0).item()
-                ratio = torch.exp(torch.empty(1).uniform_(ratios[0], ratios[1])).item()
-                w = int(round(math.sqrt(area * ratio)))
-                h = int(round(math.sqrt(area / ratio)))
-                if 0 < w <= width and 0 < h <= height:
-                    top = torch.randint(0, height - h + 1, size=(1,)).item()
-                    left = torch.randint(0, width - w + 1, size=(1,)).item()
-                    break
-            else:
-                top, left, h, w = 0, 0, height, width
-            return x[top : top + h, left : left + w] * 2, torch.rand(1).item()
-        ---
-        torch.manual_seed(3)
-        run(T(16, 16))
-        run(T(16, 16))
-        run(T(16, 16))
-    """,
-    ),
 }
