@@ -62,7 +62,7 @@ def standardised(x: torch.Tensor) -> torch.Tensor:
 def in_place(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     y[:, 1:3] += 1
-    y.relu_().mul_(3)
+    y.relu_()
     return y
 
 
@@ -76,7 +76,7 @@ def asks_empty(x: torch.Tensor) -> torch.Tensor:
 
 
 def asks_one(x: torch.Tensor) -> torch.Tensor:
-    return x.squeeze(0) if x.shape[0] == 1 else x * 2
+    return x.squeeze(0) + 1 if x.shape[0] == 1 else x * 2
 
 
 def loops(x: torch.Tensor) -> torch.Tensor:
@@ -361,7 +361,7 @@ def outcome(function: Callable[..., Any], given: list[torch.Tensor], train: bool
 
 def agrees(name: str, n: int, plain: Any, mine: Any) -> None:
     if isinstance(plain[0], type) or isinstance(mine[0], type):
-        assert plain == mine, (name, n)
+        assert plain == mine, (name, n, plain, mine)
         return
     try:
         same(plain, mine)
