@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
+from fxgraph.general_case import taking_general_case
 from fxgraph.shape_rules import Meta
 
 _PLAIN = frozenset(
@@ -109,7 +110,8 @@ def make_fake(
         elem = torch.empty(0, dtype=dtype, device="meta")
         elem.set_(flat.untyped_storage(), offset, size, stride)
     else:
-        elem = torch.empty_strided(size, stride, dtype=dtype, device=_META)
+        with taking_general_case(mode.shape_env):
+            elem = torch.empty_strided(size, stride, dtype=dtype, device=_META)
     return FakeTensor(mode, elem, device)
 
 

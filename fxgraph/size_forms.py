@@ -1,4 +1,6 @@
-"""Facts about symbolic sizes that their form alone tells: nothing is asked, nothing guarded."""
+"""Facts about symbolic sizes that their form alone tells: nothing is asked, and nothing guarded but
+for the strides of new tensors.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,16 @@ def at_least_one(size: Any) -> bool:
 
 
 def contiguous(size: Sequence[Any]) -> list[Any] | None:
-    """Row-major strides; None where a size may be 0."""
-    if not all(map(at_least_one, size)):
-        return None
+    """Row-major strides of a new tensor; None where a size inside may be 0, which counts as 1. That
+    a size of an input is not 0 is guarded.
+    """
+    for inner in size[1:]:
+        if isinstance(inner, torch.SymInt) and not is_ragged(inner):
+            inner.node.shape_env.assume_elements(inner.node.expr)
+    return _products(size) if all(map(at_least_one, size[1:])) else None
+
+
+def _products(size: Sequence[Any]) -> list[Any]:
     strides: list[Any] = [1] * len(size)
     for dim in range(len(size) - 2, -1, -1):
         strides[dim] = strides[dim + 1] * size[dim + 1]
@@ -41,9 +50,8 @@ def contiguous(size: Sequence[Any]) -> list[Any] | None:
 
 
 def row_major(tensor: torch.Tensor) -> bool:
-    """Whether memory is in row-major order, for all sizes."""
-    strides = contiguous(tensor.shape)
-    return strides is not None and same(tensor.stride(), strides)
+    """Whether memory is in row-major order, for all sizes; nothing may be in any order."""
+    return same(tensor.stride(), _products(tensor.shape))
 
 
 def rows_outside(tensor: torch.Tensor) -> bool:
@@ -51,6 +59,8 @@ def rows_outside(tensor: torch.Tensor) -> bool:
     may stand anywhere.
     """
     strides = [s for s in tensor.stride() if type(s) is not int or s]
+    if len(strides) == tensor.dim() > 0 and type(tensor.shape[0]) is int and tensor.shape[0] == 1:
+        strides = strides[1:]  # of nothing, that of an outer 1 is 0
     if any(map(is_ragged, strides)):
         return False
     return all(map(_at_least, strides, strides[1:]))

@@ -1,7 +1,8 @@
 """Shape rules for symbolic sizes, where torch's ask dozens of questions about them (2 to 30 ms).
 
-Each decides by the form of the expressions only: it assumes nothing, so it adds no guard. What it
-cannot tell goes to torch's own rule. tests/fxgraph/test_symbolic_rules.py compares them.
+Each decides by the form of the expressions only: it assumes nothing, so it adds no guard, but that
+sizes by which strides are computed are not 0. What it cannot tell goes to torch's own rule.
+tests/fxgraph/test_symbolic_rules.py compares them.
 """
 
 from __future__ import annotations
@@ -114,9 +115,11 @@ def _view(x: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
     total = functools.reduce(operator.mul, x.shape, 1)
     open_dims = [dim for dim, n in enumerate(size) if type(n) is int and n == -1]
     known = functools.reduce(operator.mul, (n for n in size if type(n) is not int or n != -1), 1)
-    if len(open_dims) > 1 or not at_least_one(known):
+    if len(open_dims) > 1:
         return None
     if open_dims:
+        if not at_least_one(known):  # of no elements, the open one is undecided
+            return None
         if expressions.Mod(expr_of(total), expr_of(known)) != 0:
             return None
         size[open_dims[0]] = total // known

@@ -23,10 +23,10 @@ What may be asked about expressions, from the cheapest to the one that costs the
                              runs only while it holds (same as `bool(symbool)`)
     env.specialise(expr)  -> int, guarded `expr == int` (same as `int(symint)`)
 
-A backend may ask all of them while it compiles: guards are read after it has returned. Symbols are
-positive where sizes are (0 is never the size of an input's symbol; 1 may be, unless it is asked),
-compare by name, and belong to one compilation. Symbols of sizes are named s0, s1, ...;
-data-dependent ones u0, u1, ... (no hint).
+A backend may ask all of them while it compiles: guards are read after it has returned. Symbols of
+sizes begin at 0, or at 1 where strides depend on them (`assume_elements`); symbols compare by name,
+and belong to one compilation. Those of sizes are named s0, s1, ...; data-dependent ones u0, u1, ...
+(no hint).
 """
 
 from __future__ import annotations
@@ -351,23 +351,40 @@ class ShapeEnv:
 
     def evaluate_or_false(self, condition: Any) -> bool:
         """The truth of `condition`, for code that is right in both cases if it gets False. That a
-        size is not 1 is not guarded then: what it is compared with next is.
+        size is not 1, or nothing is empty, is not guarded then: what it is compared with next is.
         """
         condition = self.simplify(condition)
-        if not self.asks_ones and self._wants_one(condition):
+        if not self.asks_ones and self._wants_few(condition):
             return False
         return self.evaluate(condition, False)
 
-    def _wants_one(self, condition: Any) -> bool:
-        """Whether `condition`, which fails now, needs a size of 1."""
+    def assume_elements(self, size: Expr) -> None:
+        """Guard that a size of an input, by which strides are computed, is at least 1."""
+        if not self._suppressed and self.bounds(size)[0] == 0 and (self.hint(size) or 0) > 0:
+            self.evaluate(relation("ge", size, Integer(1)))
+
+    def assume_stride(self, stride: Expr) -> None:
+        """Guard that sizes of inputs are at least 1 where a stride has max(size, 1) in it."""
+        for counted in stride.atoms(expressions.Max):
+            one, size = counted.args
+            if one != 1 or (self.hint(size) or 0) < 1 or self._suppressed:
+                continue
+            self.evaluate(relation("ge", size, Integer(1)))
+            self.define(counted, size)
+
+    def _wants_few(self, condition: Any) -> bool:
+        """Whether `condition`, which fails now, needs a size of 1, or no elements."""
         if isinstance(condition, sympy.And):
-            return any(map(self._wants_one, condition.args))
+            return any(map(self._wants_few, condition.args))
         if isinstance(condition, sympy.Or):
-            return all(map(self._wants_one, condition.args))
+            return all(map(self._wants_few, condition.args))
         if not isinstance(condition, sympy.Eq | sympy.Le):
             return False
-        size, one = condition.args
-        return size.is_Symbol and one == 1 and (self.hint(size) or 0) > 1
+        size, few = condition.args
+        if few == 1:
+            counted = size.is_Symbol or isinstance(condition, sympy.Le)
+            return counted and (self.hint(size) or 0) > 1
+        return few == 0 and self.bounds(size)[0] == 0 and (self.hint(size) or 0) > 0
 
     @contextmanager
     def asking_ones(self, asks: bool) -> Iterator[None]:
@@ -552,7 +569,7 @@ class ShapeEnv:
         self.replacements[symbol] = known
         self.renamed[symbol] = known
 
-    def define(self, symbol: sympy.Symbol, value: Expr) -> None:
+    def define(self, symbol: Expr, value: Expr) -> None:
         """`symbol` has always this value."""
         self._forget_answers()
         self._history.append(_Learned("name", (symbol, value)))

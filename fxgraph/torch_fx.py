@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from fxgraph.args import leaves
 from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake
+from fxgraph.general_case import taking_general_case
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.higher_order import branch
@@ -27,6 +28,7 @@ from fxgraph.node import Node, map_arg
 from fxgraph.shape_rules import Meta
 from fxgraph.size_forms import rows_outside
 from fxgraph.symbolic_rules import rules_for
+from fxgraph.symbolic_values import expr_of, is_symbolic
 
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
@@ -151,8 +153,16 @@ class _FakeMode(FakeTensorMode):
         env: Any = self.shape_env
         if env is None:
             return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+        if func in _ALLOCATING:
+            with taking_general_case(env):
+                return super().dispatch(func, types, args, kwargs)
         with env.asking_ones(_depends_on_ones(func, args)):
-            return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+            result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+        for made in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(made, torch.Tensor) and made.layout is torch.strided:
+                for stride in filter(is_symbolic, made.stride()):
+                    env.assume_stride(expr_of(stride))
+        return result
 
     def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
         """The metadata of the results by a rule of ours; None without one."""
@@ -221,6 +231,9 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+_ALLOCATING = (torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
 
 
 def _depends_on_ones(func: Any, args: Any) -> bool:

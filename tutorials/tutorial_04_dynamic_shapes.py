@@ -97,8 +97,8 @@ report = dynamo.explain(compiled)(torch.randn(50, 3))
 print("\n".join(guard for guard in report.out_guards if "size" in guard))
 
 # %% [markdown]
-# The size 0 is compiled for itself: a tensor without elements is another program. So is the size 1
-# where the code asks for it, as broadcasting and `squeeze` may.
+# A symbol stands for the sizes 0 and 1, too. They are compiled for themselves where the code asks
+# for them, as broadcasting and `squeeze` may, and 0 where strides depend on it.
 #
 # ## Numbers that vary
 #

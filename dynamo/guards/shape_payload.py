@@ -111,8 +111,9 @@ class ShapePayload:
             asked = next((g for g in self.env.guards if g.condition == above), None)
             if asked is not None:
                 self._above.append(above)
-            why = _asked(asked) if asked else " (0 is compiled for itself)" if low == 1 else ""
-            self._add(relation("ge", symbol, Integer(low + bool(asked))), why)
+            least = low + bool(asked)
+            if least or not isinstance(info.source, TensorSizeSource):
+                self._add(relation("ge", symbol, Integer(least)), _asked(asked) if asked else "")
         if high is not None:
             self._add(relation("le", symbol, Integer(high)), " (given with the mark)")
 

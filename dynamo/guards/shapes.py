@@ -10,7 +10,8 @@ A dimension of an input, or an int or float from outside, becomes a symbol
                         buffers, for sizes that are 0 or 1 when the code is compiled, or for a
                         backend that takes no symbols
 
-A symbol stands for the size 1, too, unless what is captured asks whether it is that.
+A symbol stands for the sizes 0 and 1, too, unless what is captured depends on them: asks whether
+it is that, or has strides that count a size of 0 as 1.
 
 A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
 Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
@@ -52,7 +53,7 @@ from dynamo.guards.sources import (
 from fxgraph import Node
 from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.fake_results import make_fake
-from fxgraph.symbolic_values import layout_numbers
+from fxgraph.symbolic_values import expr_of, layout_numbers
 from fxgraph.symbols import ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class FrameSymbols:
                 self.read.append((made, where))
             return made
         if not shares or low is not None or high is not None or size not in self._by_hint:
-            symbol = self.env.new_symbol(size, name, max(low or 1, 1), high, where)
+            symbol = self.env.new_symbol(size, name, max(low or 0, 0), high, where)
             if shares and low is None and high is None:
                 self._by_hint[size] = symbol
         else:
@@ -322,6 +323,7 @@ class FrameSymbols:
                 and inner
                 and not isinstance(made := strides[inner[-1]] * sizes[inner[-1]], int)
             ):
+                self.env.assume_elements(expr_of(sizes[inner[-1]]))
                 strides[dim] = made
                 self.read.append((made, where))
             elif stride > 1 and dim in varying:

@@ -132,7 +132,7 @@ def dense(tensor: torch.Tensor) -> bool:
     expected = 1
     dims = zip(tensor.stride(), tensor.shape)
     for stride, size in sorted(dims, key=lambda dim: (hint_of(dim[0]) or 0, hint_of(dim[1]) or 0)):
-        if _holds(size == 0):
+        if type(size) is int and size == 0:
             return True
         # A stride that fits needs no question whether the size is 1.
         if not equal(stride, expected):

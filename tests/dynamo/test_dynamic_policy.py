@@ -73,9 +73,13 @@ class TestWhen:
             shapes = compiled_for(double, *([ones(n)] for n in sizes))
         assert shapes == [f"({n},)" for n in sizes[:-1]]
 
-    def test_zero_is_compiled_for_itself_and_one_is_not(self):
+    def test_zero_and_one_are_sizes_as_any(self):
         calls = [ones(3)], [ones(5)], [ones(1)], [ones(0)], [ones(9)], [ones(1)]
-        assert compiled_for(double, *calls) == ["(3,)", "(s0,)", "(0,)"]
+        assert compiled_for(double, *calls) == ["(3,)", "(s0,)"]
+
+    def test_zero_is_compiled_for_itself_where_strides_depend_on_it(self):
+        calls = [ones(4, 3)], [ones(4, 5)], [ones(4, 1)], [ones(4, 0)], [ones(4, 9)]
+        assert compiled_for(double, *calls) == ["(4, 3)", "(4, s0)", "(4, 0)"]
 
     def test_one_is_compiled_for_itself_where_it_is_asked(self):
         def fn(x):

@@ -1,0 +1,47 @@
+"""Sizes 0 and 1 beside many: eager's results, and how many graphs serve all of them.
+
+`python -m benchmarks.small_sizes` prints the graphs of all programs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.size_programs import EAGER_ONLY, PROGRAMS, floats, graphs_of
+
+# Programs that compile once for 5, 1, 0, 7, 2 and 1 rows.
+ONE_GRAPH = """
+pointwise of_one_dimension with_a_row with_a_column where masked clamped to_double compared sums
+means variance standardised softmax cumulated linear linear_of_batches mlp batched layer_norm
+max_pool embedding squares cross_entropy flattened alias expanded repeated concatenated unbound
+gathered index_add padded positions made written
+""".split()
+# Those that depend on what the sizes are, in one way or another.
+SEVERAL = {"both": 3, "convolution": 6, "multihead": 3, "squeezed": 2, "asks_one": 3, "first": 3}
+
+
+@pytest.mark.parametrize("name", ONE_GRAPH)
+def test_one_graph_serves_all_sizes(name):
+    graphs, why = graphs_of(name, False, "dynamic")
+    assert graphs == 1, why
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_other_sizes_are_compiled_for_themselves(name):
+    graphs, why = graphs_of(name, False, "dynamic")
+    assert graphs <= SEVERAL[name], why
+
+
+@pytest.mark.parametrize("name", ["pointwise", "sums", "linear", "squares", "concatenated"])
+def test_one_graph_serves_all_sizes_in_training(name):
+    graphs, why = graphs_of(name, True, "dynamic")
+    assert graphs == 1, why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["automatic", "small_first"])
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_results_of_all_programs(train, order):
+    names = [n for n in PROGRAMS if not train or (floats(n) and n not in EAGER_ONLY)]
+    for name in names[order == "automatic" :: 2]:
+        graphs_of(name, train, order)
