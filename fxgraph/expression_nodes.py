@@ -20,7 +20,7 @@ from sympy import Expr
 from fxgraph import expressions
 from fxgraph.expressions import FORMS, REAL_FUNCTIONS
 from fxgraph.node import Node
-from fxgraph.sym_node import SymNode, choose, sym_exp, sym_log, sym_log10
+from fxgraph.sym_node import SymNode, choose, sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import ShapeEnv
 
 # The function that a node calls -> what torch.SymInt takes for it; others take both.
@@ -31,6 +31,7 @@ _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
         for name in REAL_FUNCTIONS
         if hasattr(torch, f"_sym_{name}")
     },
+    "floordiv": sym_floordiv,
     "exp": sym_exp,
     "log": sym_log,
     "log10": sym_log10,

@@ -537,6 +537,10 @@ def sym_log10(x: Any) -> Any:
 
 def sym_floordiv(x: Any, y: Any) -> Any:
     """x // y, where one is a float: torch's is floor(x / y), which rounds before."""
+    if not isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) and not isinstance(
+        y, torch.SymInt | torch.SymFloat | torch.SymBool
+    ):
+        return x // y
     made = next(n.node for n in (x, y) if isinstance(n, torch.SymInt | torch.SymFloat))
     nodes = [n.node if hasattr(n, "node") else made.wrap_float(float(n)) for n in (x, y)]
     return torch.SymFloat(_of_floats("floordiv")(*nodes))

@@ -4,6 +4,8 @@ eager's in every type.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -120,3 +122,35 @@ def test_another_use_runs_on_aten():
     for scale in (0.5, 0.25, 1.5, 0.75):
         assert torch.equal(compiled(x, scale), f(x, scale))
     assert len(compiled.context.records) == 2
+
+
+def quotient_of_read(x):
+    return x * (x[0].item() // 0.1)
+
+
+def quotient_of_integer(x):
+    return x + x[0].item() // 2
+
+
+def remainder_of_read(x):
+    return x * (x[0].item() % -0.1)
+
+
+def both_of_read(x):
+    quotient, remainder = divmod(x[0].item(), 0.1)
+    return x * quotient, x + remainder
+
+
+READ = [quotient_of_read, quotient_of_integer, remainder_of_read, both_of_read]
+DIVIDENDS = (0.3, 1.0, -0.3, 0.0, -0.0, 7.7, -1e-300, 1e300, math.inf, -math.inf, math.nan)
+
+
+@pytest.mark.parametrize("function", READ)
+def test_quotients_of_a_number_that_is_read(function):
+    """Rounded as in Python, from a remainder: 1.0 // 0.1 is 9."""
+    dynamo.reset()
+    compiled = dynamo.compile(function, fullgraph=True)
+    for value in DIVIDENDS:
+        x = torch.tensor([value, 2.0], dtype=torch.float64)
+        torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0, equal_nan=True)
+    assert len(compiled.context.records) == 1
