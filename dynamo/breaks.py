@@ -311,11 +311,11 @@ BodyRaises = _reason(
     "the body of a transform, branch or loop raises {0}, which is caught outside of it",
     "check the arguments before the call, outside of the body",
 )
-NeverAwaited = _reason(
-    "NeverAwaited",
-    "NEVER_AWAITED",
-    "nothing awaits the coroutine of {0}, of which Python warns",
-    "await the coroutine, or do not make it",
+MadeCoroutine = _reason(
+    "MadeCoroutine",
+    "MADE_COROUTINE",
+    "a call of {0} makes a coroutine or an asynchronous generator",
+    "compile the functions that the coroutine calls, and leave the awaiting to eager code",
 )
 HandledOutside = _reason(
     "HandledOutside",

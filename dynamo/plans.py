@@ -58,8 +58,8 @@ class Plan:
     """The directives of one attempt.
 
     stop: where the graph breaks; None: nowhere, as far as is known. unrolls: loops that broke in an
-    earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
-    that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
+    earlier iteration may be captured to their end (values/resumed_iterators.py). leaves_loops:
+    loops that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
     functions are asked with the numbers of this call (values/caches.py). fixes_inputs: numbers in
     inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
     that break the graph (interp/empty_regions.py). cause: of this attempt.

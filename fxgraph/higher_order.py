@@ -92,7 +92,7 @@ def loop(
 ) -> tuple[torch.Tensor, ...]:
     """A loop of the program: while predicate: *carried, predicate = body(*carried, *operands).
 
-    Gradients go through the turns that were made.
+    Gradients go through the iterations that were made.
     """
     while bool(predicate):
         *carried, predicate = body(*carried, *operands)

@@ -7,6 +7,7 @@ The frame hook hides capture from trace functions, which are the program's. Here
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -19,6 +20,7 @@ from dynamo.api import convert
 from dynamo.framestate.attempts import Capture
 
 CONTEXT = "FRAMEGRAPH_COVERED_BY"  # of subprocesses: pyproject.toml makes it their context
+TRACER = sys.gettrace()  # of coverage.py
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,6 +34,8 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     measured = coverage.Coverage.current()
+    if sys.gettrace() is not TRACER:  # an earlier test has set its own
+        sys.settrace(TRACER)
     os.environ[CONTEXT] = item.nodeid
     if measured is not None:
         measured.switch_context(item.nodeid)

@@ -1,5 +1,5 @@
-"""The two sides of a conditional jump, and the instruction at which they meet again; the turns of a
-loop that it begins or ends.
+"""The two sides of a conditional jump, and the instruction at which they meet again; the iterations
+of a loop that it begins or ends.
 
 if p:          POP_JUMP_IF_FALSE p, to L     # sides: from the next instruction, and from L
     y = f(x)   ...
@@ -8,7 +8,8 @@ else:          JUMP to M
 return y       M: ...                        # where they meet: the nearest instruction through
                                              # which every way to the end of the frame leads
 
-while p:       POP_JUMP_IF_FALSE p, to E     # a turn: from L to the jump at its end, of which one
+while p:       POP_JUMP_IF_FALSE p, to E     # an iteration: from L to the jump at its end, of which
+one
     x = f(x)   L: ...                        # way leads to L again and the other to E
                POP_JUMP_IF_TRUE p, to L
                E: ...
@@ -74,11 +75,12 @@ _BEFORE_JUMPS = frozenset(
 
 
 class Turn(NamedTuple):
-    """The turns of a loop, as a conditional jump sees it that goes into one or out of the loop.
+    """The iterations of a loop, as a conditional jump sees it that goes into one or out of the
+    loop.
 
     start, end: the first instruction, and the jump at the end. exit: where execution goes on behind
-    the loop. continues: the truth with which the jump goes into a turn; again: the same of the jump
-    at the end. stored: the locals that a turn assigns or deletes.
+    the loop. continues: the truth with which the jump goes into an iteration; again: the same of
+    the jump at the end. stored: the locals that an iteration assigns or deletes.
     """
 
     start: int
@@ -90,8 +92,8 @@ class Turn(NamedTuple):
 
 
 def turn_of(code: CodeType, jump: Instruction) -> Turn | None:
-    """The turns of the loop that `jump` begins or ends; None if it does neither, or if there are
-    other ways out of them.
+    """The iterations of the loop that `jump` begins or ends; None if it does neither, or if there
+    are other ways out of them.
     """
     known = _turns.get(code)
     if known is None:

@@ -14,11 +14,10 @@ the one that it stands for: throw(), close() and gi_yieldfrom find what they loo
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from types import CodeType
 
-from dynamo.bytecode import normalize, versions
+from dynamo.bytecode import normalize
 from dynamo.bytecode.decode import Native
 from dynamo.continuations.parts import Item
 from dynamo.continuations.resume import (
@@ -57,20 +56,18 @@ def make_generator_code(
     body = template.copy()
     jump = _jump(after.lineno)
     jump.target = body[place + 1]
-    entry = [*_entry(shape, real, after.lineno), *_yield(body, at_yield, code), jump]
+    entry = [*_entry(shape, real, after.lineno), *_yield(body, at_yield), jump]
     made, places, _ = _assembled([*entry, *body], shape)
     template.made[key] = made
     _continuations.set(made, _Continuation(template, after.lineno, places, False))
     return made
 
 
-def _yield(body: list[Native], at: int, code: CodeType) -> list[Native]:
+def _yield(body: list[Native], at: int) -> list[Native]:
     """yield None, as the yield at `at` does it. It has that one's place: suspended here again, a
     generator goes on behind that.
     """
     natives = [Native("LOAD_CONST", None)]
-    if code.co_flags & inspect.CO_ASYNC_GENERATOR:
-        natives.append(Native(*versions.intrinsic("ASYNC_GEN_WRAP")))
     natives += [
         Native(n.op, n.value, n.flags, handler=n.handler, offset=n.offset)
         for n in body[at : at + 2]

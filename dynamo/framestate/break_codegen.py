@@ -262,7 +262,7 @@ class BreakCodegen:
                 function = calling(frame.code, frame.namespace, frame.instr, function, count)
             generator = self.frames[frame.level - 1].resumes
             if generator is not None and self._is_left(frame.level):
-                function = left_generator(function, generator.noun, generator.forbidden)
+                function = left_generator(function)
         return function
 
     def _is_left(self, level: int) -> bool:
@@ -637,8 +637,8 @@ class BreakCodegen:
         """return trampoline(continuation, *stack, *locals)
 
         A continuation returns the call instead, as a TailCall, to the function's own frame, which
-        makes it: a loop with a break inside does not nest deeper with every turn. Nothing of what
-        is passed stays in this frame: the continuation alone holds it, as the function did.
+        makes it: a loop with a break inside does not nest deeper with every iteration. Nothing of
+        what is passed stays in this frame: the continuation alone holds it, as the function did.
         raised: it handles an exception.
         """
         assert target is not None, "jumps have targets"
@@ -652,7 +652,7 @@ class BreakCodegen:
             raise SkipFrame from None
         same = resume is self.outer.code and not made
         if same and not self.snapshot.has_operations:
-            raise SkipFrame  # each turn of this loop would be a call that gains nothing
+            raise SkipFrame  # each iteration of this loop would be a call that gains nothing
         self.virtual_objects.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
             lambda: codegen.load_const(_hook.TailCall if self.returns_next else _hook.trampoline)

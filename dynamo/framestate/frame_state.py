@@ -96,13 +96,9 @@ class StackItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Resumed:
-    """The generator that a frame resumes again. exhausted: the operand that stands for its end.
-    noun, forbidden: its name in errors, and the exceptions that may not leave it.
-    """
+    """The generator that a frame resumes again. exhausted: the operand that stands for its end."""
 
     value: ValueId
-    noun: str
-    forbidden: tuple[type[BaseException], ...]
     exhausted: Operand
 
 

@@ -18,7 +18,6 @@ from dynamo.framestate.frame_state import Closure, Composed, Heap, Operand, Valu
 from dynamo.polyfills.rematerialise import (
     FunctionMaker,
     accumulated,
-    ask_again,
     chain_after,
     dropping_nothing,
     iterate_from,
@@ -29,6 +28,7 @@ from dynamo.polyfills.rematerialise import (
     make_tuple,
     map_again,
     pairs_from,
+    rest_of,
     with_defaults,
     zip_again,
 )
@@ -38,7 +38,6 @@ from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
-from dynamo.values.coroutine import AsyncGeneratorValue, AsyncStep
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import MethodValue, NestedFunctionValue
@@ -75,7 +74,7 @@ _ITERATORS |= {pairs_from, accumulated, dropping_nothing}
 # Iterators that become objects, which continuations may have to ask natively.
 _PLAIN = (RangeIterator, SequenceIterator, DictIterator, ResumedIterator)
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
-_KINDS: tuple[type[Value], ...] = (GeneratorValue, AsyncStep, IteratorValue, MethodValue)
+_KINDS: tuple[type[Value], ...] = (GeneratorValue, IteratorValue, MethodValue)
 _KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue)
 
 
@@ -169,10 +168,7 @@ class _HeapBuilder:
         if isinstance(value, GeneratorValue):
             if value.resumed:
                 return id(value) in self.resumed
-            stepping = isinstance(value, AsyncGeneratorValue) and value.stepping
-            return not (value.running or value.frame.done or stepping)
-        if isinstance(value, AsyncStep):
-            return value.asking is not None and id(value.asking) in self.resumed
+            return not (value.running or value.frame.done)
         if isinstance(value, IteratorValue):
             return not (value.exhausted or value.spoiled()) and value.recipe()[0] in _ITERATORS
         if isinstance(value, ObjectValue):
@@ -194,7 +190,7 @@ class _HeapBuilder:
         held = tuple(map(id, parts))
         generator = isinstance(value, GeneratorValue)
         if id(value) in self.resumed:
-            self._virtual[id(value)] = Virtual(ask_again, is_generator=True, held=held)
+            self._virtual[id(value)] = Virtual(rest_of, is_generator=True, held=held)
             return
         try:
             make, operands = _recipe(self.output, value)
@@ -298,8 +294,6 @@ def _recipe(output: OutputGraph, value: Value) -> Recipe:
     """The recipe of `value` in a continuation, where the making is captured: an instruction of
     bytecode, or a bare object filled later, is a call of a polyfill there.
     """
-    if isinstance(value, AsyncStep):
-        return ask_again, [value.generator]
     if isinstance(value, ObjectValue):
         attributes = _attributes(value)
         names = ConstantValue(tuple(attributes))

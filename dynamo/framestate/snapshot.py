@@ -190,7 +190,7 @@ class _Taker:
             return None
         make, operands = generator.recipe_when_finished()
         exhausted = Made(make, *operands)
-        return Resumed(self._id(generator), generator.noun, generator.forbidden, exhausted)
+        return Resumed(self._id(generator), exhausted)
 
     def _pushed(self, tx: Interpreter, callee: Interpreter | None) -> PushedByCall:
         pushed = _pushed_by(tx, callee)
@@ -284,7 +284,7 @@ def _dropped_arguments(
 
 def _handler_of(instr: Instruction) -> Any:
     """The user's handler around an instruction, without the handlers of later versions around each
-    generator and `await`, whose work is done otherwise (rematerialise.left_generator).
+    generator, whose work is done otherwise (rematerialise.left_generator).
     """
     handler = instr.handler
     while handler is not None and handler.target.op in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):

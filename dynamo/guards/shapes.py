@@ -438,7 +438,8 @@ class FrameSymbols:
 
     def _has_room(self) -> bool:
         """Whether one more number from data may become a symbol. Their count is bounded: the facts
-        about each symbol are compared with those of all others, and a loop may read in every turn.
+        about each symbol are compared with those of all others, and a loop may read in every
+        iteration.
         """
         if self._whole or self._env is None:
             return True

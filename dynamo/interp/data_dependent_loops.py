@@ -1,13 +1,13 @@
-"""Loops that read the values of tensors in each turn, with few operations in between.
+"""Loops that read the values of tensors in each iteration, with few operations in between.
 
     for i in range(k):                        a graph
         x = x.roll(int(delays[i]))     ->     the loop, as it is
     return x * 2                              a graph
 
-Captured, every turn would be a graph of these few operations. (Where a function's first graph would
-begin with the loop, they are what there is to capture.) What a turn has is found out in a trial: an
-attempt to capture the frame whose result is thrown away. Behind the read that breaks the graph,
-numbers are symbols in it, and what depends on data goes either way.
+Captured, every iteration would be a graph of these few operations. (Where a function's first graph
+would begin with the loop, they are what there is to capture.) What an iteration has is found out in
+a trial: an attempt to capture the frame whose result is thrown away. Behind the read that breaks
+the graph, numbers are symbols in it, and what depends on data goes either way.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Trial:
         self.read = read  # the step of the instruction that reads
         self.entered = -1  # the step at which the loop is entered
         self.whole = False  # whether it can run as a whole, between two graphs
-        self.operations: int | None = None  # of a turn
+        self.operations: int | None = None  # of an iteration
         self._inside = False
-        self._before = 0  # operations before the turn
+        self._before = 0  # operations before the iteration
 
     def is_behind(self, output: OutputGraph) -> bool:
         """Whether numbers that are read are symbols."""
@@ -73,7 +73,7 @@ class Trial:
         if self.is_behind(output) and (ends_turn or not self._inside):
             if index >= 0 and self._inside:
                 self.operations = _operations(output) - self._before
-            raise AttemptEnded(tx)  # also where the frame began in the middle of a turn
+            raise AttemptEnded(tx)  # also where the frame began in the middle of an iteration
         if index == self.loop.head.index:
             self._before = _operations(output)
             if not self._inside:

@@ -67,7 +67,7 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     output = tx.output
     size = _tested_size(value)
     step = tx.began
-    # A trial wants one turn of a loop, whichever way its branches go.
+    # A trial wants one iteration of a loop, whichever way its branches go.
     tries = output.trial is not None
     if size is None or output.bodies or tries or step in output.plan.skipped_regions:
         return False

@@ -17,16 +17,16 @@ from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.containers import TupleValue
-from dynamo.values.coroutine import generator_class
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
+from dynamo.values.generator import GeneratorValue
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.function import FunctionValue
 
-
+_ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # A function that names one of these may look at its own frame.
 SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
 
@@ -114,13 +114,15 @@ def inline_call(
     kwargs: dict[str, Value],
     pushed: Sequence[Value] | None = None,
 ) -> Value:
-    """function(*args, **kwargs); of a generator or coroutine function, a suspended GeneratorValue.
+    """function(*args, **kwargs); of a generator function, a suspended GeneratorValue.
 
     pushed: see Interpreter.pushed.
     """
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
     code = function.code
+    if code.co_flags & _ASYNCHRONOUS:
+        raise Unsupported(breaks.MadeCoroutine(code.co_qualname))
     if code.co_name == "forward":
         _refuse_packed(tx, function, args, kwargs)
     child = tx.child(function)
@@ -128,10 +130,9 @@ def inline_call(
     free = parameters_of(code).free
     if free:
         child.cells.update(zip(free, function.closure(tx)))
-    suspending = generator_class(code)
-    if suspending is not None:
+    if code.co_flags & inspect.CO_GENERATOR:
         tx.output.has_generators = True
-        return tx.output.side_effects.track_new(suspending(child, (function, args, kwargs)))
+        return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed
     hooks = tx.output.context.hooks

@@ -116,7 +116,7 @@ def program_of(code: types.CodeType) -> Program:
 
 
 def _with_fast_path(handler: Handler, instr: Instruction, fast_path: FastPath) -> Handler:
-    """The handler of an instruction of a polyfill whose loops take native turns."""
+    """The handler of an instruction of a polyfill whose loops take native iterations."""
     if instr.op != "FOR_ITER":
         return handler
 

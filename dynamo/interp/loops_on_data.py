@@ -5,10 +5,10 @@
     return x + 1                   x = loop[0]
                                    return x + 1
 
-A turn is captured once, in a graph of its own, for tensors like those that the loop begins with; it
-gives those of the next turn, and whether there is one. What a side of a branch may do
-(interp/conditionals.py), a turn may do; what changes from turn to turn are tensors, alone or in
-tuples, of the same shapes and kinds.
+An iteration is captured once, in a graph of its own, for tensors like those that the loop begins
+with; it gives those of the next iteration, and whether there is one. What a side of a branch may do
+(interp/conditionals.py), an iteration may do; what changes from iteration to iteration are tensors,
+alone or in tuples, of the same shapes and kinds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> Tensor
 
 
 class _Loop:
-    """carried: the values that change from turn to turn; and the tensors in them."""
+    """carried: the values that change from iteration to iteration; and the tensors in them."""
 
     def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
         self.tx = tx
@@ -95,7 +95,7 @@ class _Loop:
             return rebuilt(self.tx, value, [self._replaced(item, tensors) for item in items])
         return value
 
-    # -- a turn ---------------------------------------------------------------------------------
+    # -- an iteration ---------------------------------------------------------------------------
     def record(self, predicate: TensorValue) -> None:
         tx, output = self.tx, self.tx.output
         # Made where the loop stands, of what is used there: the nodes are those of this graph.
@@ -118,7 +118,7 @@ class _Loop:
         self._go_on(made)
 
     def _begin(self, graph: Subgraph) -> dict[str, Value]:
-        """The frame at the start of a turn, with tensors that are inputs of its graph."""
+        """The frame at the start of an iteration, with tensors that are inputs of its graph."""
         tx = self.tx
         inputs: list[Value] = []
         for number, value in enumerate(self.carried):
@@ -136,7 +136,7 @@ class _Loop:
         return begins
 
     def _run(self) -> TensorValue:
-        """Run the turn; whether there is a next one."""
+        """Run the iteration; whether there is a next one."""
         tx = self.tx
         run_until(tx, self.turn.end)
         if tx.done or len(tx.stack) != len(self.state.stack) + 1:
@@ -156,7 +156,7 @@ class _Loop:
         return [tensor for name in self.changing for tensor in self._tensors(begins[name])]
 
     def _ends(self, begins: dict[str, Value], graph: Subgraph) -> Iterator[TensorValue]:
-        """The tensors with which the next turn begins."""
+        """The tensors with which the next iteration begins."""
         for name in self.changing:
             if name not in self.tx.locals:
                 raise Refused(f"the loop deletes {name!r}")
@@ -187,7 +187,7 @@ class _Loop:
     def _results(
         self, graph: Subgraph, ends: Sequence[TensorValue], again: TensorValue
     ) -> list[tuple[Any, Any]]:
-        """The outputs of a turn's graph."""
+        """The outputs of an iteration's graph."""
         known = any(again is end for end in ends)
         if known or not is_inside(again, graph):
             raise Refused("the loop never ends, or its end does not depend on its turns")

@@ -215,8 +215,8 @@ class OutputGraph:
 
     def go_on_behind_limit(self, step: int) -> None:
         """Allow more steps to a frame with few nodes: a loop over Python numbers costs microseconds
-        a turn, a loop of operations a graph that no backend likes. Else the graph breaks, and a
-        continuation does not try the rest of the loop at such length again.
+        an iteration, a loop of operations a graph that no backend likes. Else the graph breaks, and
+        a continuation does not try the rest of the loop at such length again.
         """
         tired = self.continues or time.thread_time() - self.began >= _SECONDS
         tired = tired and self.stop_at <= step and not self.context.fullgraph

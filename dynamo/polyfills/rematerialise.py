@@ -1,4 +1,4 @@
-"""Generators and coroutines that the captured code has made, made again as objects.
+"""Generators that the captured code has made, made again as objects.
 
 The rewritten frame calls these functions; or a continuation does, at its start, where they are
 captured like user code: the generator goes on in the graph (framestate/virtual_objects.py).
@@ -15,8 +15,6 @@ from dynamo.bytecode.versions import CLOSE_RETURNS_VALUE
 from dynamo.polyfills import mark
 
 mark(globals(), hidden=True, breakable=True)
-
-_NOUNS: dict[type, str] = {types.GeneratorType: "generator", types.CoroutineType: "coroutine"}
 
 
 def call_again(function: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
@@ -37,15 +35,6 @@ def start(function: Callable[..., Any], *args: Any) -> Any:
     return made
 
 
-def start_async(function: Callable[..., Any], *args: Any) -> Any:
-    made = function(*args)
-    try:  # noqa: SIM105  (contextlib is more to capture)
-        made.asend(None).send(None)
-    except StopIteration:
-        pass
-    return made
-
-
 # -- callables after a graph break in the call that resumed a generator --------------------------
 def proceed(generator: Any, *_: Any) -> Any:
     """generator.throw(...), with the exception that has just been raised."""
@@ -60,24 +49,17 @@ def finish_closing(generator: Any) -> Any:
         return stop.value if CLOSE_RETURNS_VALUE else None
     except GeneratorExit:
         return None
-    raise RuntimeError(f"{_NOUNS[type(generator)]} ignored GeneratorExit")
+    raise RuntimeError("generator ignored GeneratorExit")
 
 
-def ask_again(generator: Any) -> Any:
-    """A step of an asynchronous generator, which it has begun."""
-    return generator.asend(None)
-
-
-def left_generator(
-    function: Callable[..., Any], noun: str, forbidden: tuple[type[BaseException], ...]
-) -> Callable[..., Any]:
-    """`function` runs in place of a generator, which these exceptions leave as RuntimeError."""
+def left_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` runs in place of a generator, which StopIteration leaves as RuntimeError."""
 
     def resumed(*args: Any) -> Any:
         try:
             return function(*args)
-        except forbidden as error:
-            raise RuntimeError(f"{noun} raised {type(error).__name__}") from error
+        except StopIteration as error:
+            raise RuntimeError("generator raised StopIteration") from error
 
     return resumed
 

@@ -81,7 +81,7 @@ def run_with_hints(function, args, kwargs, hints):
 
 
 def run_while(condition, body, carried):
-    """torch._higher_order_ops.while_loop, turn by turn."""
+    """torch._higher_order_ops.while_loop, iteration by iteration."""
     while condition(*carried):
         carried = body(*carried)
     return tuple(carried)

@@ -201,8 +201,8 @@ def _while_loop(
         raise _Refused("while_loop", "there are additional inputs")
     values = carried.unpack(tx)
     if not all(isinstance(value, TensorValue) for value in values) or _needs_gradient(values):
-        # As Python's `while`: turn by turn where capture knows the condition, else as a loop of the
-        # graph, whose backward follows the turns that ran.
+        # As Python's `while`: iteration by iteration where capture knows the condition, else as a
+        # loop of the graph, whose backward follows the iterations that ran.
         return inline(tx, torch_polyfills.run_while, cond_fn, body_fn, carried)
     leaves = _tensors("while_loop", values)
 

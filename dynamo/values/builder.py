@@ -91,7 +91,6 @@ _REGISTERING_MODULES = [
     "dynamo.torch.tensor_subclass",
     "dynamo.torch.wrapper_subclass",
     "dynamo.values.namespaces",
-    "dynamo.values.coroutine",
     "dynamo.values.class_building",
     "dynamo.values.opaque_objects",
     "dynamo.torch.autograd_function",

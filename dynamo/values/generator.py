@@ -1,13 +1,8 @@
-"""Generators: an interpreter that is suspended at its yield.
-
-Coroutines (values/coroutine.py) are the same with other methods.
-"""
+"""Generators: an interpreter that is suspended at its yield."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -42,11 +37,11 @@ if TYPE_CHECKING:
     from dynamo.values.function import FunctionValue
 
 NONE = ConstantValue(None)
-_DELEGATING = (2, 3)  # the low bits of RESUME's argument behind `yield from` and `await`
+_DELEGATING = 2  # the low bits of RESUME's argument behind `yield from`
 
 
 class Resumable(Value):
-    """A receiver of `yield from` and `await`: resume gives the next item, or None at the end, when
+    """A receiver of `yield from`: resume gives the next item, or None at the end, when
     return_value is the value of the expression.
     """
 
@@ -83,11 +78,6 @@ class Resumable(Value):
 class GeneratorValue(Resumable):
     """A generator object made by the captured code."""
 
-    noun = "generator"
-    kind: ClassVar[Any] = types.GeneratorType
-    prefix = "gi"  # of its attributes: gi_code, gi_running, ...
-    forbidden: tuple[type[BaseException], ...] = (StopIteration,)  # must not leave the frame
-
     def __init__(
         self,
         frame: Interpreter,
@@ -100,10 +90,10 @@ class GeneratorValue(Resumable):
         self.running = False
 
     def python_type(self) -> type:
-        return self.kind
+        return types.GeneratorType
 
     def describe(self) -> str:
-        return f"{self.noun} {self.frame.code.co_name}"
+        return f"generator {self.frame.code.co_name}"
 
     def iterate(self, tx: Interpreter) -> Value:
         return self
@@ -116,29 +106,25 @@ class GeneratorValue(Resumable):
         """Run to the next yield with `sent` as the value of the current one; None: it returned."""
         self._check_idle(tx)
         if self.frame.done:
-            return self.resume_finished(tx)
+            self.return_value = NONE
+            return None
         if self.started:
             self.frame.push(sent)
         elif not is_none(sent):
-            text = f"can't send non-None value to a just-started {self.noun}"
-            raise_python(tx, TypeError, text)
+            raise_python(tx, TypeError, "can't send non-None value to a just-started generator")
         self.started = True
         return self._run(tx, None)
-
-    def resume_finished(self, tx: Interpreter) -> Value | None:
-        self.return_value = NONE
-        return None
 
     def throw(self, tx: Interpreter, exception: Value) -> Value | None:
         """Raise `exception` at the current yield, or in the delegate of `yield from`."""
         self._check_idle(tx)
         if self.frame.done:
-            self.throw_finished(tx, exception)
+            tx.raise_exception(exception)
         if not self.started:
             self.frame.done = True
             error = RaisedException(exception)
             if is_exception(error, StopIteration):  # which becomes a RuntimeError
-                raise Unsupported(breaks.UncapturedCall(f"{self.noun}.throw"))
+                raise Unsupported(breaks.UncapturedCall("generator.throw"))
             error.linked = True
             self.frame.trace(error, self.frame.current)
             raise error
@@ -158,16 +144,13 @@ class GeneratorValue(Resumable):
         self.frame.result = item
         return item
 
-    def throw_finished(self, tx: Interpreter, exception: Value) -> None:
-        tx.raise_exception(exception)
-
     def delegate(self) -> Value | None:
-        """The iterator of the `yield from` or `await` at which the frame is suspended."""
+        """The iterator of the `yield from` at which the frame is suspended."""
         frame = self.frame
         if frame.done or not self.started or self.running:
             return None
         resume = frame.program[frame.index][1]
-        return frame.peek() if resume.op == "RESUME" and resume.arg & 3 in _DELEGATING else None
+        return frame.peek() if resume.op == "RESUME" and resume.arg & 3 == _DELEGATING else None
 
     def _throw_to(self, tx: Interpreter, delegate: Value, exception: Value) -> Value | None:
         self.running = True
@@ -212,7 +195,7 @@ class GeneratorValue(Resumable):
                 raise
             return NONE
         if yielded is not None:
-            raise_python(tx, RuntimeError, f"{self.noun} ignored GeneratorExit")
+            raise_python(tx, RuntimeError, "generator ignored GeneratorExit")
         return self.return_value if versions.CLOSE_RETURNS_VALUE else NONE
 
     def drop(self, tx: Interpreter) -> None:
@@ -221,7 +204,7 @@ class GeneratorValue(Resumable):
 
     def _check_idle(self, tx: Interpreter) -> None:
         if self.running:
-            raise_python(tx, ValueError, f"{self.noun} already executing")
+            raise_python(tx, ValueError, "generator already executing")
 
     def _run(self, tx: Interpreter, error: RaisedException | None) -> Value | None:
         """Go on, with `error` raised where the frame is suspended, if there is one."""
@@ -240,7 +223,7 @@ class GeneratorValue(Resumable):
                 frame.unwind(error, frame.current)
             frame.run()
         except RaisedException as raised:
-            if is_exception(raised, *self.forbidden):
+            if is_exception(raised, StopIteration):
                 self._forbid(tx, raised)
             raise
         finally:
@@ -255,8 +238,8 @@ class GeneratorValue(Resumable):
 
     def _forbid(self, tx: Interpreter, raised: RaisedException) -> None:
         """PEP 479: StopIteration leaves a generator as RuntimeError."""
-        text = f"{self.noun} raised {raised.value.python_type().__name__}"
-        error: Any = make_exception(tx, RuntimeError, [ConstantValue(text)])
+        text = ConstantValue("generator raised StopIteration")
+        error: Any = make_exception(tx, RuntimeError, [text])
         for name in ("__cause__", "__context__"):
             error.setattr(tx, name, raised.value)
         changed = RaisedException(error)
@@ -268,14 +251,14 @@ class GeneratorValue(Resumable):
         if name in ("__name__", "__qualname__"):
             return self.call_that_made_it[0].getattr(tx, name)
         prefix, _, attribute = name.partition("_")
-        if prefix == self.prefix:
+        if prefix == "gi":
             if attribute == "code":
                 function = origin(self.frame.code)
                 code = self.frame.code if function is None else function.code
                 return tx.wrap(code or self.frame.code)
             if attribute == "running":
                 return ConstantValue(self.running)
-            if attribute in ("yieldfrom", "await"):
+            if attribute == "yieldfrom":
                 return self.delegate() or NONE
             if attribute == "suspended":
                 idle = self.running or self.frame.done
@@ -308,7 +291,7 @@ class GeneratorValue(Resumable):
 
     def recipe_when_finished(self) -> Recipe:
         code = self.frame.code
-        return _FINISHED[self.kind], [ConstantValue(code.co_name), ConstantValue(code.co_qualname)]
+        return finished_generator, [ConstantValue(code.co_name), ConstantValue(code.co_qualname)]
 
     @property
     def resumed(self) -> bool:
@@ -330,12 +313,7 @@ class GeneratorValue(Resumable):
             raise Unsupported(breaks.CannotReconstruct(self.describe())) from None
         kept = [v for item, v in zip(items, frame.stack) if item in (Item.VALUE, Item.HANDLING)]
         stack = [getattr(value, "handled", value) for value in kept]
-        starting = (
-            rematerialise.start_async
-            if self.kind is types.AsyncGeneratorType
-            else rematerialise.start
-        )
-        return starting, [
+        return rematerialise.start, [
             GeneratorFunction(frame, code),
             *stack,
             *(frame.locals[name] for name in names),
@@ -371,11 +349,7 @@ def _item_of(value: Any) -> Item:
 
 def make_closed(function: Any, names: tuple[str, ...], *args: Any) -> Any:
     made = rematerialise.call_again(function, names, *args)
-    if inspect.isasyncgen(made):
-        with contextlib.suppress(StopIteration):
-            made.aclose().__await__().send(None)
-    else:
-        made.close()
+    made.close()
     return made
 
 
@@ -385,37 +359,6 @@ def finished_generator(name: str, qualname: str) -> Any:
     made.close()
     made.__name__, made.__qualname__ = name, qualname
     return made
-
-
-async def _coroutine() -> None:
-    """To be run to its end."""
-
-
-async def _async_generator() -> Any:
-    yield
-
-
-def finished_coroutine(name: str, qualname: str) -> Any:
-    made: Any = _coroutine()
-    with contextlib.suppress(StopIteration):
-        made.send(None)
-    made.__name__, made.__qualname__ = name, qualname
-    return made
-
-
-def finished_async_generator(name: str, qualname: str) -> Any:
-    made: Any = _async_generator()
-    with contextlib.suppress(StopIteration):
-        made.aclose().send(None)
-    made.__name__, made.__qualname__ = name, qualname
-    return made
-
-
-_FINISHED: dict[type, Callable[[str, str], Any]] = {
-    types.GeneratorType: finished_generator,
-    types.CoroutineType: finished_coroutine,
-    types.AsyncGeneratorType: finished_async_generator,
-}
 
 
 class GeneratorMethodValue(Value):
@@ -452,7 +395,7 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
     """
     if tx.current.op != "CALL" or not isinstance(generator, Resumable):
         return
-    if name != "__next__" and name not in SENDING:  # a step of an asynchronous generator is made
+    if name != "__next__" and name not in SENDING:
         return
     kind: Any = generator.python_type()
     rest = [NONE for _ in args]
@@ -491,10 +434,10 @@ def throw_method(generator: Resumable, tx: Interpreter, kind: Value, *rest: Valu
     return _stop_unless(tx, generator, generator.throw(tx, thrown(tx, kind, *rest)))
 
 
-def thrown(tx: Interpreter, kind: Value, *rest: Value, name: str = "throw") -> Value:
+def thrown(tx: Interpreter, kind: Value, *rest: Value) -> Value:
     """The exception that throw(value), throw(type) or throw(type, value, traceback) raises."""
     if rest and versions.THROW_OF_PARTS_WARNS:
-        text = f"the (type, exc, tb) signature of {name}() is deprecated, "
+        text = "the (type, exc, tb) signature of throw() is deprecated, "
         text += "use the single-arg signature instead."
         arguments = [ConstantValue(text), tx.wrap(DeprecationWarning)]
         tx.wrap(warnings.warn).call(tx, arguments, {})

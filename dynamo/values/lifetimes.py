@@ -384,7 +384,7 @@ def is_observable(obj: Any, depth: int = 2) -> bool:
 
 def _is_object(value: Held) -> bool:
     """Whether the value is neither a literal nor a tensor: memory is better freed early than a
-    loop's code made twice, for turns that start with the variable and without it.
+    loop's code made twice, for iterations that start with the variable and without it.
     """
     try:
         kind = type(value.obj) if isinstance(value, Lazy) else value.python_type()

@@ -249,8 +249,8 @@ class RangeIterator(IteratorValue):
 
 
 class SymbolicRangeIterator(RangeIterator):
-    """The first turn of a loop needs to know that there is one; only the second one needs the
-    numbers. A loop that breaks the graph in its first turn does so for every length.
+    """The first iteration of a loop needs to know that there is one; only the second one needs the
+    numbers. A loop that breaks the graph in its first iteration does so for every length.
     """
 
     def __init__(self, of: SymbolicRange) -> None:

@@ -258,7 +258,7 @@ _LAYOUTS: dict[Any, _Layout] = {
 
 
 def _bound(node: Node, static: Mapping[Node, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The places of a body's inputs that are given the same parameter or buffer in every turn."""
+    """The places of a body's inputs with the same parameter or buffer in every iteration."""
     layout = _LAYOUTS.get(node.target)
     if layout is None:
         return {}

@@ -31,7 +31,7 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Tiles:
-    """Of a product: rows and columns of the result, elements of the sums in one turn."""
+    """Of a product: rows and columns of the result, elements of the sums in one iteration."""
 
     rows: int
     columns: int
@@ -45,8 +45,8 @@ class Tiles:
 
 
 # At most 64 sums for each thread: with 128, and a kernel that follows, registers spill. For
-# operands of 2 bytes; those of 4 take half as many elements in one turn, and none more than there
-# are.
+# operands of 2 bytes; those of 4 take half as many elements in one iteration, and none more than
+# there are.
 CONFIGURATIONS = (
     Tiles(128, 128, 64, 8, 3),
     Tiles(128, 64, 64, 4, 3),

@@ -611,16 +611,23 @@ async def _norm(x):
     return x / x.norm()
 
 
-@program("NEVER_AWAITED")
-def makes_a_coroutine_for_nothing(x):
+def _finish(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+@program("MADE_COROUTINE")
+def makes_a_coroutine(x):
     y = x + 1
-    _norm(y)
-    return y * 2
+    return y * _finish(_norm(y))
 
 
-@mended("NEVER_AWAITED")
-def makes_none(x):
-    return (x + 1) * 2
+@mended("MADE_COROUTINE")
+def calls_a_function(x):
+    y = x + 1
+    return y * (y / y.norm())
 
 
 def _sizes():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.inlining import push_call
-from dynamo.interp.opcodes.asynchronous import async_gen_wrap, stop_iteration_error
 from dynamo.interp.opcodes.data import mapping_keys, shown_name
+from dynamo.interp.opcodes.generators import stop_iteration_error
 from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
@@ -130,7 +130,6 @@ def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
 # -- intrinsics -----------------------------------------------------------------------------------
 INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
     "STOPITERATION_ERROR": stop_iteration_error,
-    "ASYNC_GEN_WRAP": async_gen_wrap,
 }
 
 

