@@ -136,6 +136,28 @@ def torchvision() -> Subjects:
     return found
 
 
+def transforms() -> Subjects:
+    """torchvision's random transforms, which draw numbers from tensors and read them."""
+    v2 = importlib.import_module("torchvision.transforms.v2")
+    rows: dict[str, tuple[Any, ...]] = {
+        "RandomResizedCrop": (8,), "RandomErasing": (0.9,), "RandomPhotometricDistort": (),
+        "RandomRotation": (30,), "RandomAffine": (20, (0.1, 0.1), (0.8, 1.2), 5),
+        "RandomPerspective": (0.5, 0.9), "ColorJitter": (0.3, 0.3, 0.3, 0.1), "RandomCrop": (12,),
+        "RandomHorizontalFlip": (), "RandomGrayscale": (0.5,), "RandomInvert": (),
+        "RandomAdjustSharpness": (2,), "GaussianBlur": (3,), "GaussianNoise": (),
+        "ScaleJitter": ((16, 16),), "RandomZoomOut": (), "RandomChannelPermutation": (),
+        "TenCrop": (8,), "Resize": (12,), "Grayscale": (3,),
+    }  # fmt: skip
+
+    def row(name: str, settings: tuple[Any, ...]) -> Subject:
+        return Subject(lambda: getattr(v2, name)(*settings), colours, False)
+
+    def colours(batch: int) -> tuple[Any, ...]:
+        return (torch.rand(batch, 3, 16, 16),)
+
+    return {name: row(name, settings) for name, settings in rows.items()}
+
+
 def segmentation_models_pytorch() -> Subjects:
     settings = {"encoder_name": "resnet18", "encoder_weights": None, "classes": 2}
     names = (
@@ -621,8 +643,8 @@ def e3nn() -> Subjects:
 LIBRARIES: dict[str, Callable[[], Subjects]] = {
     function.__name__: function
     for function in (
-        timm, torchvision, segmentation_models_pytorch, vit_pytorch, open_clip, monai, kornia,
-        diffusers, x_transformers, lucidrains, peft, torch_geometric, torchmetrics, gpytorch,
-        torchdiffeq, torchao, captum, tensordict, e3nn,
+        timm, torchvision, transforms, segmentation_models_pytorch, vit_pytorch, open_clip, monai,
+        kornia, diffusers, x_transformers, lucidrains, peft, torch_geometric, torchmetrics,
+        gpytorch, torchdiffeq, torchao, captum, tensordict, e3nn,
     )
 }  # fmt: skip
