@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.dynamo.size_programs import EAGER_ONLY, ORDERS, PROGRAMS, floats, graphs_of
+from tests.dynamo.size_programs import NOT_TRAINED, ORDERS, PROGRAMS, floats, graphs_of
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     args = parser.parse_args()
     names = args.names or list(PROGRAMS)
     if args.train:
-        names = [name for name in names if floats(name) and name not in EAGER_ONLY]
+        names = [name for name in names if floats(name) and name not in NOT_TRAINED]
     total = 0
     for name in names:
         graphs, _ = graphs_of(name, args.train, args.order)

@@ -36,10 +36,15 @@ def contiguous(size: Sequence[Any]) -> list[Any] | None:
     """Row-major strides of a new tensor; None where a size inside may be 0, which counts as 1. That
     a size of an input is not 0 is guarded.
     """
-    for inner in size[1:]:
-        if isinstance(inner, torch.SymInt) and not is_ragged(inner):
-            inner.node.shape_env.assume_elements(inner.node.expr)
-    return _products(size) if all(map(at_least_one, size[1:])) else None
+    return _products(size) if assume_elements(size[1:]) else None
+
+
+def assume_elements(sizes: Sequence[Any]) -> bool:
+    """Whether the sizes are at least 1, which is guarded of inputs' sizes."""
+    for size in sizes:
+        if isinstance(size, torch.SymInt) and not is_ragged(size):
+            size.node.shape_env.assume_elements(size.node.expr)
+    return all(map(at_least_one, sizes))
 
 
 def _products(size: Sequence[Any]) -> list[Any]:

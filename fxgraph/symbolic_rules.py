@@ -24,7 +24,14 @@ from fxgraph.shape_rules import (
     convolution,
     convolution_backward,
 )
-from fxgraph.size_forms import at_least_one, contiguous, equal, row_major, same
+from fxgraph.size_forms import (
+    assume_elements,
+    at_least_one,
+    contiguous,
+    equal,
+    row_major,
+    same,
+)
 from fxgraph.symbolic_values import expr_of
 
 
@@ -191,7 +198,7 @@ def _laid_out(rule: Rule) -> Rule:
     """The rule, for an input whose layout is not row-major: of that, torch's says the same."""
 
     def symbolic(x: torch.Tensor, *args: Any) -> Sequence[Meta | None] | None:
-        plain = row_major(x) or not all(map(at_least_one, x.shape))
+        plain = row_major(x) or not assume_elements(x.shape)
         return None if plain else rule(x, *args)
 
     return symbolic

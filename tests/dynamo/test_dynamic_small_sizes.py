@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dynamo.size_programs import EAGER_ONLY, PROGRAMS, floats, graphs_of
+from tests.dynamo.size_programs import NOT_TRAINED, PROGRAMS, floats, graphs_of
 
 # Programs that compile once for 5, 1, 0, 7, 2 and 1 rows.
 ONE_GRAPH = """
@@ -39,9 +39,10 @@ def test_one_graph_serves_all_sizes_in_training(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["automatic", "small_first"])
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    ("train", "order"), [(False, "automatic"), (False, "small_first"), (True, "dynamic")]
+)
 def test_results_of_all_programs(train, order):
-    names = [n for n in PROGRAMS if not train or (floats(n) and n not in EAGER_ONLY)]
+    names = [n for n in PROGRAMS if not train or (floats(n) and n not in NOT_TRAINED)]
     for name in names[order == "automatic" :: 2]:
         graphs_of(name, train, order)

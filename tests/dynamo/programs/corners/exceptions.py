@@ -176,8 +176,8 @@ PROGRAMS = {
                 t = ex.__traceback__
             found = []
             while t:
-                found.append((t.tb_lineno - t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_lineno -
-                t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_code.co_name)) t = t.tb_next
+                found.append((t.tb_lineno - t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_lineno - t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_code.co_name))
+                t = t.tb_next
             return found[1:]
         def f(x):
             y = x + 1

@@ -84,8 +84,7 @@ PROGRAMS = {
         """
         class M:
             async def __aenter__(self): log.append('in'); return 2
-            async def __aexit__(self, t, v, tb): log.append((t and t.__name__)); return t is
-            ValueError
+            async def __aexit__(self, t, v, tb): log.append((t and t.__name__)); return t is ValueError
         async def h(x, n):
             async with M() as k:
                 y = x * k
