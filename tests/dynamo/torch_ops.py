@@ -277,6 +277,12 @@ class Report:
     detail: str = ""
 
 
+def _repeated(case: Case) -> Iterator[Any]:
+    """Eager's outcomes in other calls: LAPACK rounds by the place of the operands in memory."""
+    for _ in range(30):
+        yield outcome(case.call, *copied((case.args, case.kwargs)))
+
+
 def run_case(case: Case) -> Report:
     """Eager against captured."""
     expected = outcome(case.call, *copied((case.args, case.kwargs)))
@@ -292,7 +298,7 @@ def run_case(case: Case) -> Report:
         found = outcome(captured, *copied((case.args, case.kwargs)))
     if not case.values and expected[0] == found[0]:
         found = expected
-    if found != expected:
+    if found != expected and not any(found == again for again in _repeated(case)):
         return Report(case.variant, "wrong", code, f"expected {expected}, got {found}")
     if expected[0][0] == "raised":
         return Report(case.variant, "raises", code, str(expected[0]))
