@@ -324,11 +324,23 @@ class _JointRewrite(_Rewrite):
             return False
         images = _images_of(node)
         val = weight.meta["val"]
+        if _is_misread(node, val):
+            return False
         if transposed or val.dtype not in _OF_THE_LIBRARY or not all(map(_is_image, images)):
             return False
         if self._generated(node) or val.is_contiguous(memory_format=torch.channels_last):
             return True
         return val.numel() < sum(map(_elements, images))
+
+
+def _is_misread(node: Node, weight: torch.Tensor) -> bool:
+    """Whether the library sums the weight's gradient over wrong places of images whose channels are
+    innermost: oneDNN with AVX2, for windows of one place, with steps, of less than eight channels.
+    """
+    if node.target is not aten.convolution_backward.default:
+        return False
+    one = all(type(size) is int and size == 1 for size in weight.shape[2:])
+    return one and max(node.args[4]) > 1 and weight.shape[1] < 8
 
 
 def _convolution_of(node: Node) -> Node | None:
