@@ -10,11 +10,14 @@ is assumed. What the user's code asks itself is not answered so.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
 import torch
+
+from fxgraph.expressions import negated
 
 # Functions whose rules ask whether there are any elements.
 _OPERATORS = frozenset(
@@ -75,3 +78,38 @@ def answer(env: Any, condition: Any) -> bool | None:
         return None
     low, _ = env.bounds(condition.lhs)
     return isinstance(condition, sympy.Ne | sympy.Ge) if low is not None and low >= 0 else None
+
+
+def usual(condition: Any) -> Any:
+    """A condition on data, or its opposite: the one that holds where there are many elements, and
+    sizes fit together. None: neither is more usual.
+    """
+    if isinstance(condition, sympy.And | sympy.Or):
+        parts = [usual(part) for part in condition.args]
+        if None in parts:
+            return None
+        holds = all if isinstance(condition, sympy.And) else any
+        as_they_are = holds(map(operator.eq, parts, condition.args))
+        return condition if as_they_are else negated(condition)
+    if isinstance(condition, sympy.Not):
+        return usual(condition.args[0])
+    if not isinstance(condition, sympy.Rel):
+        return None
+    left, right = condition.args
+    if isinstance(condition, sympy.Eq | sympy.Ne):
+        few = right.is_number and right <= _FEW
+        if right.is_number and not few and not left.is_Symbol:
+            return None  # n - 3 == 0, or n == 3
+        return condition if isinstance(condition, sympy.Ne) == few else negated(condition)
+    if not right.is_number or not _grows(left):
+        return None
+    many = isinstance(condition, sympy.Ge | sympy.Gt)
+    return condition if many else negated(condition)
+
+
+_FEW = 1  # elements
+
+
+def _grows(expr: Any) -> bool:
+    """Whether an expression grows with its symbols."""
+    return not any(part.could_extract_minus_sign() for part in sympy.Add.make_args(expr))

@@ -129,6 +129,8 @@ class ShapeEnv:
         self._suppressed = 0
         self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
+        # What capture does to rely on a condition on data; it raises DataDependent if it cannot.
+        self.rely_on: Callable[[Boolean], None] | None = None
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------
         self.allow_scalar_outputs = False
@@ -348,6 +350,18 @@ class ShapeEnv:
         if not self._suppressed:
             self.assume(condition if value else negated(condition))
         return value
+
+    def expect(self, condition: Any) -> bool:
+        """The truth of `condition`, which the program's usual calls have: where it depends on data,
+        it is checked when the graph runs.
+        """
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        condition = self.simplify(sympy.sympify(condition))
+        unknown = self.hint(condition) is None and self.statically(condition) is None
+        if unknown and self.rely_on is not None:
+            self.rely_on(condition)
+        return self.evaluate(condition)
 
     def evaluate_or_false(self, condition: Any) -> bool:
         """The truth of `condition`, for code that is right in both cases if it gets False. That a

@@ -50,11 +50,12 @@ from dynamo.guards.sources import (
     TensorStrideSource,
     readable_name,
 )
-from fxgraph import Node
+from fxgraph import Node, general_case
 from fxgraph.expression_nodes import ExpressionNodes, function_of
+from fxgraph.expressions import is_condition
 from fxgraph.fake_results import make_fake
 from fxgraph.symbolic_values import expr_of, layout_numbers
-from fxgraph.symbols import ShapeEnv, SymbolInfo
+from fxgraph.symbols import DataDependent, ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -177,7 +178,7 @@ class FrameSymbols:
         """The ShapeEnv; made with the first symbol, so that frames without any are as ever."""
         if self._env is None:
             env = self._env = ShapeEnv()
-            env.locate = self._locate
+            env.locate, env.rely_on = self._locate, self.rely_on
             mode: Any = self.output.fake_mode
             mode.shape_env, mode.cache_enabled = env, False
             self._nodes = ExpressionNodes(env, self._placeholder, self._create)
@@ -528,6 +529,35 @@ class FrameSymbols:
         if isinstance(node, Node):
             self.output.checks.promise()
             self.output.create_node("call_function", torch._check, (node,), {}, None, tx)
+
+    def rely_on(self, condition: Any) -> None:
+        """Go on as if a condition on data held, with a check in the graph: where it fails, the
+        frame runs again, eagerly. Raises DataDependent where no check can be made.
+        """
+        output, tx = self.output, self.output.running
+        error = DataDependent(condition, self.env.describe(condition))
+        if tx is None or output.bodies or not self.are_read(condition):
+            raise error
+        checked = output.context.export or output.checks.runs_again_from(
+            tx, breaks.DataDependentValue(str(error))
+        )
+        if not checked:
+            raise error
+        self.env.check(condition)
+        self.check_in_graph(tx, condition)
+
+    def answer_as_usual(self, tx: Interpreter, question: Any) -> bool:
+        """Whether a shape rule's question about data has a usual answer; it is assumed (and checked
+        by `check_assumed`).
+        """
+        usual = general_case.usual(question) if is_condition(question) else None
+        if usual is None or self.output.bodies or not self.are_read(usual):
+            return False
+        reason = breaks.DataDependentValue(self.env.describe(question))
+        if not (self.output.context.export or self.output.checks.runs_again_from(tx, reason)):
+            return False
+        self.env.pending_fresh_unbacked_symbols.clear()
+        return self.env.check(usual)
 
     def assumptions(self) -> int:
         """How many conditions on data were assumed so far."""

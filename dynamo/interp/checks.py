@@ -186,10 +186,18 @@ class Checks:
             reason = breaks.CaughtFailure(name)
         else:
             return
-        if not self.can_be_made():
+        if not self.runs_again_from(tx, reason):
             raise Unsupported(reason)
+
+    def runs_again_from(self, tx: Interpreter, reason: breaks.Break) -> bool:
+        """Have the frame run again where the graph fails at a check of the current instruction;
+        False: it cannot. reason: of the graph break here instead, if a later node leaves a trace.
+        """
+        if not self.can_be_made():
+            return False
         if self.noticed is None:
             self.noticed = self.breaking_at(tx, reason)
+        return True
 
     def node_may_be_refused(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,11 +61,11 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
 
     try:
         try:
-            result = run()
+            result = _run_usual(tx, run)
         except (DataDependentOutputException, DynamicOutputShapeException):
             if has_symbols or not symbols.allow_data(first=True):
                 raise
-            result = run()
+            result = _run_usual(tx, run)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
     except DataDependent as error:
@@ -83,6 +84,31 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     if symbols.assumptions() != assumed:
         symbols.check_assumed(tx, assumed)
     return result
+
+
+_QUESTIONS = 6  # of one operation, at most
+
+
+def _run_usual(tx: Interpreter, run: Callable[[], Any]) -> Any:
+    """The result of `run`; what its shape rules ask of data is answered as is usual, and checked
+    when the graph runs.
+    """
+    symbols = tx.output.symbols
+    forget, first = symbols.forgetting(), None
+    for _ in range(_QUESTIONS):
+        try:
+            return run()
+        except DataDependent as error:
+            first = first or error
+            if not symbols.answer_as_usual(tx, error.condition):
+                break
+        except Exception:
+            if first is None:
+                raise
+            break  # the rule refuses data of these answers
+    assert first is not None, "nothing else ends the loop"
+    forget()
+    raise first
 
 
 def to_fake(arg: Any) -> Any:

@@ -92,9 +92,9 @@ class SymbolValue(Value):
         with deciding():
             if not _is_exact(number):
                 return self._folded(tx, op, number, reflected)
-            if op in ("/", "//", "%") and bool(right == 0):
+            if op in ("/", "//", "%") and not _usually(right != 0):
                 raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
-            if op in ("<<", ">>") and bool(right < 0):
+            if op in ("<<", ">>") and not _usually(right >= 0):
                 raise_python(tx, ValueError, "negative shift count")
             try:
                 made = rule(left, right)
@@ -266,12 +266,35 @@ def _is_exact(number: Any) -> bool:
     return math.isfinite(number) and not (number == 0 and math.copysign(1, number) < 0)
 
 
+def _usually(condition: Any) -> bool:
+    """The truth of a condition that is usual; of data, the graph checks that it holds."""
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    return condition.node.shape_env.expect(condition)
+
+
+def _is_data(*numbers: Any) -> bool:
+    """Whether one of the numbers depends on data."""
+    nodes = [number.node for number in numbers if isinstance(number, Symbolic)]
+    return any(node.shape_env.hint(node.expr) is None for node in nodes)
+
+
 def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def rule(left: Any, right: Any) -> Any:
+        left, right = _plain(left), _plain(right)
+        if _is_data(right) and _fits_shifted(function, left, right):
+            return function(left, right)
         count = int(right)
         return left * 2**count if function is operator.lshift else left // 2**count
 
     return rule
+
+
+def _fits_shifted(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
+    """Whether a shift by data is one of 64 bits, as graphs compute it."""
+    if function is operator.rshift:
+        return _usually(right < 64)
+    return isinstance(left, int) and _usually(right < 63 - left.bit_length())
 
 
 def _power(left: Any, right: Any) -> Any:
@@ -284,8 +307,12 @@ def _power(left: Any, right: Any) -> Any:
         return left.__float_pow__(right) if isinstance(left, torch.SymFloat) else left**right
     if isinstance(left, float) and left > 0:
         return left ** torch.sym_float(right)
-    if isinstance(right, float) and bool(left > 0):
+    if isinstance(right, float) and _usually(left > 0):
         return torch.sym_float(left) ** right
+    if isinstance(right, int) and _is_data(left) and _usually(left != 0):
+        return torch.sym_float(left).__float_pow__(float(right))
+    if left == 2 and isinstance(right, torch.SymInt) and _is_data(right) and _usually(right >= 0):
+        return _shift(operator.lshift)(1, right)
     return _number(left) ** _number(right)
 
 
@@ -300,6 +327,8 @@ def _on_numbers(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
 def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def rule(left: Any, right: Any) -> Any:
         if _types(left, right) == {bool} and function is not operator.xor:
+            return function(left, right)
+        if _is_data(left, right) and bool not in _types(left, right):
             return function(left, right)
         return function(_number(left), _number(right))
 
@@ -388,11 +417,19 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
 
 def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def rule(number: Any, *digits: Any) -> Any:
+        number = _plain(number)
         if digits:
             return None
-        return function(_plain(number)) if int not in _types(number) else _plain(number)
+        return number if int in _types(number) else function(number)
 
     return rule
+
+
+def _rounded(number: torch.SymFloat) -> torch.SymInt:
+    """round(number), of a finite number that 64 bits hold."""
+    if not (_usually(number > -_LARGEST_INT) and _usually(number < _LARGEST_INT)):
+        return torch.SymInt(number.node.guard_float())
+    return torch.SymInt(number.node.round())
 
 
 def _math(name: str) -> Callable[..., Any]:
@@ -412,20 +449,21 @@ def _math(name: str) -> Callable[..., Any]:
 def _in_domain(name: str, number: Any) -> bool:
     """Where the real function may raise, the number itself is asked."""
     if name == "sqrt":
-        return bool(number >= 0)
+        return _usually(number >= 0)
     if name == "exp":
-        return bool(number <= _LARGEST_EXPONENT)
-    return name in ("cos", "sin", "tan", "tanh", "atan") or bool(number > 0)
+        return _usually(number <= _LARGEST_EXPONENT)
+    return name in ("cos", "sin", "tan", "tanh", "atan") or _usually(number > 0)
 
 
 def _math_pow(base: Any, exponent: Any) -> Any:
     """A root, or a decay; other powers may raise, and the numbers themselves are asked."""
-    root = type(exponent) in (int, float) and -1 <= exponent <= 1 and bool(base >= 1)
-    decay = type(base) in (int, float) and 0 < base <= 1 and bool(exponent >= 0)
+    root = type(exponent) in (int, float) and -1 <= exponent <= 1 and _usually(base >= 1)
+    decay = type(base) in (int, float) and 0 < base <= 1 and _usually(exponent >= 0)
     return _as_float(base) ** _as_float(exponent) if root or decay else None
 
 
 _LARGEST_EXPONENT = 709.0  # of e, in a float
+_LARGEST_INT = 2.0**62  # of those that graphs compute with
 _OURS: dict[str, Callable[[Any], Any]] = {"exp": sym_exp, "log": sym_log, "log10": sym_log10}
 
 
@@ -437,7 +475,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     operator.index: _plain,
     operator.neg: lambda number: -_plain(number),
     operator.pos: _plain,
-    round: _rounding(lambda number: None),
+    round: _rounding(lambda number: _rounded(number) if _is_data(number) else None),
     min: _extreme(operator.lt),
     max: _extreme(operator.gt),
     math.floor: _rounding(math.floor),

@@ -1,0 +1,139 @@
+"""Numbers read from tensors: arithmetic that fails on some of them, in one graph.
+
+A check in the graph says that this call's numbers are fine; where they are not, the frame runs
+again, and eager raises.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+from tests.dynamo.dynamic_support import same
+from tests.dynamo.test_dynamic_data import notes_of, outcome
+
+T = torch.tensor
+X = torch.linspace(-1, 1, 12).view(6, 2)
+COUNTS = [T(3), T(1), T(0), T(6), T(-2), T(70), T(4)]
+FLOATS = [T(2.5), T(0.0), T(-1.5), T(float("nan")), T(float("inf")), T(800.0), T(-0.0)]
+
+OF_COUNTS = """
+x * (1 / n); x * (7 // n); x * (7 % n); x * divmod(n, n - 1)[0]; x * (7.5 / n); x * (7.5 // n)
+x * (7.5 % n); x / (n / (n - 3)); x * math.sqrt(n); x * math.log(n); x * math.log2(n)
+x * math.log10(n + 1); x * math.exp(n * 100); x * n**-1; x * n**-2; x * 2**n; x * n**0.5
+x * (1 << n); x * (100 >> n); x * (n & 3); x * (n | 4); x * (n ^ 5); x * round(n / 4)
+x * round(n); math.pow(n, 0.5) * x; math.pow(0.9, n) * x; x.sum() / (1 + 1 / n)
+torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n, 12 // n) * 1
+F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
+"""
+OF_FLOATS = """
+x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x * math.exp(n)
+x * n**-1; x * n**0.5; x * round(n); x * 0.5**n; x * (n / 3) + 4 / n
+"""
+
+
+def _choices(text):
+    return [one.strip() for line in text.strip().splitlines() for one in line.split(";")]
+
+
+CASES = [
+    *((text, COUNTS) for text in _choices(OF_COUNTS)),
+    *((text, FLOATS) for text in _choices(OF_FLOATS)),
+]
+
+
+def program(text):
+    scope = {"math": math, "torch": torch, "F": F}
+    source = f"def f(x, t):\n    n = (t + 0).item()\n    return {text}"
+    exec(compile(source, "<read>", "exec"), scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("text", "calls"), CASES, ids=[text for text, _ in CASES])
+def test_arithmetic(text, calls, backend):
+    """Values and exceptions are eager's, and all calls run one graph."""
+    function = program(text)
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in calls:
+        same(outcome(function, X, n), outcome(compiled, X, n))
+    (record,) = compiled.context.records
+    assert len(record.graphs) == 1 and not record.breaks
+
+
+@pytest.mark.parametrize(
+    "text", ["x * (1 / n)", "x * math.sqrt(n)", "x * n**-1", "x[6 // n :] * 2"]
+)
+def test_kernels(text):
+    function = program(text)
+    compiled = dynamo.compile(function, fullgraph=True)
+    for n in COUNTS:
+        same(outcome(function, X, n), outcome(compiled, X, n))
+    assert not notes_of(compiled)
+
+
+def handled(x, t, log):
+    n = int((t > 0).sum())
+    log.append(n)
+    try:
+        y = x * (1 / n)
+    except ZeroDivisionError as error:
+        log.append(str(error))
+        return x - 1
+    log.append("divided")
+    return y
+
+
+def finished(x, t, log):
+    n = int((t > 0).sum())
+    try:
+        return x * (7 % n)
+    finally:
+        log.append("left")
+
+
+def written(x, t, log):
+    x.add_(1)
+    log.append("written")
+    y = x / (6 // int(t.sum()))
+    x.mul_(2)
+    return y
+
+
+def drawn(x, t, log):
+    y = torch.rand(3) * (1 / int(t.sum()))
+    return y + torch.rand(3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("function", [handled, finished, written, drawn])
+def test_effects(function, captured, backend):
+    """What happens beside a division that fails is as in eager, and happens once."""
+    with dynamo.config.patch(capture_scalar_outputs=captured):
+        compiled = dynamo.compile(function, backend=backend)
+        for t in (T([1, 1]), T([0, 0]), T([-1, 1]), T([3, 0])):
+            seen = []
+            for one in (function, compiled):
+                x, log = X.clone(), []
+                torch.manual_seed(0)
+                seen.append((outcome(one, x, t, log), x, log, torch.rand(1)))
+            same(*seen)
+
+
+def test_training():
+    function = program("(x * (2 / n)).sum() + x[n:].square().sum() * math.log(n)")
+    compiled = dynamo.compile(function, backend="aot_eager", fullgraph=True)
+
+    def trained(one, n):
+        x = X.clone().requires_grad_()
+        one(x, n).backward()
+        return x.grad
+
+    for n in COUNTS:
+        same(outcome(trained, function, n), outcome(trained, compiled, n))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
