@@ -6,10 +6,13 @@ Outside backends/bridge.py nothing else names torch.fx or torch._dynamo.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import sys
 import types
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -205,9 +208,11 @@ class _FakeMode(FakeTensorMode):
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
         converter = self.fake_tensor_converter
         # Made before there were symbols: torch's own way expects its own fake of a gradient.
-        begun = tensor.grad is not None and converter._get_memo(tensor.grad) is not None
+        grad = _stored_grad(tensor)
+        begun = grad is not None and converter._get_memo(grad) is not None
         if (self.shape_env is not None and not begun) or not _is_simple(tensor):
-            return super().from_tensor(tensor, **options)
+            with _quiet(tensor):
+                return super().from_tensor(tensor, **options)
         fake = converter._get_memo(tensor)
         if fake is None:
             with torch.inference_mode(tensor.is_inference()):
@@ -219,8 +224,8 @@ class _FakeMode(FakeTensorMode):
                     fake.requires_grad_(True)
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
-            if tensor.grad is not None:
-                fake.grad = self.from_tensor(tensor.grad)
+            if grad is not None:
+                fake.grad = self.from_tensor(grad)
             converter.set_tensor_memo(tensor, fake)
         return fake
 
@@ -303,6 +308,22 @@ def _has_fake_rule(operator: Any) -> bool:
     from torch._higher_order_ops.utils import registered_hop_fake_fns
 
     return operator in registered_hop_fake_fns
+
+
+def _stored_grad(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient, where one may be stored; torch warns where that of another tensor is read."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def _quiet(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """Where warnings are errors, ignores torch's own about the gradient of a tensor that is no
+    leaf. Elsewhere torch's filter of what is printed does, and the program's registries of
+    warnings stay as they are.
+    """
+    harmless = tensor.is_leaf or all(action != "error" for action, *_ in warnings.filters)
+    if harmless:
+        return contextlib.nullcontext()
+    return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
 def _is_simple(tensor: torch.Tensor) -> bool:

@@ -167,6 +167,8 @@ class OutputGraph:
         self.handled_outside = sys.exception()  # by callers of the frame
         # Tensors with hooks that the rewritten frame registers, and the history they are hooks of.
         self.hooked: list[tuple[TensorValue, Any]] = []
+        # Tensors whose memory stays unwritten, their versions, and what a write raises.
+        self.unwritten: list[tuple[Sequence[TensorValue], list[int], Exception]] = []
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; the objects are kept alive so that ids stay
@@ -274,8 +276,11 @@ class OutputGraph:
             self.checks.node_may_be_refused(op, target, args, kwargs, example, tx)
         self.inference.check(op, target)
         self._nodes += 1
+        for values, versions, refusal in self.unwritten:
+            if [value.fake._version for value in values] != versions:
+                raise refusal
         for value, history in self.hooked:
-            if value.fake.grad_fn is not history:
+            if value.history() is not history:
                 raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
         graph = self.graph
         if self.bodies:
@@ -375,7 +380,11 @@ class OutputGraph:
         """Hooks of the tensor's present history are registered when the graph has run: nothing may
         change that history before.
         """
-        self.hooked.append((value, value.fake.grad_fn))
+        self.hooked.append((value, value.history()))
+
+    def keep_unwritten(self, values: Sequence[TensorValue], refusal: Exception) -> None:
+        """Raise `refusal` as soon as the memory of one of these tensors is written."""
+        self.unwritten.append((values, [value.fake._version for value in values], refusal))
 
     def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
         """The Value that a fake tensor already has."""

@@ -1,8 +1,8 @@
 """Backward hooks of modules, in Python: captured in place of torch's BackwardHook, which asks
 autograd for the function behind an input and behind a result of the module.
 
-Where one tensor of each has a gradient, a copy of it with a hook of its own stands for that
-function: `at_input` and `at_output` run in backward and hand the gradients to torch's code.
+Where one tensor of each has a gradient, a copy of it stands for that function: `at_input` and
+`at_output` run in backward, before what made the copy, and hand the gradients to torch's code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import warnings
 
 import torch
 from torch.nn.modules import module as _globals
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
 from dynamo.polyfills import mark
@@ -45,8 +46,8 @@ def watch_inputs(hook, args):
     hook.input_tensors_index = places
     place = watched[0]
     like = [(args[one].shape, args[one].dtype, args[one].device) for one in places]
-    own = args[place].clone()
-    own.register_hook(functools.partial(at_input, hook, places.index(place), like))
+    own = own_history(args[place])
+    watch_gradient(own, functools.partial(at_input, hook, places.index(place), like))
     return (*args[:place], own, *args[place + 1 :])
 
 
@@ -67,8 +68,8 @@ def watch_results(hook, result):
         return result
     hook.output_tensors_index = places
     place = watched[0]
-    own = results[place].clone()
-    own.register_hook(functools.partial(at_output, hook, places.index(place), len(places)))
+    own = own_history(results[place])
+    watch_gradient(own, functools.partial(at_output, hook, places.index(place), len(places)))
     if results is not result:
         return own
     changed = (*result[:place], own, *result[place + 1 :])
@@ -86,17 +87,42 @@ def _has_copies(tensor):
     return torch.empty_like(tensor).stride() == tensor.stride()
 
 
+def own_history(tensor):
+    """The tensor behind a function of its own, as torch's hooks see it. Captured as a copy, as long
+    as the memory that it shares with `tensor` is not written (dynamo/torch/tensor_hooks.py).
+    """
+    return BackwardHookFunction.apply(tensor)[0]
+
+
+def watch_gradient(tensor, hook):
+    """Have the function that made the tensor go on from `hook(gradient)`. The gradient, and the
+    result, may be None, which stands for zeros: what lies behind gets no gradient then.
+    """
+    number = tensor.output_nr
+
+    def before(gradients):
+        given = gradients[number]
+        changed = hook(given)
+        if given is None:  # autograd refuses another
+            changed = None
+        return (*gradients[:number], changed, *gradients[number + 1 :])
+
+    tensor.grad_fn.register_prehook(before)
+
+
 def at_input(hook, number, like, gradient):
-    """The hook of an input, the one of these tensors that has a gradient."""
+    """The gradient of an input, the one of these tensors that has a gradient."""
     function = _Function()
     hook._set_user_hook(function)
     given = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in like]
-    given[number] = gradient
-    return _replacement(function.hook(tuple(given), None), number, gradient)
+    if gradient is not None:
+        given[number] = gradient
+    changed = function.hook(tuple(given), None)
+    return given[number] if changed is None else changed[number]
 
 
 def at_output(hook, number, count, gradient):
-    """The hook of a result, likewise; there is nothing for the other tensors."""
+    """The gradient of a result, likewise; there is nothing for the other tensors."""
     function = _Function()
     index = hook.output_tensors_index
 
@@ -109,7 +135,7 @@ def at_output(hook, number, count, gradient):
     del hook._apply_on_tensors
     given = [None] * count
     given[number] = gradient
-    return _replacement(function.hook(None, tuple(given)), number, gradient)
+    return function.hook(None, tuple(given))[number]
 
 
 class _Function:
@@ -117,13 +143,3 @@ class _Function:
 
     def register_hook(self, hook):
         self.hook = hook
-
-
-def _replacement(gradients, number, gradient):
-    """The result of a tensor's hook, given the function's hook's: None in place of all gradients
-    keeps `gradient`, None in the place of one stands for zeros.
-    """
-    if gradients is None:
-        return None
-    changed = gradients[number]
-    return torch.zeros_like(gradient) if changed is None else changed

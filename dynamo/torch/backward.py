@@ -127,7 +127,7 @@ def _retained(tx: Interpreter) -> list[TensorValue]:
     for value, history in tx.output.hooked:
         if hooks is None or not hooks.detaches or not value.fake.retains_grad:
             raise _refuse("a tensor has a hook that the frame registers, or is to retain its grad")
-        if value.fake.grad_fn is not history:
+        if value.history() is not history:
             raise _refuse("a tensor that is to retain its grad was written")
     return [value for value, _ in tx.output.hooked]
 

@@ -19,8 +19,10 @@ from dynamo import breaks
 from dynamo.break_regions import break_is_error
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
+from dynamo.polyfills import module_hooks
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Recipe
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
@@ -91,6 +93,26 @@ def _retain_grad(tx: Interpreter, tensor: TensorValue) -> Value:
     return ConstantValue(None)
 
 
+@handles(module_hooks.own_history)
+def _own_history(tx, tensor):
+    if type(tensor) is not TensorValue:
+        raise Unsupported(breaks.UncapturedCall("a hook of a module"))
+    copy = tensor.call_method(tx, "clone", [], {})
+    reason = breaks.UncapturedCall("a write to a tensor that a hook of a module watches")
+    refusal = _native(tx, tx.breakable_chain()[-1].began, reason)
+    tx.output.keep_unwritten([tensor, copy], refusal)
+    return copy
+
+
+@handles(module_hooks.watch_gradient)
+def _watch_gradient(tx, tensor, hook):
+    _check(tx, tensor, "register_hook")
+    tx.output.side_effects.call_later(module_hooks.watch_gradient, tensor, hook)
+    tensor.node.meta["hooked"] = True
+    tx.output.watch_history(tensor)
+    return ConstantValue(None)
+
+
 def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     """Break where the tensor's gradient is not whole behind the graph, or eager raises."""
     fake, graph = tensor.fake, tx.output.graph
@@ -128,13 +150,19 @@ def _is_one_of_several(tensor: TensorValue) -> bool:
 
 def _break_before_maker(tx: Interpreter, tensor: TensorValue, name: str) -> NoReturn:
     """Have the operation that makes the tensor run natively, so that autograd knows its results as
-    those of one operation; in a function of one graph, break here.
+    those of one operation.
     """
-    reason = breaks.UncapturedCall(f"Tensor.{name}()")
     began = tensor.node.args[0].meta.get("began")  # type: ignore[union-attr]
+    raise _native(tx, began, breaks.UncapturedCall(f"Tensor.{name}()"))
+
+
+def _native(tx: Interpreter, began: int | None, reason: breaks.Break) -> Exception:
+    """What has the instruction at step `began` run natively; in a function of one graph, break
+    here.
+    """
     if began is None or tx.output.context.fullgraph or break_is_error():
-        raise Unsupported(reason)
-    raise Retry(tx.output.plan.breaking(BreakBefore(began, reason, tx.user_stack())))
+        return Unsupported(reason)
+    return Retry(tx.output.plan.breaking(BreakBefore(began, reason, tx.user_stack())))
 
 
 SPECIAL_METHODS["register_hook"] = _registration("register_hook", add_hook)

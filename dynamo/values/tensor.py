@@ -179,6 +179,15 @@ class TensorValue(Value):
     def as_proxy(self) -> Node:
         return self.node
 
+    def history(self) -> Any:
+        """The function of autograd behind the tensor; None where autograd refuses to tell, since a
+        view or its base has been written.
+        """
+        try:
+            return self.fake.grad_fn
+        except RuntimeError:
+            return None
+
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
         return f"tensor{where} of shape {tuple(self.fake.shape)}"
@@ -719,6 +728,14 @@ def _is_known_subclass(cls: type) -> bool:
     return late_bound.is_known_subclass(cls)
 
 
+def _check_history(tensor: torch.Tensor) -> None:
+    """Break where the tensor, a view, cannot be used any more: its memory has been written."""
+    try:
+        tensor.is_leaf  # noqa: B018
+    except RuntimeError as error:
+        raise Unsupported(breaks.OpError("autograd", error)) from error
+
+
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
     """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
     identity.
@@ -737,6 +754,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
         raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
+    _check_history(obj)
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame

@@ -237,4 +237,94 @@ PROGRAMS = {
         x.grad, len(m._backward_hooks)
     """,
     ),
+    "module_hooks_that_stop_gradients": (
+        2,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+        h = m[1].register_full_backward_hook(lambda mod, gi, go: (None,))
+        def f(x):
+            y = m[0](x)
+            return m[1](y), m[2](y)
+        ---
+        x = T(2, 3, grad=True)
+        run(x)[0].sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+        sum(y.sum() for y in run(x)).backward()
+        x.grad, [p.grad for p in m.parameters()]
+        h.remove()
+        run(x)[0].sum().backward()
+        x.grad, [p.grad for p in m.parameters()]
+    """,
+    ),
+    "module_hooks_behind_stopped_gradients": """
+        m = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        m[1].register_full_backward_hook(lambda mod, gi, go: (None,))
+        m[0].register_full_backward_hook(lambda mod, gi, go: log.append((gi[0].tolist(), go)))
+        def f(x): return m(x)
+        ---
+        run(T(2, 3, grad=True)).sum().backward()
+        log
+    """,
+    "module_hooks_and_gradients_of_results": (
+        1,
+        """
+        m = nn.Linear(3, 3)
+        m.register_full_backward_hook(lambda mod, gi, go: log.append(1))
+        def f(x):
+            y = m(x)
+            return y, y.sin()
+        ---
+        x = T(2, 3, grad=True)
+        y, z = run(x)
+        torch.autograd.grad(z.sum(), y, retain_graph=True), log
+        torch.autograd.grad(z.sum(), x, retain_graph=True), log
+        y.retain_grad(); y.register_hook(lambda g: g * 3) and None
+        z.sum().backward()
+        y.grad, x.grad, log
+    """,
+    ),
+    "module_hooks_and_writes": """
+        class M(nn.Module):
+            def __init__(self, k):
+                super().__init__()
+                self.l, self.k = nn.Linear(3, 3), k
+            def forward(self, x):
+                if self.k == 1: x.add_(1)
+                if self.k == 2: x.detach().add_(1)
+                y = self.l(x)
+                if self.k == 3: y.relu_()
+                return y
+        def f(m, x, write=False):
+            x = x * 2
+            y = m(x)
+            if write: y[0].mul_(2)
+            return y
+        def outcome(k, write=False):
+            m = M(k)
+            handle = m.register_full_backward_hook(lambda mod, gi, go: log.append(gi[0].tolist()))
+            x = T(2, 3, grad=True)
+            try:
+                run(m, x, write).sum().backward()
+                return x.grad
+            except RuntimeError as error:
+                return str(error)
+        ---
+        outcome(0)
+        outcome(1)
+        outcome(2)
+        outcome(3)
+        outcome(0, True)
+        log
+    """,
+    "inputs_with_a_history_where_warnings_are_errors": (
+        1,
+        """
+        import warnings
+        def f(x): return x.sin()
+        ---
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            y = run(T(2, 3, grad=True) * 2)
+    """,
+    ),
 }
