@@ -1,7 +1,7 @@
-"""Operations that write to a part of the memory that they read.
+"""Operations that write to memory that they read.
 
-ATen's refuse that (at::assert_no_partial_overlap), by looking at addresses, which fake tensors do
-not have.
+ATen's refuse a part of it (at::assert_no_partial_overlap), and those that move elements about all
+of it (at::assert_no_overlap), by looking at addresses, which fake tensors do not have.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
     """Raise RuntimeError where a call of fake tensors writes to one that shares a part of its
     memory with another, or to (a view of) one that has several elements in one place.
     """
+    _refuse_overlap_of_moved(target, args, kwargs)
     if target is operator.setitem:
         written, read = _item(*args[:2]), args[2:]
         if _repeats(written) or _repeats(_whole(args[0])):
@@ -49,6 +50,46 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         for other in filter(_is_placed, leaves(read) if _is_placed(one) else ()):
             if _share_memory(one, other) and _overlap_in_part(one, other):
                 raise RuntimeError(_TEXT)
+
+
+_MOVERS = frozenset(
+    ["index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "put"]
+    + ["scatter", "scatter_add", "scatter_reduce", "take", "cross", "linalg_cross"]
+    + ["cat", "concat", "concatenate", "column_stack", "dstack", "row_stack", "vstack"]
+)
+
+
+def _refuse_overlap_of_moved(target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError where elements move about between tensors that share any memory."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if target is operator.setitem:
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        indices = [part for part in parts if isinstance(part, (torch.Tensor, list))]
+        if not indices:
+            return
+        written = _item(args[0], tuple(_every_place(part) for part in parts))
+        places = [part for part in leaves(indices) if _dtype_of(part) is not torch.bool]
+        if not places and getattr(args[2], "shape", None) == ():
+            return  # a fill under a mask reads the number first
+        read = places, args[2]
+    elif kwargs.get("out") is not None and name in _MOVERS:
+        written, read = kwargs["out"], (*args, *(v for k, v in kwargs.items() if k != "out"))
+    elif name.endswith("_") and name[:-1] in _MOVERS:
+        written, read = args[0] if args else None, (*args[1:], *kwargs.values())
+    else:
+        return
+    for other in filter(_is_placed, leaves(read) if _is_placed(written) else ()):
+        if _share_memory(written, other) and _overlap(written, other):
+            raise RuntimeError(_TEXT)
+
+
+def _every_place(index: Any) -> Any:
+    """The index that stands for all places where a tensor or a list would choose some."""
+    return slice(None) if isinstance(index, (torch.Tensor, list)) else index
+
+
+def _dtype_of(value: Any) -> torch.dtype | None:
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 _OF_SHAPES = frozenset(
@@ -127,13 +168,22 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors overlap in part, as at::get_overlap_status has it."""
-    if one is other or not (one.numel() and other.numel() and dense(one) and dense(other)):
+    same = (
+        one.storage_offset() * one.element_size() == other.storage_offset() * other.element_size()
+    )
+    same = same and one.numel() * one.element_size() == other.numel() * other.element_size()
+    if one is other or (same and one.stride() == other.stride()):
+        return False
+    return _overlap(one, other)
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors without gaps meet; ATen looks at no others."""
+    if not (one.numel() and other.numel() and dense(one) and dense(other)):
         return False
     starts = [t.storage_offset() * t.element_size() for t in (one, other)]
     sizes = [t.numel() * t.element_size() for t in (one, other)]  # nbytes refuses symbols
     ends = [start + size for start, size in zip(starts, sizes)]
-    if starts[0] == starts[1] and ends[0] == ends[1]:
-        return one.stride() != other.stride()
     return starts[0] < ends[1] and starts[1] < ends[0]
 
 

@@ -36,7 +36,7 @@ from fxgraph.aot.functional import (
 )
 from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
 from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
-from fxgraph.aot.sharing import memories, overlap, start_of
+from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.faults import blame
@@ -377,11 +377,16 @@ class Inputs:
 
     def check_writes(self) -> None:
         """Raise TwinWritten if a written input is another one that was traced apart, and
-        Unfunctionalizable if it overlaps another in part.
+        Unfunctionalizable if it overlaps another in part, or itself.
         """
         written = [
             None if is_symbol(fake) else self.tracer.view_of(fake).alias for fake in self.fakes
         ]
+        for real, alias in zip(self.real, written):
+            if alias is not None and alias.version and repeats(real):
+                raise Unfunctionalizable(
+                    "an input is written, some of whose elements are in one place"
+                )
         for sharers in self._by_memory.values():
             if len(sharers) < 2 or not any(written[i].version for i in sharers):  # type: ignore[union-attr]
                 continue

@@ -65,9 +65,27 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return a < d and c < b
 
 
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor may be in one place: expanded or unfolded dimensions."""
+    steps = [(s, n) for n, s in zip(tensor.shape, tensor.stride()) if type(n) is not int or n > 1]
+    return any(s == 0 for s, _ in steps) or _steps_meet(steps)
+
+
+def _steps_meet(steps: list[tuple[Any, Any]]) -> bool:
+    """Whether a step is no longer than what the smaller steps reach; not told of symbols."""
+    if not all(type(number) is int for step in steps for number in step):
+        return False
+    reached = 0
+    for step, n in sorted(steps):
+        if step <= reached:
+            return True
+        reached += (n - 1) * step
+    return False
+
+
 def _is_fake(tensor: torch.Tensor) -> bool:
     """Fakes have no addresses."""
     return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
 
 
-__all__ = ["memories", "overlap", "start_of"]
+__all__ = ["memories", "overlap", "repeats", "start_of"]

@@ -70,11 +70,52 @@ def bits_in_place(x):
     ones[1:] |= ones[:-1]
 
 
+def scattered(x):
+    x.scatter_add_(0, torch.zeros(6, dtype=torch.int64), x)
+
+
+def added_by_index(x):
+    x.index_add_(0, torch.arange(6), x)
+
+
+def put(x):
+    x.index_put_((torch.arange(6),), x)
+
+
+def stored_by_index(x):
+    x[torch.arange(6)] = x
+
+
+def stored_by_index_in_a_part(x):
+    x.view(2, 3)[1:, torch.tensor([0, 2])] = x[4]
+
+
+def selected_as_out(x):
+    torch.index_select(x, 0, torch.arange(6), out=x)
+
+
+def joined_as_out(x):
+    torch.cat([x], out=x)
+
+
+def its_own_index(x):
+    places = torch.arange(6)
+    places.index_fill_(0, places, 2)
+
+
+def stored_by_mask(x):
+    x[x > 2] = x[0]
+    x.view(2, 3)[:, torch.tensor([0, 2])] = x[:2].clone()
+    x[:2].scatter_(0, torch.tensor([0, 1]), x[3:5])
+
+
 REFUSED = [
+    *(scattered, added_by_index, put, stored_by_index, stored_by_index_in_a_part),
+    *(selected_as_out, joined_as_out, its_own_index),
     *(shifted, stored, copied, given_out, joined),
     *(scaled_by_an_item, transposed, by_keyword, bits_in_place),
 ]
-ALLOWED = [all_of_it, between_the_others, apart, item_stored, bits]
+ALLOWED = [all_of_it, between_the_others, apart, item_stored, bits, stored_by_mask]
 
 
 def outcome(function, backend, dynamic=None):
@@ -136,7 +177,7 @@ def as_out(x):
     return x * 1
 
 
-def joined_as_out(x):
+def halves_as_out(x):
     half = torch.ones(1, x.shape[1])
     torch.cat([half, torch.ones(x.shape[0] - 1, x.shape[1])], out=x)
     return x * 1
@@ -154,7 +195,7 @@ def repeating():
     yield torch.arange(6.0).view(3, 2)
 
 
-WRITTEN = [whole_written, item_written, row_written, as_out, joined_as_out]
+WRITTEN = [whole_written, item_written, row_written, as_out, halves_as_out]
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -174,3 +215,23 @@ def test_inputs_that_repeat_elements(function, backend, dynamic):
                 results.append(x)
         assert errors[1:] == errors[:1]
         torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def filled(x):
+    x.masked_fill_(torch.tensor([[True], [False], [True], [False], [True]])[: x.shape[0]], 7)
+    return x * 1
+
+
+def set_to_zero(x):
+    x.zero_()
+    return x * 1
+
+
+@pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [filled, set_to_zero])
+def test_fills_of_inputs_that_repeat_elements(function, dynamic):
+    compiled = dynamo.compile(function, backend="aot_eager", dynamic=dynamic)
+    for eager, ours in zip(repeating(), repeating()):
+        expected, found = function(eager), compiled(ours)
+        torch.testing.assert_close((found, ours), (expected, eager), rtol=0, atol=0)
