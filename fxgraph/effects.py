@@ -1,6 +1,6 @@
 """Effects of nodes besides their value: writes, randomness, global state.
 
-Passes ask here before they drop, share or move a node. What is not known counts as impure.
+Passes ask here before they drop, share or move a node. An unknown operator counts as impure.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fxgraph.node import Node
 from fxgraph.sym_node import SymNode, choose, sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import ShapeEnv
 
-# The function that a node calls -> what torch.SymInt takes for it; others take both.
+# The function that a node calls -> its form for torch.SymInt; other functions take both.
 _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
     **REAL_FUNCTIONS,
     **{

@@ -2,7 +2,7 @@
 minimum and maximum, and with bounds.
 
 sympy's own `floor`, `Mod`, `Max` and `Min` ask its assumptions system about every sub-expression,
-which takes milliseconds; these four, and relations, decide what follows from the arguments' form
+which takes milliseconds; these four, and relations, decide by the arguments' form
 only: by the algebra of sizes (fxgraph/sizes.py), to which `polynomial` and `expression` lead and
 back. Everything that is known from ranges is decided by `bounds`.
 
@@ -129,7 +129,7 @@ class Bits(_IntegerFunction):
 class Real(sympy.Function):
     """A Python float: the function named by the first argument, of the others.
 
-    Floating-point arithmetic is not associative, so sympy may not rearrange it: what it sees is
+    Floating-point arithmetic is not associative, so sympy may not rearrange it and sees
     one opaque function. Values are those of Python's own operators (`REAL_FUNCTIONS`).
     """
 
@@ -376,7 +376,7 @@ def is_integral(expr: Any) -> bool:
 def evaluate(expr: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
     """The Python int, float or bool that `expr` is for these values of its symbols.
 
-    Raises KeyError for a symbol without a value, and what Python's arithmetic raises.
+    Raises KeyError for a symbol without a value, and the errors of Python's arithmetic.
     """
     if expr.is_Symbol:
         return values[expr]

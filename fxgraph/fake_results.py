@@ -3,8 +3,8 @@
 Running an operator over fake tensors costs 0.1 ms and, where the rule is written in Python, up to 1
 ms; with symbolic sizes ten times that. Models repeat a few shapes: an answer's metadata is kept,
 and the next equal call only makes the tensor objects (8 us each). Symbolic sizes are compared as
-expressions; what a rule assumed of them is guarded since the first call. Results of plain sizes are
-kept for the whole process.
+expressions; a rule's assumptions about them are guarded since the first call. Results of plain
+sizes are kept for the whole process.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def stage(name: str) -> Iterator[None]:
 
 
 def insist(error: Exception) -> None:
-    """Raise a fault in strict mode; always, where memory ran out, or what an error tells of is no
-    fault of ours, as its `passed_on` says."""
+    """Raise a fault in strict mode; always, where memory ran out, or the error's `passed_on` says
+    that the cause is no fault of ours."""
     if isinstance(error, _PASSED_ON) or getattr(error, "passed_on", False) or strict():
         raise error
 

@@ -4,7 +4,7 @@
     x[mask].cumsum(0)        # its backward: is there more than one?
 
 The way that is right for many elements is right for none and for one, too: it is taken, and nothing
-is assumed. What the user's code asks itself is not answered so.
+is assumed. Questions of the user's own code are not answered so.
 """
 
 from __future__ import annotations

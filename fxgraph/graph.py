@@ -176,7 +176,7 @@ class Graph:
     ) -> Any:
         """Append the nodes of `g`, filling `val_map` (old node to new).
 
-        Nodes already in `val_map` are not copied. Returns what `g` returns in terms of our nodes;
+        Nodes already in `val_map` are not copied. Returns `g`'s result in terms of our nodes;
         no output node is made. With `return_output_node`, the pair of that and `g`'s output node.
         """
         for node in g.nodes:

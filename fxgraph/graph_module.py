@@ -194,7 +194,7 @@ def _compile(owner: GraphModule, code: printer.PythonCode) -> types.FunctionType
 
 
 def fetch_attribute(root: Any, path: str) -> Any:
-    """The attribute with this dotted name. Raises AttributeError naming what is missing."""
+    """The attribute with this dotted name. Raises AttributeError naming the missing part."""
     found = root
     for part in path.split("."):
         if not hasattr(found, part):

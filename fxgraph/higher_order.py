@@ -78,8 +78,8 @@ def branch(
     false_body: Callable[..., tuple[torch.Tensor, ...]],
     operands: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
-    """A branch of the program. As torch.cond, but gradients are those of the body that ran, and of
-    what that uses.
+    """A branch of the program. As torch.cond, but gradients are those of the body that ran, and
+    only of the operands that it uses.
     """
     return (true_body if bool(predicate) else false_body)(*operands)
 
@@ -123,8 +123,8 @@ def dispatch_keys_kept() -> Any:
 def forget_frames(error: BaseException | None) -> None:
     """Clear the frames of an exception from inside a transform.
 
-    They hold guards of the dispatcher, which restore what they found when they die: at once, inside
-    `dispatch_keys_kept`, and not at some later time.
+    They hold guards of the dispatcher, which restore its earlier state when they die: at once,
+    inside `dispatch_keys_kept`, and not at some later time.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -15,7 +15,8 @@ from fxgraph.node import Node, Target, map_arg
 class Interpreter:
     """`Interpreter(gm).run(*args)` equals `gm(*args)`.
 
-    module: what get_attr and call_module look into. graph: the graph to run, if not module.graph.
+    module: the owner of the targets of get_attr and call_module. graph: the graph to run, if not
+    module.graph.
     garbage_collect_values: drop a value after its last use.
     """
 
@@ -34,7 +35,7 @@ class Interpreter:
         self._last_use: dict[Node, list[Node]] | None = None
 
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None) -> Any:
-        """Run all nodes with `args` for the placeholders; returns what the output node gives.
+        """Run all nodes with `args` for the placeholders; returns the output node's value.
 
         An exception that a node raises carries a note that names the node and the user's line.
         """

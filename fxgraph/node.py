@@ -37,7 +37,7 @@ class Node:
     call_function   callable                                  as called
     call_method     method name                               self first
     call_module     dotted name of the submodule              as called
-    output          "output"                                  (what the graph returns,)
+    output          "output"                                  (the graph's result,)
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Graphs as text: runnable Python, a readable class with source lines and shapes, and a table.
 
-Generated code binds what it names in torch, math, operator and builtins by dotted path; any other
-object (a user's function, an enum) gets a global name and travels in `PythonCode.globals`.
+Generated code names objects of torch, math, operator and builtins by dotted path; any other object
+(a user's function, an enum) gets a global name and travels in `PythonCode.globals`.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _callable(path: str) -> Callable[..., Any]:
         found = resolve(path)
     except LookupError as error:
         raise SerializeError(str(error)) from error
-    # The path must be the name of what it leads to: torch.os.system is not torch's.
+    # The path must be the object's own name: torch.os.system is not torch's.
     if qualified_name(found, _ROOTS) != path:
         raise SerializeError(f"{path!r} may not be called from a file")
     return found

@@ -63,8 +63,8 @@ def _channels_last_strides(size: Sequence[int]) -> list[int]:
 def _convolution_strides(
     x: torch.Tensor, weight: torch.Tensor, dilation: Sequence[int], transposed: bool
 ) -> Callable[[Sequence[int]], list[int]] | None:
-    """How convolutions of these lay out what they give: whichever kernel serves (which depends on
-    the batch size), the order of dimensions is the same.
+    """The layout of such a convolution's result: whichever kernel serves (which depends on the
+    batch size), the order of dimensions is the same.
     """
     plain = x.device.type == "cpu" and x.dtype == weight.dtype
     if not plain or x.dim() < 3 or x.dim() != weight.dim():

@@ -8,17 +8,17 @@ form, so that sizes that are equal by rearrangement are equal objects. An atom i
     Extreme("max" or "min", a, b)
     Opaque(value)                   an integer of which nothing is known here
 
-`==` says what holds by form: unequal forms may have equal values (s0 and s1, in one call). The
-orders `<`, `<=` say what holds for all values in the symbols' ranges, and raise Undecided where it
-depends; `known_le` and `known_lt` give False there. Who must choose without knowing (a tiling, an
-order of loops) asks `hint`.
+`==` compares forms: unequal forms may have equal values (s0 and s1, in one call). The orders
+`<`, `<=` hold for all values in the symbols' ranges or for none, and raise Undecided where they
+depend on the values; `known_le` and `known_lt` give False there. Who must choose without knowing (a
+tiling, an order of loops) asks `hint`.
 
     >>> s = Size.of(Symbol("s0"))
     >>> (s * 64 + 5) // 64, s * 6 == (s + s) * 3, s - 1 < s
     (s0, True, True)
 
-Capture writes sizes as sympy's expressions, which hold floats and conditions, too; what these
-simplify, they simplify by this algebra (fxgraph/expressions.py).
+Capture writes sizes as sympy's expressions, which hold floats and conditions, too; these simplify
+by this algebra (fxgraph/expressions.py).
 """
 
 from __future__ import annotations
@@ -441,7 +441,7 @@ def smallest(a: Extent, b: Extent) -> Extent:
     return a if known_le(a, b) else b if known_le(b, a) else Size.of(Extreme("min", a, b))
 
 
-# --- what is known -------------------------------------------------------------------------------
+# --- known relations -----------------------------------------------------------------------------
 
 
 def bounds(size: Extent) -> Bounds:

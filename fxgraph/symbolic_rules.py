@@ -1,7 +1,7 @@
 """Shape rules for symbolic sizes, where torch's ask dozens of questions about them (2 to 30 ms).
 
 Each decides by the form of the expressions only: it assumes nothing, so it adds no guard, but that
-sizes by which strides are computed are not 0. What it cannot tell goes to torch's own rule.
+sizes by which strides are computed are not 0. Undecided cases go to torch's own rule.
 tests/fxgraph/test_symbolic_rules.py compares them.
 """
 

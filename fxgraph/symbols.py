@@ -13,7 +13,7 @@ In the graph every symbol that is used has a placeholder: an integer at run time
 torch.SymInt of the symbol. They come before the tensors. An expression as an argument is a chain of
 call_function nodes of `operator` functions over these (fxgraph/expression_nodes.py).
 
-What may be asked about expressions, from the cheapest to the one that costs the user a guard:
+Questions about expressions, from the cheapest to the one that costs the user a guard:
 
     env.bounds(expr)      -> (low, high), ends included, None for no bound
     env.statically(cond)  -> True or False if it holds (fails) for every size allowed, else None
@@ -87,8 +87,8 @@ class SymbolInfo:
 
 @dataclass
 class _Learned:
-    """Something that was learned. kind: "guard", "check" (of data, at run time), "given" (by the
-    operator that gives the data), "range" or "name"; what: a condition, or arguments.
+    """A learned fact. kind: "guard", "check" (of data, at run time), "given" (by the operator that
+    gives the data), "range" or "name"; what: a condition, or arguments.
     """
 
     kind: str
@@ -105,9 +105,9 @@ class ShapeGuard:
 
 
 class ShapeEnv:
-    """The symbols of one compilation, what is known of them, and what was assumed (`guards`).
+    """The symbols of one compilation, with known facts and assumptions (`guards`) about them.
 
-    The attributes below "for torch" are what torch's fake tensors and meta kernels read.
+    Torch's fake tensors and meta kernels read the attributes below "for torch".
     """
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class ShapeEnv:
         """Whether a symbol depends on data."""
         return any(info.hint is None for info in self.symbols.values())
 
-    # -- what is known ----------------------------------------------------------------------------
+    # -- known facts ------------------------------------------------------------------------------
     def simplify(self, expr: Any) -> Any:
         """`expr` with everything put in that is known to be equal to something simpler."""
         if not self.replacements or expr.is_Integer:
@@ -365,7 +365,7 @@ class ShapeEnv:
 
     def evaluate_or_false(self, condition: Any) -> bool:
         """The truth of `condition`, for code that is right in both cases if it gets False. That a
-        size is not 1, or nothing is empty, is not guarded then: what it is compared with next is.
+        size is not 1, or nothing is empty, is not guarded then, but the next comparison is.
         """
         condition = self.simplify(condition)
         if not self.asks_ones and self._wants_few(condition):
@@ -472,8 +472,8 @@ class ShapeEnv:
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:
-        """Inside, a graph runs anew: what it checks of data is known after its checks (`checked`),
-        as it was when the graph was captured, and not before.
+        """Inside, a graph runs anew: conditions on data that it checks are known after these checks
+        (`checked`), as they were when the graph was captured, and not before.
         """
         self._relearn(lambda learned: learned.kind != "check")
         try:
@@ -601,8 +601,8 @@ class ShapeEnv:
             self._learn(equal)
 
     def first_name(self, symbol: sympy.Symbol) -> sympy.Symbol:
-        """The name of a value that has several: unlike what is known to be equal, this holds also
-        before it is checked.
+        """The first of the several names of a value: unlike an equality that is known from a check,
+        this one holds also before the check.
         """
         while symbol in self.renamed:
             symbol = self.renamed[symbol]

@@ -1,4 +1,4 @@
-"""symbolic_trace: run a module or function on proxies and write down what it calls.
+"""symbolic_trace: run a module or function on proxies and record its calls.
 
 Python's control flow runs once and is not recorded; where it would depend on a value, TraceError.
 (dynamo captures real programs; this is for writing and testing graphs by hand.)

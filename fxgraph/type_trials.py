@@ -6,9 +6,9 @@ fake tensors do not tell:
     except RuntimeError:
         y = x.float().median()
 
-A program that catches the exception learns so what it can use, and what it did before is to have
-happened. One call for each combination of types, sizes and other arguments tells: of real tensors
-with four elements in each dimension, or as many as there are.
+A program that catches the exception learns so which types it can use, and its effects before are to
+have happened. One call for each combination of types, sizes and other arguments tells: of real
+tensors with four elements in each dimension, or as many as there are.
 """
 
 from __future__ import annotations

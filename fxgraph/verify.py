@@ -19,7 +19,7 @@ def verify(graph: Graph) -> None:
 
     names are unique; every argument is defined earlier, in this graph; `users` mirrors the
     arguments; placeholders come first; there is exactly one output and it is last; targets fit
-    their opcode; the owning module (if any) has what get_attr and call_module name.
+    their opcode; the owning module (if any) has the targets of get_attr and call_module.
     """
     nodes = list(graph.nodes)
     if len(nodes) != len(graph.nodes):

@@ -43,7 +43,7 @@ LEAST_QUERIES = 16  # of half precision
 HEAD = 128  # elements of a head, at most (attention.h)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SECONDS = 0.05  # for measuring
-_AHEAD = 0.8  # of the time in float32: what half precision may take to stay as it is
+_AHEAD = 0.8  # of the time in float32: the limit for half precision to stay as it is
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
 _library.define(
@@ -192,7 +192,7 @@ def _repeated(node: Node) -> Node | None:
     return node if alike else None
 
 
-# What repeats heads, from the result on.
+# The operators that repeat heads, from the result on.
 _REPEATING = (
     (aten.view.default, aten._unsafe_view.default),
     (aten.clone.default,),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def needs_frame(c: Compilation) -> bool:
     """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, changes of their sizes, and what detach() gives of an input that requires grad.
+    memory, changes of their sizes, and the result of detach() of an input that requires grad.
     """
     assert c.functional is not None
     written = c.functional.input_mutations
@@ -84,8 +84,8 @@ class OnAten(_WithStatics):
 class Launched(_WithStatics):
     """The plan of a graph with Triton kernels; the graph on aten, once a launch has failed.
 
-    Triton compiles at a launch, too, what is new to it: buffers that are aligned otherwise, sizes
-    that are divisible otherwise.
+    Triton compiles at a launch, too, for arguments that are new to it: buffers that are aligned
+    otherwise, sizes that are divisible otherwise.
     """
 
     compile_report: dict[str, Any]

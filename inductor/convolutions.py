@@ -10,8 +10,8 @@ before                                  after
         | a weight for each channel         z = framegraph.depthwise_convolution(y, q, ...) + c
 
 Of one pixel: an image is a matrix with a row for each. Depthwise: loops over the window, written
-out. Of 3x3 windows: winograd.py. What reads the result joins the kernel: relu and clamps too, of
-which the library makes another thing of NaN.
+out. Of 3x3 windows: winograd.py. Readers of the result join the kernel: relu and clamps too, whose
+results for NaN differ in the library.
 
 Measured with AVX2, 2 threads (GFLOP/s of the library with a packed weight, of generated code):
     4x32x64x64   -> 16    73  117        4x384x8x8    -> 96    88  135

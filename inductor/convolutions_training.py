@@ -57,9 +57,9 @@ from inductor.runtime.plan import (
 )
 
 SECONDS = 0.1  # for measuring, of a machine
-AHEAD = 0.85  # of the library's time: what generated code may take to be chosen
+AHEAD = 0.85  # of the library's time: the limit for generated code to be chosen
 MOST_PLACES = 9  # of a window (training.h)
-FEW_TILES = 24  # for which the weight's transform takes as long as what it saves
+FEW_TILES = 24  # for which the weight's transform takes as long as it saves
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
 _library.define("winograd_panels(Tensor weight, bool transposed) -> Tensor")
@@ -147,7 +147,7 @@ def is_generated(node: Node) -> bool:
     return bool(node.args[-1][1]) and _is_ahead(kind, budget)
 
 
-PRODUCT, WINOGRAD, WINDOW = "product", "winograd", "window"  # of what is measured
+PRODUCT, WINOGRAD, WINDOW = "product", "winograd", "window"  # kinds of measurements
 
 
 def _kind(node: Node) -> str | None:
@@ -311,7 +311,7 @@ def _outermost(val: torch.Tensor) -> torch.Tensor:
 
 
 # --- which is faster ------------------------------------------------------------------------------
-# Of what is measured: images, channels, columns, pixels of a side, step of the window.
+# Of each measurement: images, channels, columns, pixels of a side, step of the window.
 _SIZES = {
     PRODUCT: (4, 128, 128, 16, 1),
     WINOGRAD: (4, 128, 128, 16, 1),

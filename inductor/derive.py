@@ -35,7 +35,7 @@ from inductor.runtime.plan import (
     encode,
 )
 
-PREPARED = "prepared"  # in a node's meta: a part of what a stage prepares for the library
+PREPARED = "prepared"  # in a node's meta: a step of a stage's preparation for the library
 # Other values are derived if they take some work, and are not much larger than their sources.
 LEAST_BYTES = 1 << 14
 SPARE_BYTES = 1 << 16

@@ -3,8 +3,8 @@
     tuner = Tuner(device, kind)                     mode="max-autotune"
     tuner.fastest([kernel, kernel, ...], buffers)   -> 2
 
-Kernels run on tensors of zeros: an index that they load is in bounds. `device.time(call)` is what
-measures, in seconds; all else is the same for a device and for what stands in for one.
+Kernels run on tensors of zeros: an index that they load is in bounds. `device.time(call)`
+measures, in seconds; all else is the same for a device and for a stand-in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inductor.runtime.plan import storage_bytes
 log = logging.getLogger("inductor.kernel")
 
 FORMAT = "1"  # of entries
-AHEAD = 0.97  # of the first candidate's time: what another may take to be chosen
+AHEAD = 0.97  # of the first candidate's time: the limit for another to be chosen
 
 Buffers = Mapping[str, Buffer]
 

@@ -59,7 +59,8 @@ _OF_TENSORS = {
         ("pow", "Scalar", "Tensor_Tensor"),
     )
 }
-# What takes a number in its own type, not in that in which it computes: what is compared or stored.
+# Operators that take a number in its own type, not in the type of the computation: comparisons and
+# stores.
 _COMPARED = {
     getattr(aten, name).Scalar: getattr(aten, name).Tensor
     for name in ("eq", "ne", "lt", "le", "gt", "ge")

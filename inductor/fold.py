@@ -7,7 +7,7 @@ before                                          after
                                                                          b * scale + shift)
                                                     return a
 
-What is computed from parameters alone, that is all but the convolution, becomes derived statics. A
+Values computed from parameters alone, that is all but the convolution, become derived statics. A
 batch norm after anything else is one product and one sum, `x * scale + shift`, as in aten's kernel.
 """
 

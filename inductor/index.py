@@ -8,7 +8,7 @@ An `Index` is `const + sum(coefficient * atom)`. An atom is one of
     Mod(index, d)          index - d * (index // d)
     Indirect(value, size)  a loaded integer that is known to lie in [0, size)
 
-Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i`
+Every atom knows its bounds, by which the rewrites below are exact: `(64*i + j) // 64` is `i`
 because j lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds
 thousands of these.
 

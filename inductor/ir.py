@@ -1,6 +1,6 @@
 """The loop-level program between lowering and scheduling: buffers, and the steps that fill them.
 
-A `Tensor` is what a lowering takes and returns. It is either *realised*, a strided window of a
+A `Tensor` is the argument and result of lowerings. It is either *realised*, a strided window of a
 buffer, or *lazy*, a function from an index to one element that whoever reads it inlines. A `Loops`
 fills (a part of) one buffer from one body; an `AtenCall` is an operator that stays one.
 """
@@ -67,7 +67,7 @@ class Split:
 
 @dataclass(eq=False)
 class Tensor:
-    """See the module's docstring. `work` and `reads` estimate what one element costs to compute."""
+    """See the module's docstring. `work` and `reads` estimate the cost of one element."""
 
     size: tuple[Extent, ...]
     dtype: torch.dtype
@@ -103,7 +103,7 @@ class Loops:
 
     Dimensions are ordered outermost first, as memory is walked. `index` is written in `dims` alone.
 
-    A *scatter* has a `mode`: it combines its value with what is at `target[index]` ("add", "mul",
+    A *scatter* has a `mode`: it combines its value with `target[index]` ("add", "mul",
     "max", "min"), or replaces it ("set"). Its index may be loaded, and depends on `reduced` too:
     those iterations may meet at one element, so they run one after another, in their order. No two
     iterations of `dims` do.
@@ -129,7 +129,7 @@ class Loops:
             known = self.reads.setdefault(access.buffer, [])
             if access.index not in known:
                 known.append(access.index)
-        if self.mode is not None:  # what it leaves of its target stays as it was
+        if self.mode is not None:  # the rest of its target stays as it was
             self.reads.setdefault(self.target.name, []).append(self.index)
 
     @property
@@ -201,7 +201,7 @@ class Check(AtenCall):
 
     error: str = "RuntimeError"
     message: str = ""
-    sizes: tuple[Extent, ...] = ()  # what "{0}", "{1}", ... in the message stand for
+    sizes: tuple[Extent, ...] = ()  # for "{0}", "{1}", ... in the message
 
     @property
     def symbols(self) -> set[str]:

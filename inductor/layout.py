@@ -13,12 +13,12 @@ before                              after
                                         d = aten.clone(c, memory_format=contiguous_format)
                                         return (d,)
 
-A graph with its backward is laid out before it is cut in two, so that what is saved between the
-parts has the layout that both read. There a convolution whose weight has more elements than its
+A graph with its backward is laid out before it is cut in two, so that values saved between the
+parts have the layout that both read. There a convolution whose weight has more elements than its
 images stays as it is, unless generated code computes it (convolutions_training.py).
 
-Operators whose result depends on the order of elements in memory (views, random numbers), and what
-leaves the graph, are given the program's own layout.
+Operators whose result depends on the order of elements in memory (views, random numbers), and
+results of the graph, are given the program's own layout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from inductor.rewriter import GraphRewriter
 aten = torch.ops.aten
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
 _OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
-# Besides pointwise operators: what reads an element by its indices alone.
+# Besides pointwise operators: those that read an element by its indices alone.
 _ANY_LAYOUT = frozenset(
     getattr(packet, overload)
     for packet in (
@@ -90,8 +90,8 @@ def channels_innermost(
 def joint_channels_innermost(
     graph: Graph, visible: Iterable[Node], generated: Callable[[Node], bool]
 ) -> tuple[Graph, Callable[[Node], Node]] | None:
-    """A graph and its backward with its images that way, and what stands there for a node: of those
-    in `visible` and of placeholders in the program's layout. None where that stays.
+    """A graph and its backward with its images that way, and a map from old nodes to new: those in
+    `visible` and placeholders keep the program's layout. None where all do.
 
     generated: whether generated code will compute a convolution, or its backward.
     """
@@ -305,7 +305,7 @@ class _JointRewrite(_Rewrite):
 
     def _add_plain(self, node: Node) -> None:
         """A convolution of a large weight, or a result of its backward. The image is reordered:
-        what reads the image reads others, too.
+        its readers read others, too.
         """
         made = self.new[node] = self.graph.node_copy(node, self.plain)
         forward = node.target is aten.convolution.default

@@ -27,7 +27,7 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "4"  # of entries, and of what they were measured with
+FORMAT = "4"  # of entries, and of the code that measured them
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
@@ -35,7 +35,7 @@ LONGER, MOST_ROUNDS = 0.01, 100
 LONGEST = 0.03  # seconds, while a candidate was not seen undisturbed
 DISTURBED_AHEAD = 0.5  # of the first candidate's time, where calls were disturbed
 
-# A candidate: prepares its arguments (not timed), and returns what is timed.
+# A candidate: prepares its arguments (not timed), and returns the timed call.
 Candidate = Callable[[], Callable[[], object]]
 
 

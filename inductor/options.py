@@ -74,7 +74,7 @@ class Options:
 
 
 # Options that torch.compile documents for its default backend -> ours that mean the same, where
-# they are switched on. Those without any choose how its code is made, not what it computes.
+# they are switched on. Those without any choose how its code is made, not its results.
 _OF_TORCH_COMPILE: dict[str, dict[str, Any]] = {
     "max_autotune": {"tuning": "full"},
     "triton.cudagraphs": {"device_graphs": 8},

@@ -170,7 +170,7 @@ class _Outputs:
 
     def _holds(self, window: Window, size: tuple[Extent, ...], stride: tuple[Extent, ...]) -> bool:
         """Whether the buffer is exactly this tensor. A buffer of the same elements in the same
-        order but another shape is simply given the shape, unless what fills it goes by the shape.
+        order but another shape is simply given the shape, unless its writer goes by the shape.
         """
         buffer = window.buffer
         if window.offset != 0 or not _same_strides(size, window.stride, stride):

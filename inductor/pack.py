@@ -5,7 +5,7 @@ before                                     after
     b = aten.hardswish(a)                      b = mkldnn._convolution_pointwise(x, p, b, ...,
                                                                                  "hardswish")
 
-The reordered weight is a derived static. The library computes what follows while an element is in a
+The reordered weight is a derived static. The library computes epilogues while an element is in a
 register. Not so relu, clamps and hardsigmoid: of NaN it makes a number.
 
 Measured with AVX2, 2 threads, images with channels innermost (ms of a call: aten with the weight as
@@ -34,7 +34,7 @@ from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 Attribute = tuple[str, list[Any], str]  # name, scalars and algorithm, as the library takes them
-# What the library may compute after a convolution -> how, given the operator's other arguments
+# Epilogues of the library's convolutions -> its attribute, given the operator's other arguments
 _EPILOGUES: dict[Any, Callable[..., Attribute]] = {
     aten.gelu.default: lambda approximate="none": ("gelu", [], approximate),
     aten.hardswish.default: lambda: ("hardswish", [], ""),

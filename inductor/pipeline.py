@@ -2,12 +2,12 @@
 
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
     widen           products of half precision: in float32, where that is faster
-    fold            batch norm of inference -> weights of what comes before
+    fold            batch norm of inference -> weights of the layer before
     layout          images between convolutions: channels innermost, where it pays
     pack            weights of convolutions: in the library's layout; training's 3x3 windows
     products        matrix products: by the fastest library
     attention       by generated code
-    derive          what depends on parameters alone, to be kept between calls
+    derive          values of parameters alone, to be kept between calls
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
@@ -15,8 +15,8 @@
     compile         C++ text -> shared library, Triton text -> code of a GPU (cached on disk)
     link            plan + library + parameters -> callable
 
-Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made
-(on the channel above) and how long it took (`stages`).
+Each stage takes the `Compilation` and fills in its part; the driver times it and logs its result
+(on the channel above) and its time (`stages`).
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def _with_device_graphs(c: Compilation, plan: Any) -> Any:
     return DeviceGraphs(plan, c.spec, device, c.options.device_graphs)
 
 
-# stage name, function, log channel and what to show of the result
+# stage name, function, log channel, and the part of the result to show
 STAGES: tuple[
     tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...
 ] = (
@@ -658,7 +658,7 @@ def fallbacks(spec: PlanSpec) -> dict[str, int]:
 
 
 def computed(spec: PlanSpec) -> list[tuple[str, str, int]]:
-    """Of each kernel of the plan, in order: its name, what it computes, how many operations."""
+    """Of each kernel of the plan, in order: its name, its label, its number of operations."""
     return [
         (getattr(s, "symbol", "") or s.kernel, s.label, s.operations)
         for s in spec.steps

@@ -97,8 +97,8 @@ def _can_be_stored(spec: PlanSpec) -> bool:
 # -- of saved programs ----------------------------------------------------------------------------
 def program_key(graph: Sequence[str], ordinary: Sequence[bool], options: Any) -> str:
     """The key of the plan of a graph that need not be read: `graph` tells one from any other.
-    The rest is what the stages before `recall` look at besides the graph; ordinary: whether values
-    may be derived from each static input.
+    The stages before `recall` look at the rest besides the graph; ordinary: whether values may be
+    derived from each static input.
     """
     library = torch.backends.mkldnn
     state = (

@@ -5,10 +5,10 @@ before                              after
     y = aten.addmm(bias, x, b)          a = framegraph.panel_mm(x, p, columns)
                                         y = aten.add(a, bias)
 
-    generated  a kernel of ours, the weight a derived static in panels (panels.py); what reads the
-               result joins the kernel; of inference alone
-    direct     a kernel of ours, of matrices as they are (matrices.py); what reads the result
-               element by element joins the kernel
+    generated  a kernel of ours, the weight a derived static in panels (panels.py); readers
+               of the result join the kernel; of inference alone
+    direct     a kernel of ours, of matrices as they are (matrices.py); readers of the result
+               element by element join the kernel
     packed     oneDNN, its weight a derived static in the library's own layout; of inference alone
     plain      oneDNN, which reorders the weight in each call
     aten       as it is: most often MKL
@@ -23,7 +23,7 @@ AVX2, 2 threads (µs of a call: aten, packed, generated): 1x768x3072 278, 137, 8
 201, 143; 256x384x1536 3560, 3231, 1925. With AVX-512 on Zen 4, one thread: 1x384x1536 57, 52, 33;
 8x768x3072 984, 623, 472; 240x1536x384 2890, 2600, 2530.
 
-What follows a product stays in a kernel of our own: the library's gelu after a product takes with
+A product's epilogue stays in a kernel of our own: the library's gelu after a product takes with
 AVX2 five times as long as a pass of its own (512x768x3072, 1 thread: 19 ms, 2.5 ms).
 
 A number of rows that varies is measured as the call that compiles has it, and leaves generated code
@@ -57,7 +57,7 @@ _TRANSPOSED = (aten.t.default, aten.permute.default, aten.transpose.int)
 # smaller product is measured in its place, unless everything is to be measured.
 LEAST = 1 << 20
 LARGEST = 1 << 26
-# Of the first candidate's time (the generated one's, else aten's): what another may take to be
+# Of the first candidate's time (the generated one's, else aten's): the limit for another to be
 # chosen; less for sizes that are not measured. Between libraries nothing but time is at stake.
 AHEAD, FAR_AHEAD, AHEAD_OF_ATEN = 0.92, 0.8, 0.96
 # Where there is no time to measure, generated code is taken up to these rows; for more of them,
@@ -67,7 +67,8 @@ FEW_ROWS = 48
 
 class Product:
     """A node `x @ w`, plus a bias of one row or None. rows: as the call that compiles has them, if
-    they vary. source: w itself, or what w is a copy of in float32 but for `views`, outermost first.
+    they vary. source: w itself, or the tensor of which w is a float32 copy, but for `views`,
+    outermost first.
     """
 
     def __init__(self, node: Node, x: Node, w: Node, bias: Node | None) -> None:

@@ -26,7 +26,7 @@ RunStages = Callable[..., Any]
 def recover(c: Compilation, error: Exception, signals: Signals, run: RunStages) -> bool:
     """Whether `run` of the stages compiles the graph after all. The ways taken are noted.
 
-    Raises what is raised in strict mode, and the `signals` of stages.
+    Raises the fault in strict mode, and the `signals` of stages.
     """
     failed: Exception | None = error
     while failed is not None:

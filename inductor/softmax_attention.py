@@ -6,7 +6,7 @@ before                                          after
     w = aten._softmax(t, -1)                        y = framegraph.attention_of_scores(
     y = aten.bmm(w, v)                                      t, s, q, k, v, True)
 
-What is done to the scores, element by element, runs within the kernel, over a row of a few hundred
+Elementwise functions of the scores run within the kernel, over a row of a few hundred
 scores in the cache: neither the scores nor a mask that is an expression are ever in memory.
 flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py.
 """
@@ -86,7 +86,7 @@ _library.impl("attention_of_scores", _of_scores_meta, "Meta")
 @dataclass
 class _Found:
     """Nodes of one attention: `scores` and `result` are (sequences, heads, queries, keys or size),
-    or the same without heads. changed: what the softmax is of. inside: the nodes that go. turned:
+    or the same without heads. changed: the softmax's operand. inside: the nodes that go. turned:
     whether k is (..., size, keys).
     """
 
@@ -130,7 +130,7 @@ def spelled_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, str
             new[node] = graph.node_copy(node, new.__getitem__)
             if node in chains:
                 new[node].meta = {**node.meta, SCORES: True}
-    graph.eliminate_dead_code()  # views of what went
+    graph.eliminate_dead_code()  # views of removed nodes
     return functional.with_graph(graph), f"attention: {len(found)} spelled out, by generated code"
 
 

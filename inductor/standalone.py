@@ -6,8 +6,8 @@ before                                  after
     y = aten.convolution(x, w, b)           m = <a row for each pixel: the window around it>
                                             y = framegraph.panel_mm(m, <w in panels>, channels) + b
 
-Nothing is measured: there is nothing to choose from. What these do not serve (transposed
-convolutions, complex numbers) stays with aten, and the plan needs torch.
+Nothing is measured: there is nothing to choose from. Nodes that these do not serve
+(transposed convolutions, complex numbers) stay with aten, and the plan needs torch.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def recurrent(
 def _cell(
     run: Any, kind: int, size: int, now: Node, before: Node, h: Node, c: Node | None
 ) -> tuple[Node, Node | None]:
-    """The states after a step: of what its input and the state before it bring to the gates."""
+    """The states after a step, of the gates' sums of its input and of the state before it."""
     call = run.call
 
     def part(x: Node, number: int) -> Node:

@@ -48,7 +48,7 @@ _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operato
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
-_AHEAD = 0.8  # of the time as it is: what float32 may take to be chosen
+_AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
 
 
 def widen(
@@ -104,8 +104,8 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
 
 
 def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
-    """The kind of what generated code can compute in float32: a product of the weight as it is, a
-    depthwise convolution.
+    """The kind of a node that generated code can compute in float32: a product of the weight as it
+    is, a depthwise convolution.
     """
     if node.target is aten.convolution.default:
         found = is_packable(node, static, kind[0]) and is_depthwise(node)

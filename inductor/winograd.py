@@ -46,7 +46,7 @@ from inductor.runtime.plan import (
 
 POSITIONS = 16  # of a window of 4x4
 MOST_CHANNELS = 512  # for which a chunk has enough tiles (winograd.cpp)
-AHEAD = 0.96  # of the generated code's time: what the library may take to be chosen
+AHEAD = 0.96  # of the generated code's time: the limit for the library to be chosen
 MANY_TILES = 24  # from which on it is ahead unmeasured: weights are read less often than multiplied
 SECONDS = 0.05  # for measuring, of a graph
 

@@ -32,7 +32,10 @@ LAYERS = (
     ("dynamo.errors",),
 )
 
-IMPORTS = structure.all_imports()
+
+@pytest.fixture(scope="module")
+def imports():
+    return structure.all_imports()
 
 
 def folder_of(module: str) -> str:
@@ -48,21 +51,21 @@ def layer_of(module: str) -> int:
     raise LookupError(f"{module} stands in no folder that LAYERS names")
 
 
-def test_imports_go_down():
+def test_imports_go_down(imports):
     upward = [
         f"{found.importer}:{found.line} imports {found.imported}"
-        for found in IMPORTS
+        for found in imports
         if layer_of(found.imported) < layer_of(found.importer)
     ]
     assert not upward, upward
 
 
-def test_no_cycle_of_imports_at_module_level():
-    assert structure.cycles(found for found in IMPORTS if not found.in_function) == []
+def test_no_cycle_of_imports_at_module_level(imports):
+    assert structure.cycles(found for found in imports if not found.in_function) == []
 
 
-def test_no_import_in_a_function_breaks_a_cycle():
-    assert structure.cycle_breakers(IMPORTS) == []
+def test_no_import_in_a_function_breaks_a_cycle(imports):
+    assert structure.cycle_breakers(imports) == []
 
 
 def test_late_bound_functions_are_those_that_are_called():

@@ -12,7 +12,7 @@ Bodies are compiled with their backward where an input requires grad: autograd g
 calls that were made. As with torch's own operators, all results of one then require grad, and
 inputs that the body does not use have a gradient of zeros.
 
-What only chooses bodies and calls them is run in C++ (csrc/parts_call.cpp).
+Nodes that only choose bodies and call them run in C++ (csrc/parts_call.cpp).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ControlFlow:
         self.with_grad = [isinstance(t, torch.Tensor) and t.requires_grad for t in seen]
 
     def prepare(self) -> None:
-        """Compile the bodies for what capture saw, if its sizes are known."""
+        """Compile the bodies for the operands that capture saw, if their sizes are known."""
         layout = _LAYOUTS.get(self.node.target)
         if layout is None:
             return

@@ -7,7 +7,7 @@ before (u0)                           after (u1, which is known to be u0)
                                           full = aten.full.default([item], 0)
 
 Capture has made symbols for them; the tracer runs the same operators and gets its own, which are
-renamed to those of capture: what torch._check has told of these holds for them.
+renamed to those of capture: conditions learned from torch._check hold for them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FreshSymbols:
 
     def run(self, op: Any, args: Any, kwargs: Any) -> Any:
         """The fake result of an operator, never that of an earlier call."""
-        self.mode.epoch += 1  # fake tensors remember what they gave
+        self.mode.epoch += 1  # fake tensors remember the numbers that they gave
         self.env.pending_fresh_unbacked_symbols.clear()
         try:
             result = self.mode.dispatch(op, (FakeTensor,), args, kwargs)
@@ -131,7 +131,7 @@ class FreshSymbols:
         for one, other in zip(numbers_of(result), numbers_of(captured)):
             if not is_symbolic(one) or not is_symbolic(other):
                 continue
-            # As they were made: what is known of the captured one may be its very value.
+            # As they were made: the captured one may be known by its very value.
             symbol, known = _symbol_of(one), _symbol_of(other)
             if symbol in self.nodes and symbol != known and known.is_Symbol:
                 self.env.rename(symbol, known)

@@ -4,8 +4,8 @@ The rules are torch's (torch._decomp); this file picks which apply. Not in the l
 operators that a library computes whole (convolution, mm, attention), those that a fused loop
 computes in one go (softmax, layer norm, batch norm, gelu, silu, pooling), those whose rule
 draws other random numbers than the operator does (bernoulli, native_dropout), and those whose rule
-takes what the operator refuses (binary_cross_entropy of other than probabilities, nll_loss of
-32-bit classes, celu of 0).
+takes arguments that the operator refuses (binary_cross_entropy of other than probabilities,
+nll_loss of 32-bit classes, celu of 0).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DECOMPOSED = (
 )  # fmt: skip
 
 
-# What autograd calls for the operators above, and for those that stay whole.
+# Autograd's operators for those above, and for those that stay whole.
 DECOMPOSED_BACKWARD = (
     "binary_cross_entropy_backward", "elu_backward", "gelu_backward",
     "glu_backward", "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",

@@ -6,9 +6,9 @@
     le = operator.le(item, 8)                       y = aten.exp.default(x)
     aten._assert_scalar.default(le)                 z = aten.slice.Tensor(y, 0, 0, item)
 
-Backends simplify sizes by all that is checked of them: with item <= 8, z has `item` elements, which
-a kernel may read once that is known to hold, and not before. Behind this pass, what is checked of
-numbers is checked before any node that uses the last of them.
+Backends simplify sizes by all checked conditions: with item <= 8, z has `item` elements, which
+a kernel may read once the condition is known to hold, and not before. After this pass, a condition
+on numbers is checked before any node that uses the last of them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def check_early(graph: Graph) -> None:
         }
         if bringing:
             found.append((max(bringing, key=places.__getitem__), arithmetic))
-    last: dict[Node, Node] = {}  # what brings a number -> what was moved to behind it
+    last: dict[Node, Node] = {}  # the producer of a number -> the last node moved to behind it
     moved: set[Node] = set()
-    # What several checks need goes to where the first of them does.
+    # Operands of several checks go to where the first of them does.
     for anchor, arithmetic in sorted(found, key=lambda pair: places[pair[0]]):
         while anchor.op == anchor.next.op == "placeholder":  # those come first
             anchor = anchor.next

@@ -1,6 +1,6 @@
-"""Graphs that differentiate themselves: some of what they return cannot be differentiated any more.
+"""Graphs that differentiate themselves: some of their results cannot be differentiated any more.
 
-A training step goes back through its own loss. What autograd recorded is gone by then, so that the
+A training step goes back through its own loss. Autograd's record is freed by then, so that the
 graph needs no backward for it; a loss that is returned still belongs to autograd, which refuses to
 go back through it a second time.
 """
@@ -100,8 +100,8 @@ def _inputs_below(value: torch.Tensor, inputs: Inputs) -> tuple[int, ...]:
 
 
 class FreedGraphsCallable:
-    """Runs a compiled graph without grad mode, and hands out what it went back through as tensors
-    that autograd refuses.
+    """Runs a compiled graph without grad mode, and returns the results that it differentiated as
+    tensors that autograd refuses.
 
     statics: by number of input; a parameter or buffer that `compiled` holds, and is not passed.
     grad_mode: run it in that of the caller; it has a backward for the rest.
@@ -147,8 +147,8 @@ _autograd: Any = torch._C._autograd
 
 
 def _viewed_with_grad(leaf: Any) -> Any:
-    """Have a view be one that the caller, whose grad mode is on, may write to; what it is a view
-    of has no part in its history.
+    """Make a view one that the caller, whose grad mode is on, may write to; the view's base has no
+    part in its history.
     """
     kinds = _autograd.CreationMeta
     view = isinstance(leaf, torch.Tensor) and leaf._is_view()

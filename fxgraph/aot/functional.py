@@ -33,7 +33,7 @@ class UndifferentiableHere(Exception):
 class OutputSpec:
     """A tensor or value that the torch-level graph returns.
 
-    kind                     index                          what the caller gets
+    kind                     index                          the caller's result
     fresh                    into the graph's outputs       that value, in its own memory
     input                    of a graph input               the very object passed in
     alias_of_input           of a graph input               a view of it
@@ -82,11 +82,11 @@ class FunctionalGraph:
     graph_module: placeholders as in the source graph; returns one flat tuple of the values that
         `outputs` refer to; writes to inputs are the trailing `aten.copy_.default(placeholder,
         value)`.
-    structure: what the source graph returned, with numbers of `outputs` as leaves.
+    structure: the source graph's return value, with numbers of `outputs` as leaves.
     same_inputs: pairs (i, j) of inputs that were the same memory; holds for later calls by
         assumption, and matters only if some input is written.
     source: the torch-level graph, for when the assumptions about memory do not hold.
-    spent: number of an output that the graph itself differentiated -> what autograd says if it is
+    spent: number of an output that the graph itself differentiated -> autograd's message if it is
         differentiated once more, and the numbers of the inputs that it depends on.
     """
 
@@ -127,13 +127,13 @@ class Segment:
 class TrainingGraph:
     """A graph that is differentiated, in two parts.
 
-    frame: what the torch-level graph returns and writes, in terms of the forward's values.
-    forward: returns a flat tuple of the values, then what is kept for the backward.
-    backward: takes what is saved, then the tangents; returns a flat tuple of gradients.
+    frame: the returns and writes of the torch-level graph, in terms of the forward's values.
+    forward: returns a flat tuple of the values, then those kept for the backward.
+    backward: takes the saved values, then the tangents; returns a flat tuple of gradients.
     saved: where each saved value is found: ("input" | "value" | "kept", number).
     tangents: numbers of the values that have a gradient, in the order of the tangents.
-    gradients: for each gradient, what it is of: ("input" | "output", number). An output is one that
-        the graph itself goes on to use.
+    gradients: for each gradient, the differentiated value: ("input" | "output", number). An output
+        is one that the graph itself goes on to use.
     sources: for each gradient, the positions in `tangents` of those that reach it.
     frees: for each tangent, those that in eager cannot be used again after its backward, since it
         freed something that both need.

@@ -429,8 +429,8 @@ class Finish:
     ) -> None:
         self.tracer = tracer
         self.inputs = inputs
-        # Whether the graph must return whole memories, never a view alone. (What is saved for the
-        # backward would share its memory unseen.)
+        # Whether the graph must return whole memories, never a view alone. (A value saved
+        # for the backward would share its memory unseen.)
         self.bases_only = bases_only
         self.values: list[Node] = []
         self.value_fakes: list[torch.Tensor] = []  # the program's tensor for each of `values`
@@ -514,7 +514,7 @@ class Finish:
                 raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
             return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
         if view.fake.requires_grad and not base.fake.requires_grad:
-            # Transposed in place: autograd knows the tensor, not what it was before.
+            # Transposed in place: autograd knows the tensor, not its layout before.
             if len(objects) > 1:
                 raise Unfunctionalizable("a tensor transposed in place is returned with its views")
             return OutputSpec("fresh", self._add_value(view, copied=True))
@@ -553,8 +553,8 @@ class Finish:
         return len(self.values) - 1
 
     def _copied(self, node: Node, fake: torch.Tensor) -> tuple[Node, Node]:
-        """A copy in memory of its own, and what fills that. What eager repeats without memory, the
-        copy does.
+        """A copy in memory of its own, and the node that fills it. Dimensions that eager expands
+        (stride 0) are expanded in the copy.
         """
         emit, sizes = self.tracer.emit, list(fake.shape)
         repeated = [

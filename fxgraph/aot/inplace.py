@@ -28,8 +28,8 @@ SEES_GAPS = frozenset({aten.normal_functional.default})
 
 @dataclass(frozen=True)
 class FunctionalVariant:
-    """`op` returns first what the mutating operator returned afresh (`fresh` values), then the new
-    values of its written arguments in schema order. `drop`: arguments that `op` has not."""
+    """`op` returns first the mutating operator's fresh results (`fresh` of them), then the new
+    values of its written arguments in schema order. `drop`: arguments that `op` does not take."""
 
     op: torch._ops.OpOverload
     fresh: int

@@ -1,8 +1,8 @@
 """A segment's backward for some of its tangents, operator by operator: the way around a fault while
 a graph of its own is made or compiled (see partial_backward.py).
 
-What depends on absent tangents alone is not computed. An operator that takes both kinds gets zeros
-in the place of such a value.
+Values that depend on absent tangents alone are not computed. An operator that takes both kinds gets
+zeros in the place of such a value.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def functionalize_training(
     """Trace `gm` with its backward; arguments as for `functionalize`.
 
     arrange: given the joint graph, before it is cut in two, and the nodes that leave it, a graph
-        that computes the same with other layouts inside, and what stands there for a node; or None.
+        that computes the same with other layouts inside, and a map from old nodes to new; or None.
 
     A FunctionalGraph, to be run by FreedGraphsCallable, is given where nothing that leaves the
     graph can be differentiated: as of a whole training step, which differentiates its loss itself.

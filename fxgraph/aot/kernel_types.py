@@ -1,5 +1,5 @@
 """Calls that aten refuses for the types of their tensors, where torch's rules and our loops would
-take them: such a call stays whole, so that the operator itself says what it does not take.
+take them: such a call stays whole, so that the operator itself refuses them in its own words.
 """
 
 from __future__ import annotations

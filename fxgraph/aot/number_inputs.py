@@ -1,7 +1,7 @@
 """Numbers among the inputs of a training graph: sizes, ints and floats that vary.
 
 The autograd node knows tensors only, so a number is a tensor of no dimensions on its way through
-it: it is saved for the backward like any other input. What is compiled takes and gives plain
+it: it is saved for the backward like any other input. Compiled parts take and return plain
 numbers.
 
     step(3, x)     ->  Step(tensor(3), x)  ->  forward(3, x)

@@ -154,10 +154,11 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
 
 def tell_sizes(parts: Parts, values: int, number: torch.Tensor) -> bool:
     """Have the forward keep the sizes that depend on data without which the backward could not be
-    made for any of its tangents: those of zeros in the place of what others give. False: it has no
-    such number.
+    made for any of its tangents: the sizes of zeros in the place of other tangents. False: it has
+    no such number.
 
-    values: how many results the forward has besides what it keeps. number: a fake one, as a tensor.
+    values: how many results the forward has besides the kept values. number: a fake one, as a
+    tensor.
     """
     untold = _untold(parts.backward, len(parts.saved))
     found = _numbers(parts.forward, untold)
@@ -241,8 +242,8 @@ def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
 
 
 def alike(one: Node, other: Node) -> bool:
-    """Whether two values are tensors of the same type, sizes and strides by their form: what is
-    asked during a backward is guarded no more.
+    """Whether two values are tensors of the same type, sizes and strides by their form:
+    no guard can be added during a backward.
     """
     a, b = one.meta["val"], other.meta["val"]
     return a.dtype == b.dtype and same(a.shape, b.shape) and same(a.stride(), b.stride())

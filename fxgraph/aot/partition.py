@@ -1,4 +1,4 @@
-"""A joint graph in two: what runs forward, and what the backward part computes or is given.
+"""A joint graph cut in two: a forward part, and a backward part that recomputes or is given values.
 
 The values saved between the parts are a minimum cut: every path from the inputs to the backward
 crosses it, at the least number of bytes. Cheap pointwise operations and views may stand on the far
@@ -27,11 +27,11 @@ from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of, is_symbol, is_symbolic
 
 aten = torch.ops.aten
-# Inputs stay alive anyway, as a rule: parameters, and what the caller holds.
+# Inputs stay alive anyway, as a rule: parameters, and tensors that the caller holds.
 _INPUT_SHARE = 0.01
 _COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
-_DATA_SIZE = 1024  # what a size that depends on data is taken for
-# Besides what torch tags as pointwise: operators that move or make elements.
+_DATA_SIZE = 1024  # the assumed value of a size that depends on data
+# Besides operators that torch tags as pointwise: those that move or make elements.
 _CHEAP = frozenset(
     getattr(aten, name)
     for name in ("_to_copy", "arange", "cat", "clone", "full", "full_like", "scalar_tensor")
@@ -40,11 +40,11 @@ _CHEAP = frozenset(
 
 @dataclass
 class Parts:
-    """The two graphs, and what goes from one to the other.
+    """The two graphs, and the values that go from one to the other.
 
     forward: its placeholders are the joint graph's but the tangents; it returns the values, then
-        what is kept for the backward besides inputs and values.
-    backward: takes what is saved, then the tangents, and returns the gradients.
+        the values kept for the backward besides inputs and these.
+    backward: takes the saved values, then the tangents, and returns the gradients.
     saved: where each saved value is found: ("input" | "value" | "kept", number).
     """
 
@@ -190,7 +190,7 @@ def _cost(node: Node, saved_by_eager: bool) -> float:
     if node.op == "get_attr":
         return 0.0
     if node.op == "call_function" and is_view(node.target) and not _replaces(node):
-        return INFINITE  # what it looks at is kept
+        return INFINITE  # its base is kept instead
     known = [hint_of(n) for n in value.shape]
     elements = prod(_DATA_SIZE if n is None else n for n in known)
     size = max(float(elements * value.dtype.itemsize), 1.0)
@@ -291,8 +291,8 @@ def _backward(
 
 
 def _copy_late(graph: Graph, node: Node, made: dict[Node, Node]) -> None:
-    """Copies a node after what it needs: what is computed again is so just before its first use,
-    lest all of it be in memory at once.
+    """Copy a node after its operands: values are computed again just before their first use, lest
+    all of them be in memory at once.
     """
     todo = [node]
     while todo:

@@ -1,7 +1,7 @@
 """Activation checkpointing in a graph that differentiates itself.
 
-What a checkpointed body computed and the backward reads is computed again, just before the first
-reader, from what went into the body: the first values die with the forward.
+Values that a checkpointed body computes and the backward reads are computed again, just before the
+first reader, from the body's operands: the first values die with the forward.
 
 before                              after
     mm = x @ w          checkpoint      mm = x @ w
@@ -11,8 +11,8 @@ before                              after
     g = gelu'(mm, t)    backward        mm_2 = x @ w
                                         g = gelu'(mm_2, t)
 
-Kept all the same are random numbers, which eager draws again alike; what has other effects; and
-what the forward uses outside of the body.
+Kept all the same are random numbers, which eager draws again alike; results of nodes with other
+effects; and values that the forward uses outside of the body.
 """
 
 from __future__ import annotations

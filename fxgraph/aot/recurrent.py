@@ -8,8 +8,8 @@ before                                      after
 
 The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
-code. What the operators do not take, such as packed sequences, other dtypes and other devices, is
-taken apart as torch does it.
+code. Layers that the operators do not take (packed sequences, other dtypes, other devices) are
+decomposed as torch does it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ RECURRENT = frozenset(_KINDS)
 def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
     """target(*args), the layer's call.
 
-    Where torch takes a layer apart, oneDNN's LSTM is left out: it keeps what its backward needs
+    Where torch decomposes a layer, oneDNN's LSTM is left out: it saves tensors for its backward
     only where autograd runs the forward, which is not here. Layers other than the LSTM transpose
-    their result in place for batch_first=True; a view of it is the same to the caller. What torch
-    says of these layers for symbolic sizes forgets the dropout.
+    their result in place for batch_first=True; a view of it is the same to the caller. Torch's
+    decompositions of these layers for symbolic sizes leave out the dropout.
     """
     call = _Call(target, args)
     if call.is_whole():
@@ -247,7 +247,8 @@ _library.impl("recurrent_layer_backward", _layer_backward_meta, "Meta")
 class _Differentiated(torch.autograd.Function):
     """The layer as autograd records it: inputs, h0, c0, w_hh, b_hh, w_hr -> y, h, c.
 
-    What eager's layer saves is saved as such, so that nobody may write it before the backward.
+    Tensors that eager's layer saves are saved as such, so that a write to one before the
+    backward is eager's error.
     """
 
     @staticmethod

@@ -1,4 +1,5 @@
-"""Runs a functional graph operator by operator and restores what functionalising took out.
+"""Runs a functional graph operator by operator and restores the effects that functionalising
+removed.
 
 The reference for every backend: values, strides, aliases, identity and version counters equal those
 of the torch-level graph run in eager mode.
@@ -23,7 +24,7 @@ _DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, "backward")
 
 
 def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> Any:
-    """Run on real tensors; returns what the torch-level graph returns, and writes what it writes.
+    """Run on real tensors, with the results and the writes of the torch-level graph.
 
     If inputs are written and share memory otherwise than when traced, the torch-level graph is run.
     """

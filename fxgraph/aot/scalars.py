@@ -1,7 +1,7 @@
 """Operators that take a float which varies from call to call, over fake tensors.
 
 Under autograd torch would ask for the float's value, and the graph would hold for that alone: its
-formulas take numbers. Here the operator and its gradient are written with what keeps the number:
+formulas take numbers. Here operator and gradient are written in operators that keep the symbol:
 
     x.clamp(min=s)      where(x >= s, grad, 0) as its gradient
     torch.add(x, y, alpha=s)      x + y * s

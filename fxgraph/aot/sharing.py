@@ -1,7 +1,7 @@
 """Sharing of memory: tensors of one storage, and tensors of storages over the same addresses.
 
 Two arrays of numpy that are views of one, or an array and torch.from_numpy of it, have storages of
-their own over one memory. So has what comes from frombuffer and DLPack. Their storages are the ones
+their own over one memory. So have tensors of frombuffer and DLPack. Their storages are the ones
 that cannot be resized, which saves a look at the addresses of all others.
 """
 

@@ -208,7 +208,7 @@ def split(
     the inputs that are not static, and has `parts`, `flows` (the nodes of control flow that have
     compiled bodies) and `binds_static` (True).
 
-    compile_body: compiles what control flow runs, which may itself be in parts.
+    compile_body: compiles a body of control flow, which may itself be in parts.
     """
     apart = {node for node in gm.graph.nodes if _apart(node)}
     if not apart or any(_switches_mode(node) for node in gm.graph.nodes):

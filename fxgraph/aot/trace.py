@@ -87,7 +87,7 @@ class Tracer:
         self.constants: dict[str, torch.Tensor] = {}
         self.attribute_names: dict[int, str] = {}
         self.stack_trace: str | None = None
-        self.part: object | None = None  # of what is recorded: see recompute.py
+        self.part: object | None = None  # of the recorded nodes: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
         self._real: dict[Node, torch.Tensor] = {}
@@ -154,7 +154,7 @@ class Tracer:
             symbol = other.node._expr if is_symbol(other) else None
             if symbol is None or symbol in self._symbols or env.symbols[symbol].hint is not None:
                 continue
-            # More is known here of what the operator was given.
+            # More is known here of the operator's arguments.
             self._bind(symbol, self.number(one))
             env.define(symbol, expr_of(one))
 
@@ -501,7 +501,7 @@ class Tracer:
                 _refuse_narrowing(op, old, new)
                 self._write_nest(old, new)
         if not (op.namespace == "aten" or _moves_versions(op)):
-            # A program's own operator: what its kernel calls has moved the version counters.
+            # A program's own operator: operators inside its kernel have moved the version counters.
             changed = [t for t in leaves(written) if isinstance(t, torch.Tensor)]
             torch._C._increment_version([t for t in changed if not t.is_inference()])
         return _returned(op, written, fresh)

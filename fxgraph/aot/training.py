@@ -1,6 +1,6 @@
 """Runs a TrainingGraph: one node of autograd around compiled forward and backward callables.
 
-The node is in C++ (csrc/): it saves what the backward needs as eager's nodes do, so that
+The node is in C++ (csrc/): it saves tensors for the backward as eager's nodes do, so that
 saved-tensor hooks, version counters, retain_graph and their errors are autograd's own. A backward
 is compiled for each set of outputs that gradients arrive at: outputs that nobody differentiated
 cost nothing, and add nothing (zero times an infinite derivative would be nan). An output that the
@@ -246,7 +246,7 @@ class _Backwards:
         segment = training.segments[number]
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            # Views: what an input was made from is none of this function's business.
+            # Views: gradients end here, not at the tensors of which the inputs were made.
             plain = NumberInputs(training).plain(inputs)
             places: dict[tuple[str, int], Any] = {
                 ("input", i): _viewed(x) for i, x in enumerate(plain)

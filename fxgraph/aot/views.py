@@ -1,4 +1,4 @@
-"""View operators: which there are, and how a write through a view reaches what it is a view of.
+"""View operators: which there are, and how a write through a view reaches its base.
 
 A row of INVERSE says, for `view = op(base, ...)`, which functional operator gives base's new value
 when the view's new value is known:

@@ -5,8 +5,8 @@ before                                 after
     return (y,)                            q = aten.mul.Tensor(b, 2)
                                            return (p, q)     # the caller is given a wrapper of them
 
-What a class does with an operator, its __torch_dispatch__ says: it runs on wrappers of fake
-tensors, and the operators that it calls on these are recorded.
+A class defines each operator by its __torch_dispatch__: that runs on wrappers of fake tensors, and
+the operators that it calls on these are recorded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// A Python type whose objects hold a C++ object and are called: with a __dict__, weak references, and what the C++
-// object refers to in garbage collection.
+// A Python type whose objects hold a C++ object and are called: with a __dict__, weak references, and garbage
+// collection of the references in the C++ object.
 //
 // Held has load(PyObject* dict), which throws on a malformed one, and traverse(visitproc, void*).
 #pragma once

@@ -1,9 +1,9 @@
-"""Functional graphs as plain data, and back: what saved programs hold of them.
+"""Functional graphs as plain data, and back: the form in which saved programs hold them.
 
-Data is what JSON has. Nothing in it names code: operators are looked up in the dispatcher, by name,
-in a few namespaces and those that a reader names; numbers' functions in a table. Shapes are not
-read from data but computed again, by the operators' own rules, so that data that contradicts itself
-is refused before a kernel is made for it.
+Data is of JSON's types. Nothing in it names code: operators are looked up in the dispatcher, by
+name, in a few namespaces and those that a reader names; numbers' functions in a table. Shapes are
+not read from data but computed again, by the operators' own rules, so that data that contradicts
+itself is refused before a kernel is made for it.
 """
 
 from fxgraph.stored.errors import StoredError

@@ -1,7 +1,7 @@
 """Functional graphs and training graphs as data, and back.
 
 A node is {"name": ..., "op": ..., "args": [...]}; an input {"name": ..., "input": its place and
-shape}, a constant {"name": ..., "constant": number of a tensor}. What a graph returns stands last.
+shape}, a constant {"name": ..., "constant": number of a tensor}. A graph's result stands last.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ class _Reading:
                 if _SYMBOL.fullmatch(data) is None:
                     raise StoredError(f"not the name of a symbol: {data[:80]!r}")
                 known[data] = symbol
-            # A backward may find again what the forward found, and then relies on no equality.
+            # A backward may find the forward's symbol again, and then relies on no equality.
             elif isinstance(data, str) and known[data] in self._symbol_nodes.keys() - {symbol}:
                 self._check(relation("eq", symbol, known[data]))
 
@@ -447,8 +447,8 @@ class _Reading:
 
 
 def sharing_of(data: Any) -> FunctionalGraph:
-    """Of a stored graph without a backward, what same_sharing asks: which inputs it writes, and
-    which are the same. It has no nodes.
+    """A FunctionalGraph without nodes that answers same_sharing for a stored graph without a
+    backward: which inputs the graph writes, and which are the same.
     """
     empty = GraphModule({}, Graph())
     fields = [{key: row[key] for key in ("index", "data", "metadata")} for row in data["mutations"]]

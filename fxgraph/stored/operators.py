@@ -75,7 +75,7 @@ def operator_of(name: Any, foreign: Collection[str] = ()) -> Callable[..., Any]:
             "dynamo.load(path, operators=[namespace])"
         )
     qualified = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
-    # What TorchScript alone knows (aten::save) is not in the dispatcher.
+    # Operators of TorchScript alone (aten::save) are not in the dispatcher.
     if not torch._C._dispatch_has_kernel(qualified):
         owner = f"this torch ({torch.__version__})" if namespace in NAMESPACES else namespace
         raise StoredError(f"{owner} has no operator {name}")

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[sf][0-9]{1,6}")
 
 def env_to_data(env: ShapeEnv | None) -> dict[str, Any]:
     """Symbols of inputs in the order in which they were made, guards in the order of assumption,
-    and whether graphs make symbols for what depends on data.
+    and whether graphs make symbols for numbers that depend on data.
     """
     if env is None:
         return {"symbols": [], "guards": [], "data": False}

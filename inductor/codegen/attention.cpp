@@ -42,8 +42,8 @@ INLINE void pack_values(float* to, const float* v, int64_t row, int64_t keys, in
 // denormal numbers, which masks of -100 leave.
 constexpr float LEAST = -87.33f;
 
-// Scores of a row become exponentials; what is `left` of them counts, the rest of `all` becomes 0. Returns what the row
-// of the result so far is to be multiplied by.
+// Scores of a row become exponentials; the first `left` of them count, the rest of `all` becomes 0. Returns the factor
+// for the row of the result so far.
 INLINE float exponentials(float* s, int64_t left, int64_t all, float scale, const float* mask, int64_t mask_step,
                           float& largest, float& sum) {
   using namespace wide;
@@ -130,7 +130,7 @@ struct Hidden {
   bool known() const { return a.visible.run != nullptr || (a.mask != nullptr && a.keys > CHUNK && a.mask_step[3] == 1); }
   bool exact() const { return a.visible.run != nullptr && a.exact; }
 
-  // Whether what is hidden adds nothing: 0 times the values, and no score is NaN.
+  // Whether hidden keys add nothing: 0 times the values, and no score is NaN.
   bool adds_nothing(const float* k, const float* v, int64_t chunk) const {
     if (!(magnitude(v, a.v_step[2], chunk, a.size) < __builtin_inff())) return false;
     if (exact()) return true;
@@ -264,7 +264,7 @@ INLINE lane_vector sums_of(lane_vector (&rows)[FG_WIDE]) {
   return rows[0];
 }
 
-// A query and what is known of its row of the result so far.
+// A query and the state of its row of the result so far.
 struct Query {
   const float *q, *mask;
   float* out;

@@ -33,9 +33,9 @@ struct Attention {
   bool causal;
   RowFunction scores;   // in place of scale and mask, if there is one
   RowFunction visible;  // writes, for each key, whether its weight may be other than 0 (bool); perhaps there is none
-  float bound;          // what scores are multiplied by at most, before the mask is added
+  float bound;          // the largest factor of the scores, before the mask is added
   bool alike;           // the same keys are visible to all heads
-  bool exact;           // what is not visible is so whatever its score, NaN too
+  bool exact;           // an invisible key stays so whatever its score, NaN too
   bool nothing_is_nan;  // a query that sees no key has NaN as its result, not 0
 };
 

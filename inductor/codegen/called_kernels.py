@@ -1,7 +1,7 @@
 """C++ for the functions of ours that are kernels of their own: which module writes the call.
 
-Each has, for its step: units (what the range counts) and grain (units that are worth a thread's
-while); numbers, lists of what the function's description holds, by name; body, the entry's lines
+Each has, for its step: units (the elements of the range) and grain (units that are worth a thread's
+while); numbers, the lists in the function's description, by name; body, the entry's lines
 (slot: where a buffer is among the pointers; number: the numbers as text); label, for the profile.
 """
 

@@ -242,7 +242,7 @@ class CppModule:
         return f"S[{self.sizes.index(value)}]"
 
     def _bundle(self, parts: list[Emitted], pointers: list[str]) -> list[str]:
-        """Parts laid end to end in one range; each runs what of it falls in its stretch. As a
+        """Parts laid end to end in one range; each runs the intersection with its stretch. As a
         table, since code for every part would take the compiler longer than the kernels do."""
         rows: list[str] = []
         sizes: list[Extent] = []
@@ -304,7 +304,7 @@ class CppModule:
         return "\n\n".join([head, *functions, "\n".join(entries), "}\n"])
 
 
-# Headers that include vec.h -> the call of what they declare.
+# Headers that include vec.h -> the call of the function that they declare.
 _HEADERS = {
     "attention.h": "attention(a",
     "matrices.h": "multiply(a",

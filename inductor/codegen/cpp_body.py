@@ -46,7 +46,7 @@ REDUCTIONS = {
     "all": ("true", "logical_and({a}, {v})", "all_lanes"),
 }
 
-# mode of a scatter: what becomes of the old element a and the new v
+# mode of a scatter -> the element of the old one, a, and the new, v
 MODES = {
     "add": "{a} + {v}",
     "mul": "{a} * {v}",

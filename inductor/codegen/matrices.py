@@ -46,7 +46,7 @@ def units(step: MatrixProduct, shape: Blocks) -> Extent:
 
 
 def numbers(step: MatrixProduct, shape: Blocks) -> list[Extent]:
-    """Offsets of both matrices, then what the kernel's description holds."""
+    """Offsets of both matrices, then the numbers of the kernel's description."""
     offsets = [step.x.offset, step.weight.offset]
     sizes = [*step.size, step.x.size[1], *step.x.stride, *step.weight.stride]
     return [*offsets, *sizes, shape.rows, shape.columns]

@@ -11,7 +11,7 @@ namespace fg {
 constexpr int PANEL = 16;
 struct bf16_pair { bf16 even, odd; };  // rows 2 * k and 2 * k + 1 of a column
 template <class W> struct weight_of {
-  typedef float matrix;               // what the weight is multiplied with
+  typedef float matrix;               // the type of the other factor's elements
   static constexpr int64_t ROWS = 1;  // of the weight in an element of a panel
 };
 template <> struct weight_of<bf16_pair> {
@@ -34,8 +34,8 @@ template <class W> struct Product {
   int64_t block_rows, block_columns;  // of a unit of work
 };
 
-// The kernel that reads a product's result, if any: called with its pointers and sizes for what it can compute when a
-// block is done.
+// The kernel that reads a product's result, if any: called with its pointers and sizes for the elements that it can
+// compute when a block is done.
 struct Reader {
   void (*run)(void* const*, int64_t, int64_t, const int64_t*);
   void* const* pointers;
@@ -43,7 +43,7 @@ struct Reader {
   int64_t positions;  // of its range, for each row of the result; -1 if it reads element e at position e
 };
 
-// What a reader can compute of a block of a result that is `width` wide.
+// Runs the reader over its part of a block of a result that is `width` wide.
 static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
                               int64_t last_column) {
   if (reader.positions >= 0) {
@@ -60,7 +60,7 @@ static inline void read_block(const Reader& reader, int64_t width, int64_t row, 
 // Units [begin, end) of a product, columns of blocks one after another.
 template <class W> INTERNAL void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end);
 
-// `rows` rows of a product of depth at most DEPTH, for the columns [0, columns): added to what `out` holds unless the
+// `rows` rows of a product of depth at most DEPTH, for the columns [0, columns): added to `out` unless the
 // block of k is the first. x_row, out_row: elements from one row to the next; panel: from one panel to the next.
 template <class W>
 INTERNAL void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,

@@ -1,5 +1,5 @@
 // A tile of the result, R rows and P panels, stays in registers while its sums walk along k. The weights of a panel stay
-// in the first cache for all tiles of a block of rows. What reads the result follows a block at a time, as long as the
+// in the first cache for all tiles of a block of rows. Readers of the result follow a block at a time, as long as the
 // block is in the cache.
 #pragma once
 #include "product.h"
@@ -7,7 +7,7 @@
 namespace fg {
 
 constexpr int PANEL_VECTORS = PANEL / FG_WIDE;
-// Vectors of the result that registers hold beside what is multiplied.
+// Vectors of the result that registers hold beside the factors.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int TILE_VECTORS = 24;
 #elif defined(__AVX__)
@@ -82,7 +82,7 @@ INLINE lane_vector multiply(lane_pairs a, lane_pairs b, lane_vector sum) {
 #endif
 }
 
-// The sums of P panels for R rows, from this block of k; added to what `out` holds unless the block is the first.
+// The sums of P panels for R rows, from this block of k; added to `out` unless the block is the first.
 template <int R, int P, class X, class W>
 __attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int64_t panel, float* out,
                                             int64_t out_row, int64_t depth, bool first) {

@@ -123,7 +123,7 @@ static void transform_results(const WinogradGradient& a, Tile place, int64_t col
   }
 }
 
-// SUM_ROWS columns' sums for P panels of channels, over `tiles` of a chunk: added to what is there unless it is the first.
+// SUM_ROWS columns' sums for P panels of channels, over `tiles` of a chunk: added to sums before unless it is the first.
 template <int P>
 __attribute__((noinline)) void add_products(const float* gradients, int64_t step, const float* windows, int64_t panel,
                                             float* sums, int64_t row, int64_t tiles, bool first) {

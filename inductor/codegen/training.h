@@ -1,4 +1,4 @@
-// What training takes besides winograd.h: a weight's transform in each step, and the weight's gradient, whose 9 elements
+// Kernels of training besides winograd.h: a weight's transform in each step, and the weight's gradient, whose 9 elements
 // are 16 products in place of 36. Defined in training.cpp, which is compiled once for a machine.
 #pragma once
 #include "winograd.h"

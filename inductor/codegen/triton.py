@@ -1,7 +1,7 @@
 """The Triton kernels of one program, and the plan steps that launch them.
 
 triton_loops.py      fused kernels of the schedule
-triton_products.py   matrix products, with what reads their results
+triton_products.py   matrix products, with the readers of their results
 triton_body.py       lines of text of loop bodies, of both
 """
 

@@ -1,8 +1,8 @@
 """Body of a Triton kernel's pass over a tile of elements: loop bodies as lines of text, addresses
 and masks, and reductions of rows.
 
-What a pass needs of the kernel around it (masks, sizes that are arguments, names of buffers) its
-emitter gives, triton_loops.py's or triton_products.py's.
+The emitter, of triton_loops.py or triton_products.py, gives a pass the names of its kernel: masks,
+sizes that are arguments, buffers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from inductor.ops import Access, Tape, Value
 FLAT = (("x", "XBLOCK"),)
 ROWS = (("x", "XBLOCK"), ("r", "RBLOCK"))
 SCALAR = "z"  # a variable that has one value in a program
-# What the device does to an element in one go: mode and bytes. Maxima of floats would lose NaN.
+# The device's atomic updates: mode and bytes. Maxima of floats would lose NaN.
 ATOMIC = {("add", 4), ("add", 8)}
 
 
@@ -49,7 +49,7 @@ class Term:
 
 
 class Pass:
-    """Lines that compute steps over one tile, and what is known of buffers made in it. zeros: loads
+    """Lines that compute steps over one tile, and the values of buffers made in it. zeros: loads
     are of whole tiles, 0 outside of the tensor."""
 
     def __init__(

@@ -5,9 +5,9 @@ into blocks. A kernel of rows gives each program a tile of rows x and their elem
 
     persistent   a whole row fits in a tile: every step runs once over it, reductions included
     looped       rows are longer: one pass over r for each reduction that waits for another, but for
-                 the sum of a softmax, which runs along with the maximum (triton_online.py). What a
-                 later pass needs of an earlier elementwise step it computes again, which costs less
-                 than memory traffic.
+                 the sum of a softmax, which runs along with the maximum (triton_online.py). A later
+                 pass computes values of an earlier elementwise step again, which costs less than
+                 memory traffic.
 
 A scatter is one flat range of atomic additions, in an order that no run repeats, as in eager. A
 bundle is one kernel: each program does a part of one of the bundle's kernels.

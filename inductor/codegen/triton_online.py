@@ -42,8 +42,8 @@ def _is_maximum(step: Loops) -> bool:
 
 
 class _Numbers:
-    """Equal values of the tapes of a kernel have one number. A load of what an elementwise step of
-    the kernel makes has the number of the step's value."""
+    """Equal values of the tapes of a kernel have one number. A load from the buffer of an
+    elementwise step of the kernel has the number of the step's value."""
 
     def __init__(self, kernel: Kernel) -> None:
         full = [s for s in kernel.steps if kernel.role(s) == "full"]

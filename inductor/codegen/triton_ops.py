@@ -71,8 +71,8 @@ def operation(op: str, args: list[str], dtype: torch.dtype) -> str:
 # --- reductions
 # -------------------------------------------------------------------------------------
 
-# kind: what a lane without an element holds, for floats and for integers ("low"/"high": the type's
-# extremes)
+# kind -> the value of a lane without an element, for floats and for integers ("low"/"high": the
+# type's extremes)
 NEUTRAL: dict[str, tuple[Any, Any]] = {
     "sum": (0.0, 0),
     "prod": (1.0, 1),

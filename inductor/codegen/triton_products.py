@@ -2,7 +2,7 @@
 
 A program computes a tile of rows x and columns r of one matrix z, in float32, or in int32 of int8.
 Neighbouring programs compute tiles of neighbouring rows, GROUP of them before the next column, so
-that what they read is in the device's cache. Then it runs the pointwise kernel that reads the
+that their operands are in the device's cache. Then it runs the pointwise kernel that reads the
 product, whose loops are written in x, r and z; the product itself is stored only if others read it.
 
 Elements outside of the operands are 0 in a tile: rows and columns of them are not stored, and
@@ -120,7 +120,7 @@ def seconds(size: Sizes, dtype: torch.dtype, precision: str, tiles: Tiles, devic
         peak, share = device.vector * VECTOR, 1.0
     waves = -(-count // device.units)
     computing = waves * 2 * area * tiles.inner * turns * device.units / (peak * share)
-    # What programs read: all of them of the cache, the operands once of memory.
+    # Bytes read: by all programs from the cache, the operands once from memory.
     reading = (tiles.rows + tiles.columns) * tiles.inner * turns * dtype.itemsize
     alone = device.bandwidth * BANDWIDTH * CACHE / device.units
     moved = (rows * inner + inner * columns + rows * columns) * batch * dtype.itemsize

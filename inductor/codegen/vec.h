@@ -261,7 +261,7 @@ namespace half {
 namespace fg {
 
 // How many vectors a range is known to be a multiple of: 0 if none. Bodies that cannot run are not compiled.
-// f(j, Full) for whole vectors from `begin`, then f(j, Part) for what is left before `end`.
+// f(j, Full) for whole vectors from `begin`, then f(j, Part) for the rest before `end`.
 template <int W, int WHOLE, class F> INLINE void each_vector(int64_t begin, int64_t end, F f) {
   int64_t j = begin;
   for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});

@@ -104,7 +104,7 @@ INLINE mask signbit(vec<double> x) { return lt((vec<int64_t>)x, vec<int64_t>{});
 INLINE vec<float> div(vec<float> a, vec<float> b) { return a / b; }
 INLINE vec<double> div(vec<double> a, vec<double> b) { return a / b; }
 
-// Lane by lane, for what has no vector instruction or is rare.
+// Lane by lane, for functions without a vector instruction, or rare ones.
 #define FG_EACH1(NAME)                                                                            \
   template <class V, is_vector<V> = 0> INLINE V NAME##_lanes(V x) {                                                  \
     V r;                                                                                           \
@@ -133,7 +133,7 @@ FG_EACH2(atan2) FG_EACH2(hypot) FG_EACH2(copysign) FG_EACH2(shift_left) FG_EACH2
 FG_EACH1(sqrt) FG_EACH1(floor) FG_EACH1(ceil) FG_EACH1(trunc) FG_EACH1(round)
 
 #if defined(FG_AVX512)
-// One instruction each. The builtins are the compiler's names for what <immintrin.h> wraps.
+// One instruction each. The builtins are the compiler's own names behind <immintrin.h>.
 #if FG_LANES == 16
 #define FG_ROUNDING(NAME, MODE)                                                                   \
   INLINE vec<float> NAME(vec<float> x) {                                                           \
@@ -348,7 +348,7 @@ template <class L> INLINE void store(bool* p, mask x, L k) {
   raw_store((int8_t*)p, __builtin_convertvector(-x, vec<int8_t>), k);
 }
 
-// What a loaded element is in a vector: a mask for bool, float for the half types.
+// The lane type of a loaded element: a mask for bool, float for the half types.
 template <class T> struct lane_of { typedef vec<T> type; };
 template <> struct lane_of<bool> { typedef mask type; };
 template <> struct lane_of<bf16> { typedef vec<float> type; };
@@ -417,7 +417,7 @@ template <class T, class L, class F> INLINE auto gather_if(bool m, const T* p, L
 template <class T, class V, class L, class F> INLINE void scatter(T* p, V x, L k, F at) {
   for (int l = 0; l < lane_count(k); ++l) put(p + at(l), x[l]);
 }
-// Each lane in turn is combined with what is at its place, which may be that of a lane before.
+// Each lane in turn is combined with the element at its place, which may be that of a lane before.
 template <class T, class V, class L, class F, class C>
 INLINE void scatter(T* p, V x, L k, F at, C combine) {
   for (int l = 0; l < lane_count(k); ++l) {
@@ -500,7 +500,7 @@ template <class V, class T, class L, class A> INLINE void store_tile(T* p, int64
 
 // --- reductions ----------------------------------------------------------------------------------
 
-// The lanes of x changed places: lane l holds what lane l ^ N held.
+// The lanes of x in other places: lane l holds lane l ^ N of x.
 template <int N, class V> INLINE V swapped(V x) {
 #if defined(FG_GCC)
   typename lanes_of<V>::type from;

@@ -1,6 +1,6 @@
 // A tile is 2x2 pixels of the result, of a window of 4x4 pixels: d -> B^T d B -> a product for each of the 16 positions,
-// of all tiles of a chunk -> A^T m A. Additions alone, so that rounding is about that of the sums of 9 products. What is
-// not finite then is computed anew as it is defined: infinity minus infinity has no place in a sum of products.
+// of all tiles of a chunk -> A^T m A. Additions alone, so that rounding is about that of the sums of 9 products. A result
+// that is not finite is computed anew by the definition, since the transform may subtract infinities.
 #include "winograd.h"
 
 namespace fg {

@@ -1,7 +1,7 @@
 """Attention, by a kernel of its own.
 
-What a mask is, if it is an expression, and what else becomes of scores, is a body that the kernel
-runs over a row of scores at a time. To that end a tensor of all scores has a name, but no memory:
+A mask that is an expression, and other functions of the scores, are a body that the kernel runs
+over a row of scores at a time. To that end a tensor of all scores has a name, but no memory:
 
     attention_scores(q, k)              buf0, of which nothing is computed
     where(mask, mul(buf0, scale), m)    lazy

@@ -98,7 +98,7 @@ def _require(
     if x.numel == 0:
         return
     settled(ctx, x)
-    if x.window is not None:  # what is expanded is looked at once
+    if x.window is not None:  # an expanded element is checked once
         once = tuple(1 if s == 0 else n for n, s in zip(x.size, x.window.stride, strict=True))
         x = Tensor(once, x.dtype, x.device, replace(x.window, size=once))
     found = ctx.pointwise(rank, [x], torch.int64, compute)

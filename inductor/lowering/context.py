@@ -57,7 +57,7 @@ MAX_WORK, MAX_READS = 64, 10
 # Bytes that one program of a GPU reads to reduce a row, or TOGETHER rows that lie side by side:
 # more are split, into parts of no less than the least.
 MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
-# Of a mask of attention, if it is larger and cheaper than this, each head computes what it reads.
+# Of a mask of attention, if it is larger and cheaper than this, each head computes its part.
 MASK_BYTES, MASK_WORK = 1 << 20, 24
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
@@ -70,8 +70,8 @@ class Lowering:
         self.program = program if program is not None else Program()
         self.sizes = GraphSizes(self.program.symbols, self.program.values)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
-        self.found: dict[Any, AtenCall] = {}  # a mask's node -> what finds its elements
-        # scores of attention without memory -> what would compute them, and at which step
+        self.found: dict[Any, AtenCall] = {}  # a mask's node -> the call that finds its elements
+        # scores of attention without memory -> the call that would compute them, and at which step
         self.scores: dict[str, tuple[int, AtenCall]] = {}
         self.node: Any = None
         self.gpu = device_model()

@@ -23,7 +23,7 @@ from inductor.ops import ops
 def convolution_backward(
     ctx: Lowering, grad: Tensor, x: Tensor, weight: Tensor, bias: Any, *rest: Any
 ) -> tuple[Any, ...]:
-    """The bias' gradient is a sum, which takes the library longer, and joins what made `grad`."""
+    """The bias' gradient is a sum, slow in the library; here it joins the kernel of `grad`."""
     *settings, mask = rest
     if not mask[2] or not grad.dtype.is_floating_point or not nonzero(grad.numel):
         raise NotLowered("no bias")

@@ -232,7 +232,7 @@ class _Run:
             lowering = None
         more = FLOAT8 if target in OF_FLOAT8 else ()
         if lowering is not None and _representable([args, kwargs], node.meta.get("val"), more):
-            # What was realised until then stays: others may hold it, and dead steps are dropped.
+            # Buffers realised until then stay: others may hold them, and dead steps are dropped.
             with contextlib.suppress(NotLowered, Undecided):
                 result = lowering(self.ctx, *args, **kwargs)
                 self._compare(result, node)
@@ -251,7 +251,7 @@ class _Run:
             raise Undecided(f"whether {result.size} is {size}")
 
     def _settle(self, result: Tensor, node: Any) -> None:
-        """Remember eager's strides, and realise what several readers would recompute."""
+        """Remember eager's strides, and realise a value that several readers would recompute."""
         val = node.meta["val"]
         if result.window is not None:
             return
@@ -282,7 +282,7 @@ class _Run:
                 isinstance(step, Loops)
                 and step.target is window.buffer
                 and any(index != step.index for index in step.reads.get(window.buffer.name, []))
-            ):  # it reads what it overwrites elsewhere: by way of a copy
+            ):  # it overwrites elements that it reads at other places: by way of a copy
                 self.ctx.program.steps.remove(step)
                 self.ctx.store(self.ctx.copy(source), window)
                 break

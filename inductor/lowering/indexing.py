@@ -49,7 +49,7 @@ def out_of_bounds(error: str, d: int) -> tuple[str, str]:
 def in_range(
     ctx: Lowering, index: Tensor, low: Extent, size: Extent, report: tuple[str, str]
 ) -> None:
-    """Check at run time what eager checks; `report` is its error and text. Loads are clamped
+    """Eager's bounds check, at run time; `report` is its error and text. Loads are clamped
     besides, so memory is safe anyway."""
 
     require_inside(ctx, index, low, size, *report, size)

@@ -94,7 +94,7 @@ def _fits(x: Tensor, d: int, mask: Tensor) -> int:
 
 
 def _places(ctx: Lowering, mask: Tensor, node: Any, count: Any) -> Tensor:
-    """Where the mask is True: a row for each, in order. What finds them gives `count` its value."""
+    """Where the mask is True: a row for each, in order. Its call gives `count` its value."""
     number = ctx.sizes.of(count)
     step: AtenCall | None = ctx.found.get(node)
     if step is None:

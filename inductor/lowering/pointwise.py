@@ -390,8 +390,8 @@ def addcdiv(ctx: Lowering, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -
 
 
 def convert(ctx: Lowering, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x.to(dtype), rounding to half types as eager does. float16 is rounded before, too: what is
-    beyond its range is infinite."""
+    """x.to(dtype), rounding to half types as eager does. float16 is rounded before, too: a
+    value beyond its range is infinite."""
     if x.dtype == dtype:
         return x
     if not dtype.is_floating_point or x.dtype == torch.float16:

@@ -76,7 +76,7 @@ def max_pool2d_with_indices(
         return best
 
     def first(o: Index, s: int, p: int) -> Value:
-        """Where a window begins, padding left out: what stays if all of it is -inf."""
+        """Where a window begins, padding left out: the index that stays if all of it is -inf."""
         return ops.maximum(ops.index_expr(o * s - p, small), ops.constant(0, small))
 
     def position(idx: Indices) -> Value:

@@ -80,7 +80,7 @@ def scaled_mm(
     return scaled_product(ctx, a, b, (scale_a, scale_b), bias, kwargs)
 
 
-# What takes tensors of float8, in memory as they are.
+# Operators that take tensors of float8, in memory as they are.
 OF_FLOAT8 = frozenset([aten._scaled_mm.default, aten.permute.default])
 _PRODUCTS = frozenset(
     [

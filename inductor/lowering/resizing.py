@@ -1,6 +1,6 @@
-"""Resizing, and the gradients of resizing and of padding by what is there.
+"""Resizing, and the gradients of resizing and of padding by reflection and replication.
 
-All of them read: an element of a gradient sums what was made of its element of the input.
+All of them gather: an element of a gradient sums the gradients of all copies of its input element.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Axis:
     at places[k][o] times weights[k][o], over all k for which the weight is no NaN.
     """
 
-    size: int  # of what is read
+    size: int  # of the dimension read
     places: list[torch.Tensor]
     weights: list[torch.Tensor]
 

@@ -1,7 +1,6 @@
 """Scatters: stores at positions that are themselves loaded, where several may meet at one element.
 
-What meets is combined in the order in which eager would; half types are added up in float32 and
-rounded once.
+Values that meet are combined in eager's order; half types are added up in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def index_put(
 
 # --- along one dimension -------------------------------------------------------------------------
 
-# scatter_reduce's name: mode, and what a place starts with that does not count itself
+# scatter_reduce's name -> mode, and the initial value of a place that does not count itself
 REDUCES: dict[str, tuple[str, Any]] = {
     "sum": ("add", 0),
     "prod": ("mul", 1),

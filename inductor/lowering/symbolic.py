@@ -27,15 +27,15 @@ UNKNOWN_HINT = 1024  # a size that depends on data
 
 
 def read_name(symbol: str) -> str:
-    """The name under which checks know a number that depends on data. What they check is known of
-    `symbol`, by which no check of it would be left.
+    """The name under which checks know a number that depends on data. The checked condition is
+    known of `symbol`, by which the check would simplify to nothing.
     """
     return f"{symbol}_read"
 
 
 class GraphSizes:
-    """The sizes of one graph: equal symbols are one Symbol. values: of names that are none, since
-    what they stand for is computed of others.
+    """The sizes of one graph: equal symbols are one Symbol. values: of names that are no
+    symbols, since they are computed of others.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class GraphSizes:
         return [symbol.name, read_name(symbol.name)]
 
     def truth(self, value: Any, bound: Container[str]) -> Extent:
-        """A bool or torch.SymBool that is checked, as 1 or 0: from what was read, whatever the
-        check itself has told of it (see read_name). Raises Undecided as `of` does.
+        """A bool or torch.SymBool that is checked, as 1 or 0: from the numbers read, whatever the
+        check itself has told of them (see read_name). Raises Undecided as `of` does.
 
         bound: the names that have a value. A backward is given numbers that its forward checked.
         """

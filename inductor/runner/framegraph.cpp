@@ -27,7 +27,7 @@ void note(const std::string& text) noexcept {
   }
 }
 
-// Runs `body`; whether it ended without an exception. `where`: what messages begin with.
+// Runs `body`; whether it ended without an exception. `where`: the prefix of messages.
 template <class Body>
 bool guarded(const char* where, Body body) noexcept {
   try {

@@ -1,4 +1,4 @@
-// Python's integers in 64 bits: the one evaluator of what guards assume about sizes, of the sizes that a plan computes,
+// Python's integers in 64 bits: the one evaluator of guards on sizes, of the sizes that a plan computes,
 // and of those of a saved program. It lies here because the runner is compiled from this folder alone.
 #pragma once
 

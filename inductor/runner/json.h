@@ -1,4 +1,4 @@
-// JSON texts as trees: what the sections of a file hold.
+// JSON texts as trees: the content of a file's sections.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fg {
 
-// What fg_error tells of.
+// The error that fg_error reports.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -19,7 +19,7 @@ class Json {
  public:
   enum Kind : uint8_t { Null, Bool, Int, Real, String, Array, Object };
 
-  // Throws Error for what is no JSON, or nested too deep.
+  // Throws Error for a text that is no JSON, or nested too deep.
   static Json parse(std::string_view text);
 
   Kind kind = Null;

@@ -33,7 +33,7 @@ struct Made {
   void* data = nullptr;
 };
 
-// What one call of an operator gave. Both throw std::exception for results that are others.
+// The results of one call of an operator. Both throw std::exception for results that are others.
 class Results {
  public:
   virtual ~Results() = default;
@@ -52,7 +52,7 @@ class Operator {
 
 }  // namespace fg
 
-// What fg_options.operators points to.
+// The target of fg_options.operators.
 struct fg_operators {
   const char* library;
   // Throws std::exception for a name that the library lacks, and for arguments that the operator does not take.

@@ -87,7 +87,7 @@ int64_t Expression::get(const std::vector<int64_t>& symbols) const {
   return total;
 }
 
-// One reading of a plan. Throws Error for what contradicts itself: nothing is believed.
+// One reading of a plan. Throws Error for a contradiction: nothing is believed.
 class Reader {
  public:
   Reader(Program& program, File& file, const fg_operators* operators)

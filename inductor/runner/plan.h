@@ -78,10 +78,10 @@ struct Kernel {
   Number total, grain;
 };
 
-// What a kernel found wrong with the data: an int64 that is INT64_MIN, or something to report.
+// A kernel's finding about wrong data: an int64 that is INT64_MIN, or a number to report.
 struct Check {
   KernelArg found;
-  std::string message;  // "{}" stands for what was found, "{0}", "{1}", ... for sizes
+  std::string message;  // "{}" stands for the number found, "{0}", "{1}", ... for sizes
   std::vector<Number> sizes;
 };
 
@@ -92,7 +92,7 @@ struct Bind {
   int64_t dim;
 };
 
-// An operator of a library. What it brings to a call: values, and numbers.
+// An operator of a library, with the values and numbers of its call.
 struct OperatorCall {
   std::unique_ptr<Operator> function;
   std::vector<uint32_t> tensors;
@@ -124,7 +124,7 @@ struct Expression {
   std::vector<Expression> args;
   integers::Op op = integers::Add;  // Computed
 
-  // Throws Error for what does not fit into 64 bits.
+  // Throws Error for a number that does not fit into 64 bits.
   int64_t get(const std::vector<int64_t>& symbols) const;
 };
 
@@ -147,7 +147,7 @@ struct Condition {
   std::string text;
 };
 
-// What a call brings to the plan, or returns besides its outputs.
+// A value that a call brings to the plan, or returns besides its outputs.
 struct Source {
   enum Kind : uint8_t { Leaf, Computed, Plan, Held };
   Kind kind = Leaf;
@@ -167,7 +167,7 @@ class Program {
   std::vector<Input> inputs;
   std::vector<Symbol> symbols;
   std::vector<Condition> conditions;
-  std::vector<Source> given;  // what a call brings to the plan
+  std::vector<Source> given;  // the values that a call brings to the plan
   std::vector<Register> registers;
   std::vector<Number> sizes;
   Number arena;

@@ -17,7 +17,7 @@ std::string text(const int64_t* numbers, size_t count) {
 
 std::string text(const std::vector<int64_t>& numbers) { return text(numbers.data(), numbers.size()); }
 
-// Arithmetic that notes where a number is too large for what it counts.
+// Arithmetic that notes where a number overflows.
 struct Checked {
   bool fits = true;
 
@@ -70,7 +70,7 @@ class Call {
   }
 
  private:
-  // -- what comes in
+  // -- inputs
   Error refused(size_t i, const std::string& text) const {
     return Error("input " + program_.inputs[i].path + " is to be " + text);
   }
@@ -321,7 +321,7 @@ class Call {
     throw Error(message);
   }
 
-  // -- what goes out
+  // -- results
   void give(DLManagedTensor** results) {
     std::vector<std::unique_ptr<Owned>> made;
     for (const Result& result : program_.results) made.push_back(result_of(result.source));
@@ -443,7 +443,7 @@ void Runner::run(DLTensor* const* inputs, int input_count, DLManagedTensor** res
     throw Error("no array of inputs or of results");
   }
   auto state = lease();
-  Call(program_, *state, pool_, inputs).run(results);  // what an Error leaves is not used again
+  Call(program_, *state, pool_, inputs).run(results);  // after an Error, the state is not used again
   std::fill(state->own.begin(), state->own.end(), nullptr);
   const std::lock_guard<std::mutex> lock(mutex_);
   idle_.push_back(std::move(state));

@@ -1,4 +1,4 @@
-// One call of a program at a time, or several: what a call changes is in a State of its own.
+// One call of a program at a time, or several: each call changes a State of its own.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Block {
 struct State {
   std::vector<int64_t> symbols, registers, sizes;
   std::vector<char*> base;  // of each value, of the arena, of the sizes
-  std::vector<std::shared_ptr<void>> own;  // what keeps the memory of values of their own, and of results of operators
+  std::vector<std::shared_ptr<void>> own;  // owners of the memory of separate values, and of results of operators
   std::vector<void*> pointers;
   std::unique_ptr<Block> arena;
   int64_t arena_bytes = 0;

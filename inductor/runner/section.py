@@ -41,7 +41,7 @@ from inductor.runtime.toolchain import NoCompiler
 
 FORMAT = 1
 OPTIONS = {"standalone": True}
-# What a plan may hold of torch's types: those that DLPack has a name for.
+# Torch's types in a plan: those that DLPack has a name for.
 DTYPES = frozenset(
     ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
      "uint16", "uint32", "uint64", "bool", "complex64", "complex128"]
@@ -94,7 +94,7 @@ def standalone(
 def _as_read(
     spec: PlanSpec, inputs: Sequence[Any]
 ) -> tuple[PlanSpec, list[int], list[torch.Tensor]]:
-    """The plan with the static inputs that its steps read, after them what was derived from others;
+    """The plan with the static inputs that its steps read, then the tensors derived from others;
     the numbers of the former, and the tensors of the latter.
     """
     tensors: list[torch.Tensor] = []

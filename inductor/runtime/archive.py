@@ -1,7 +1,7 @@
 """Entries of the cache as one archive, for another machine's cache folder.
 
 A zip file; each member is an entry under its path in the store, with the checksum at its end
-(cache.py). What is chosen by measuring stays at home: another machine measures itself.
+(cache.py). Measured choices stay at home: another machine measures itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _read(path: Path) -> bytes | None:
 def load_archive(data: bytes) -> list[str] | None:
     """Write the entries into the store; their names, or None for an empty archive.
 
-    Raises ValueError, before anything is written, for what is no archive of entries.
+    Raises ValueError, before anything is written, for bytes that are no archive of entries.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -235,8 +235,8 @@ def fall_back(why: str) -> Store:
 
 
 def plan_key(graph_text: str, inputs: Any, options: Any) -> str:
-    """Key of a compiled functional graph: its serialized text, what is known of its inputs, and the
-    options.
+    """Key of a compiled functional graph: its serialized text, the known facts about its inputs,
+    and the options.
 
     `inputs` and `options` need a faithful repr. The versions of torch and of this package, and the
     machine, are part of the key.

@@ -242,7 +242,7 @@ def _workspace() -> Iterator[Path]:
 def _start(folder: Path) -> subprocess.Popen:
     """A worker in a session of its own, so that Ctrl-C reaches us alone and we end all it started.
 
-    Its Triton keeps nothing: our cache has what was compiled.
+    Its Triton keeps nothing: our cache holds the compiled kernels.
     """
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
     environment.pop("TRITON_INTERPRET", None)

@@ -8,8 +8,8 @@ A replay writes its results where the replay before it wrote: if one of those is
 then, the call runs the plan instead, and from then on that result is handed out as a copy. So no
 result that anyone holds is ever written over.
 
-What cannot be captured runs as a plan, with a note that says why. Results are used on the stream of
-the call; another stream has to have finished with them before they are let go.
+A plan that cannot be captured runs as such, with a note that says why. Results are used on the
+stream of the call; another stream has to have finished with them before they are let go.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def device_for(spec: PlanSpec, loaded: dict[str, Any]) -> Nvidia | str:
 
 def _has_seeds(step: AtenStep) -> bool:
     """Whether dropout in attention leaves its seeds to the backward, on the host from a plan, in
-    memory of the device from a graph: each reads what its own kind left."""
+    memory of the device from a graph: each reads the seeds of its own kind."""
     if "flash" in step.op:  # on the device from both
         return False
     packet = getattr(torch.ops.aten, step.op.removeprefix("aten::"))
@@ -85,7 +85,7 @@ def _devices(spec: PlanSpec) -> dict[str, str]:
 class DeviceGraphs:
     """A plan with its device graphs, called as the plan is. `most`: sets of sizes.
 
-    notes: what a reader of the report wants to know, once each.
+    notes: lines for the reader of the report, once each.
     """
 
     def __init__(self, plan: _plan.Plan, spec: PlanSpec, device: Nvidia, most: int) -> None:
@@ -158,7 +158,7 @@ class _Frame:
         self.numbers = [k for k, item in enumerate(varying) if isinstance(item, NumberSpec)]
         self.made = {buffer.name for buffer in spec.buffers}
         names = [t.name for t in [*spec.inputs, *spec.constants, *spec.derived, *spec.buffers]]
-        self.root = {name: name for name in names}  # what a name is a window of
+        self.root = {name: name for name in names}  # a name -> the memory of which it is a window
         for step in spec.steps:
             if step.kind == "view":
                 self.root[step.out] = self.root[step.base]
@@ -304,7 +304,7 @@ class _Graph:
         return True
 
     def _frame_results(self, results: Sequence[Any], given: Sequence[Any]) -> None:
-        """How each result of a replay is made of the arguments and of what was captured."""
+        """How each result of a replay is made of the arguments and of the captured memory."""
         made = [
             (out, result)
             for out, result in zip(self.frame.outputs, results, strict=True)

@@ -1,4 +1,4 @@
-"""Tools of this machine that the default backend uses, as rows (what, found, works) for `python -m
+"""Tools of this machine that the default backend uses, as rows (tool, found, works) for `python -m
 dynamo doctor`.
 """
 

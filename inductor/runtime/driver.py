@@ -1,7 +1,7 @@
-"""Kernels on a device: the CUDA driver of this process, and what a plan launches.
+"""Kernels on a device: the CUDA driver of this process, and the launches of a plan.
 
-A device is one object with a `target` and with `load`, from a plan's Triton kernels to what their
-LaunchSteps are linked with. `Nvidia` compiles to machine code and launches from C++;
+A device is one object with a `target` and with `load`, from a plan's Triton kernels to the objects
+that their LaunchSteps are linked with. `Nvidia` compiles to machine code and launches from C++;
 `ByTriton` leaves both to Triton, for devices that this driver is not of.
 """
 
@@ -20,7 +20,7 @@ from inductor.runtime import _plan, cubin
 from inductor.runtime.plan import TritonSpec
 
 _plan.DeviceError.passed_on = True  # another way through the compiler mends no device
-ROUNDS, CALLS = 5, 5  # of what is measured
+ROUNDS, CALLS = 5, 5  # of a measurement
 LIBRARY = "libcuda.so.1" if os.name == "posix" else "nvcuda.dll"
 
 
@@ -120,7 +120,7 @@ class TorchGraph:
 
     def __enter__(self) -> TorchGraph:
         torch.cuda.synchronize(self.number)
-        torch.cuda.empty_cache()  # the graph's memory comes besides what the allocator keeps
+        torch.cuda.empty_cache()  # the graph's memory comes besides the allocator's free blocks
         self.pool = torch.cuda.graph_pool_handle()
         self.scope = torch.cuda.stream(_capturing_stream(self.number))
         self.scope.__enter__()
@@ -196,7 +196,7 @@ def tuned_device(device: torch.device) -> Nvidia | None:
 def load_kernels(kernels: Sequence[TritonSpec], target: str = "") -> dict[str, Any]:
     """The compiled kernels to link a plan's LaunchSteps with, by name, each on its kernel's device.
 
-    Raises what Nvidia.load raises.
+    Raises the errors of Nvidia.load.
     """
     found: dict[str, Any] = {}
     for device in dict.fromkeys(kernel.device for kernel in kernels):

@@ -108,7 +108,7 @@ class Linker:
         self.statics = self._static_tensors(statics)
         self.values: list[list[Any]] = []
         self.index: dict[str, int] = {}
-        self.views: dict[str, tuple[str, Extent]] = {}  # view -> (what it is a window of, elements)
+        self.views: dict[str, tuple[str, Extent]] = {}  # view -> (its base, elements)
         self.specs: dict[str, Any] = {}
         self.sizes = SizeProgram(spec)
         self.derived: Derived | None = None

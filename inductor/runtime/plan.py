@@ -69,8 +69,8 @@ class TensorSpec:
 
 @dataclass
 class NumberSpec:
-    """An input that is an int. `value` is what it is in terms of symbols; a symbol itself, it
-    defines it."""
+    """An input that is an int. `value`: the input in terms of symbols; where that is a symbol
+    itself, the input defines it."""
 
     name: str
     value: Extent
@@ -112,8 +112,8 @@ class BufferSpec:
     kind "temp": placed in the shared arena by the memory plan; never returned, nor the base of a
         returned view. Other steps than kernels may use it (as an out= argument, say).
     kind "output": a fresh tensor of its own (for whatever is returned, and bases of returned views)
-    kind "aten": produced by an AtenStep or CallStep; size and stride here are what later kernels
-        rely on: a result that comes with other strides is copied into these. May be returned.
+    kind "aten": produced by an AtenStep or CallStep; later kernels rely on size and stride
+        here: a result that comes with other strides is copied into these. May be returned.
     """
 
     name: str
@@ -274,7 +274,7 @@ class ViewStep:
 class CheckStep:
     """Raises `error` ("IndexError" or "RuntimeError") if kernels found something wrong with data.
 
-    `found` names an int64 buffer of one element: PASSED, or what "{}" in `message` stands for.
+    `found` names an int64 buffer of one element: PASSED, or the number for "{}" in `message`.
     "{0}", "{1}", ... stand for `sizes`.
     """
 
@@ -342,7 +342,7 @@ class PlanSpec:
     `triton`: the kernels that LaunchSteps name.
     `bumps`: of a written input, how often that moves its version counter; else once.
     `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
-    `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
+    `symbols`: those of all sizes. `sizes`: the content of the kernels' SIZES argument.
     `derivation`: names besides the inputs and constants, of tensors made of static inputs.
     """
 
@@ -568,8 +568,8 @@ def decode(
     size: Callable[[Size], Any] = lambda n: n,
     objects: Sequence[Any] = (),
 ) -> Any:
-    """The inverse of `encode`; `tensor(name)` gives what stands for a named tensor, `size(n)` what
-    stands for a Size."""
+    """The inverse of `encode`; `tensor(name)` gives the object in the place of a named tensor,
+    `size(n)` that of a Size."""
     if isinstance(tree, list):
         return [decode(item, tensor, size, objects) for item in tree]
     if isinstance(tree, Size):

@@ -3,8 +3,8 @@ levels of x86-64's instruction set, which spare a machine's first compile the se
 
     codegen/ready/product.x86-64-v4.0123456789abcdef.o
 
-The name says what an object was made of: one of other sources or flags is not found, and the
-function is compiled on its first use. setup.py runs this file by itself, so that nothing of torch
+The name holds a hash of the object's source and flags: one of others is not found, and the function
+is compiled on its first use. setup.py runs this file by itself, so that nothing of torch
 or of ours is imported here.
 """
 
@@ -73,8 +73,8 @@ def find(file: str, levels: Sequence[str]) -> bytes | None:
 
 
 def build(folder: Path, command: Sequence[str]) -> None:
-    """Compile all into `folder`, where the sources of the package are to be, by a compiler. What it
-    cannot compile is left to the machine that uses it.
+    """Compile all into `folder`, where the sources of the package are to be, by a compiler. Sources
+    that fail to compile are left to the machine that uses them.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return

@@ -17,13 +17,13 @@ import torch
 
 from inductor.runtime import _plan, cache, toolchain
 
-# Level of the instruction set -> what torch calls processors that have it.
+# Level of the instruction set -> torch's names of processors that have it.
 TARGETS = {
     "x86-64-v2": ("DEFAULT", "AVX2", "AVX512"),
     "x86-64-v3": ("AVX2", "AVX512"),
     "x86-64-v4": ("AVX512",),
 }
-# What stands for measurements, which another machine cannot repeat.
+# Options in place of measurements, which another machine cannot repeat.
 OPTIONS = {"tuning": "off"}
 
 log = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: how to start it, and what identifies it (its file, not its version)."""
+    """A C++ compiler: how to start it, and its identity (its file, not its version)."""
 
     command: tuple[str, ...]
     identity: str
@@ -212,7 +212,7 @@ class Started:
 
 def start_library(source: str | Sequence[str]) -> Started | None:
     """Start to compile a library that load_library is about to be asked for; None where nothing is
-    to be compiled, or load_library will say what is wrong.
+    to be compiled, or load_library will report the problem.
     """
     sources = [source] if isinstance(source, str) else list(source)
     try:
@@ -302,7 +302,7 @@ def _ready(file: Path, compiler: Compiler) -> bytes | None:
     return ready.find(file.name, levels)
 
 
-# What torch calls processors -> levels of the instruction set that they have.
+# Torch's names of processors -> levels of the instruction set that they have.
 _LEVELS = {"AVX2": ["x86-64-v3"], "AVX512": ["x86-64-v4"]}
 
 

@@ -55,7 +55,7 @@ class Launcher:
 
     def compile(self) -> None:
         """Compile and load the kernel for the current device as the first launch would, for aligned
-        buffers and sizes like any: what Triton raises, it raises before a plan runs.
+        buffers and sizes like any: Triton's errors come before a plan runs.
         """
         kinds = [kind for kind in self.kernel.signature.values() if kind != "constexpr"]
         args = [_DTYPES[k.removeprefix("*")] if k.startswith("*") else 1 << 20 for k in kinds]

@@ -395,7 +395,7 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
 
 def _over_rows(kernel: Kernel, step: Loops) -> Iterable[Placement]:
     """An elementwise step over (outer, inner) of a kernel of rows: its dimensions are told apart by
-    how it reads what the kernel reads or writes."""
+    how it reads the kernel's inputs and outputs."""
     for order in _orders(kernel, step, [*kernel.outer, *kernel.inner], step.dims):
         total: Extent = 1
         rows = extent(kernel.outer)

@@ -13,7 +13,7 @@ temporary may take over the memory of an operator's result that dies where it is
 Temporaries whose sizes are computed when the plan runs come after the others in the arena. Those of
 sizes c * m with one m (s0 * s1, say) and whole cache lines for c are placed as above, in units of
 m. The rest take turns in slots: one may follow another if it is no larger whatever the sizes are.
-What depends on the results of an operator, which are known only after it, lives outside.
+Buffers whose sizes depend on an operator's results, known only after it, live outside.
 """
 
 from __future__ import annotations
@@ -128,8 +128,7 @@ def lifetimes(spec: PlanSpec) -> tuple[dict[str, Lifetime], set[str]]:
     """Lifetime of every buffer and varying input that some step touches, and the names of the
     returned ones.
 
-    A use of a view, or of an aten result that may alias its arguments, is a use of what lies
-    behind.
+    A use of a view, or of an aten result that may alias its arguments, is a use of its base.
     """
     names = {b.name for b in spec.buffers}
     names |= {i.name for i in spec.inputs if isinstance(i, TensorSpec) and not i.static}
@@ -191,7 +190,7 @@ def take_over(spec: PlanSpec, lives: dict[str, Lifetime], returned: set[str]) ->
         for name in step.produces()
     }
     result: dict[str, str] = {}
-    last = {name: life.last for name, life in lives.items()}  # of what holds the memory
+    last = {name: life.last for name, life in lives.items()}  # of the buffers that hold the memory
     for index, step in enumerate(spec.steps):
         if step.kind != "kernel":
             continue

@@ -8,9 +8,9 @@ before                                          after
     kernel: step_1 + 1 -> step_1, correction_1
     kernel: p_1, m_1, correction_1 -> p_1, m_1
 
-What leads to nothing but writes of inputs can wait for the end of the program. Kernels there that
-do not depend on each other are one launch: on a CPU a table of parts, which share the text of equal
-kernels; on a GPU kernels of some parts each, whose programs find theirs by comparing numbers.
+Kernels that lead to nothing but writes of inputs can wait for the end of the program. Those there
+that do not depend on each other are one launch: on a CPU a table of parts, which share the text of
+equal kernels; on a GPU kernels of some parts each, whose programs find theirs by comparing numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _updates(items: Sequence[Scheduled]) -> list[Kernel]:
     """Elementwise kernels that write inputs, or whose results only such kernels read; in order."""
     found: list[Kernel] = []
     needed = 0  # bit set of the ids that something in `found` comes after
-    waiting = 0  # the same, of what is outside of it
+    waiting = 0  # the same, of items outside of it
     for item in reversed(items):
         if isinstance(item, Kernel) and not waiting >> item.id & 1:
             writes_input = any(step.target.kind == "input" for step in item.steps)

@@ -1,4 +1,4 @@
-// One call of a Step: the compiled forward, the node, and what the torch-level graph returns.
+// One call of a Step: the compiled forward, the node, and the results of the torch-level graph.
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided.h>
@@ -55,7 +55,7 @@ class Call {
 
   PyObject* operator()() {
     if (is_watched() || (!graph_.written.empty() && !shares_memory_as_traced())) return eagerly();
-    torch::autograd::AutoGradMode with_grad(true);  // the graph's own grad mode is in what was traced
+    torch::autograd::AutoGradMode with_grad(true);  // the trace holds the graph's own grad mode
     {
       at::RecordFunction range(at::RecordScope::FUNCTION);
       if (range.isActive()) range.before(graph_.name, static_cast<int64_t>(at::sequence_number::peek()));
@@ -69,8 +69,8 @@ class Call {
  private:
   const at::Tensor& input(size_t i) const { return THPVariable_Unpack(objects_[i]); }
 
-  // Whether somebody follows the operators of this call one by one: the user's hooks see what eager saves for backward
-  // (torch's own, of checkpoint and save_on_cpu, do with anything), and transforms need them.
+  // Whether the operators of this call are observed one by one: the user's hooks see the tensors that eager saves for
+  // the backward (torch's own, of checkpoint and save_on_cpu, take any tensors), and transforms need eager's operators.
   bool is_watched() const {
     if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return true;
     if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) {
@@ -106,7 +106,7 @@ class Call {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
 
-  // Ties the segment's values to a node, and gives it what the backward needs.
+  // Ties the segment's values to a node, and gives it the backward's saved values.
   void make_node(uint32_t number) {
     const Segment& segment = graph_.segments[number];
     torch::autograd::edge_list edges;
@@ -116,7 +116,7 @@ class Call {
       edges.push_back(of.requires_grad() ? torch::autograd::impl::gradient_edge(of) : torch::autograd::Edge());
       any = any || of.requires_grad();
     }
-    // What has no gradient at all (a norm that counts) is a function of its inputs, still.
+    // A result without any gradient (a norm that counts) is a function of its inputs, still.
     if (!any && !segment.gradients.empty()) return;
     auto* node = new CompiledNode(step_, number);
     const NodePtr owner = own(node);
@@ -174,7 +174,7 @@ class Call {
     }
   }
 
-  // A result as a tensor of its own; run op by op, it may be a view of what only the graph knew.
+  // A result as a tensor of its own; run op by op, it may be a view of a tensor inside the graph.
   at::Tensor result(size_t i) const {
     PyObject* item = PySequence_Fast_GET_ITEM(results_.ptr(), static_cast<Py_ssize_t>(i));
     if (item == Py_None) return {};

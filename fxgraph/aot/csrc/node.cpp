@@ -32,7 +32,7 @@ class Lock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Neither a wrapper of a transform or subclass, nor sparse: what compiled code can read.
+// Whether compiled code can read the tensor: neither a wrapper of a transform or subclass, nor sparse.
 bool is_plain(const at::Tensor& tensor) {
   constexpr auto kWrapped = c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                                                  c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
@@ -57,7 +57,7 @@ py::list optional_tensors(const variable_list& tensors) {
   return list;
 }
 
-// What a Python function returned, by gradient; `places` are their numbers.
+// The results of a Python function, by gradient; `places` are their numbers.
 template <class Places>
 variable_list gradients(const py::object& results, const Places& places, size_t count) {
   variable_list found(count);
@@ -109,7 +109,7 @@ void CompiledNode::watch(const at::Tensor& tensor) {
       {torch::autograd::impl::version_counter(tensor), static_cast<uint32_t>(tensor._version()), text.str()});
 }
 
-// Raises what eager raises where a tensor has been written that it saves.
+// Raises eager's error where a saved tensor has been written since.
 void CompiledNode::check(const std::vector<bool>& present) const {
   for (size_t i = 0; i < witnesses_.size(); ++i) {
     const auto& users = segment().watched[i].tangents;
@@ -129,7 +129,7 @@ void CompiledNode::check(const std::vector<bool>& present) const {
 
 namespace {
 
-// The node that the engine is about to call in this thread, to free what it saves afterwards.
+// The node that the engine is about to call in this thread, to free its saved values afterwards.
 thread_local const CompiledNode* called_last = nullptr;
 
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
@@ -173,7 +173,7 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
   return run(step_->held->variant(number_, present), std::move(tangents), hand_over);
 }
 
-// hand_over: nothing is kept here of what the backward takes, so that it can free each tensor after the last use.
+// hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
 variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents, bool hand_over) {
   c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
@@ -267,7 +267,7 @@ void CompiledNode::release_variables() {
   given.swap(given_);
 }
 
-// The Python type of the node, so that what users print has a name.
+// The Python type of the node: the name that users see in print.
 bool register_node_type() {
   static PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
   if (torch::autograd::_initFunctionPyTypeObject(type, "fxgraph.aot._autograd.CompiledBackward", nullptr, nullptr) ==

@@ -65,7 +65,7 @@ class CompiledNode : public Node {
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
-  std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed what they need
+  std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
 };
 
 template <class Pointer = NodePtr>

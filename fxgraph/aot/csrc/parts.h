@@ -1,5 +1,5 @@
 // A graph in parts, parsed once from the dict that fxgraph/aot/split.py makes: compiled parts, control flow whose bodies
-// are compiled, and what Python runs. Values are kept in numbered slots while a call runs.
+// are compiled, and nodes that Python runs. Values are kept in numbered slots while a call runs.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -14,7 +14,7 @@ namespace framegraph {
 
 using Slots = std::vector<uint32_t>;
 
-// What capture saw of a tensor that an earlier part gives, which decides how a part was compiled.
+// The properties of an earlier part's tensor, as capture saw them, for which a part was compiled.
 struct Expected {
   uint32_t slot;
   at::ScalarType dtype;
@@ -24,7 +24,7 @@ struct Expected {
   Slots given;
 };
 
-// What a body was compiled for.
+// An operand for which a body was compiled.
 struct Operand {
   PyObject* number = nullptr;  // no tensor
   at::ScalarType dtype = at::kFloat;
@@ -51,7 +51,7 @@ struct PartStep {
   // same without a predicate, which a body of its own gives.
   enum Kind : uint8_t { Compiled, Item, Branch, Loop, While, Plain };
   Kind kind;
-  Slots inputs, outputs, dead;  // dead: what nothing needs afterwards
+  Slots inputs, outputs, dead;  // dead: values without a later use
   PyObject* function = nullptr;  // Compiled: called with the values in `given`
   Slots given;
   PyObject* plain = nullptr;  // inputs -> a tuple of outputs, one operation after the other
@@ -68,7 +68,7 @@ struct Parts {
   std::vector<std::pair<uint32_t, PyObject*>> bound;  // parameters, buffers and constants
   std::vector<PartStep> steps;
   Slots results;
-  PyObject* arrange = nullptr;  // results -> what a call returns; null: a tuple of them
+  PyObject* arrange = nullptr;  // results -> the return value of a call; null: a tuple of them
 
   Parts() = default;
   ~Parts();

@@ -174,7 +174,7 @@ class PartsCall {
     }
   }
 
-  // A body of a Loop gives the next predicate, behind what it carries on.
+  // A body of a Loop returns the carried values, then the next predicate.
   static py::object looped(PartStep& step, py::object predicate, Borrowed operands) {
     const bool apart = step.kind == PartStep::While;
     Body& body = step.bodies[apart ? 1 : 0];

@@ -1,4 +1,4 @@
-// One compiled training graph: what a call of it needs, parsed once from the dict that fxgraph/aot/training.py makes.
+// One compiled training graph: the data of its calls, parsed once from the dict that fxgraph/aot/training.py makes.
 // Immutable afterwards, but for the backward variants, which the GIL guards; shared by all calls and their nodes.
 #pragma once
 
@@ -38,7 +38,7 @@ struct Saved {
   uint32_t index;
 };
 
-// What the backward was compiled for.
+// A tangent for which the backward was compiled.
 struct Tangent {
   bool varies;  // sizes change from call to call: the backward itself sees to the strides
   std::vector<int64_t> size, stride;
@@ -47,12 +47,12 @@ struct Tangent {
 
 // The backward for one set of tangents that arrive.
 struct Variant {
-  PyObject* backward;  // called with one list, which it may empty: what is saved, then the tangents
+  PyObject* backward;  // called with one list, which it may empty: saved values, then the tangents
   std::vector<uint32_t> saved;                // numbers into those of the graph
   std::vector<uint32_t> tangents, gradients;  // positions in the segment's
 };
 
-// What a gradient is of.
+// The value whose gradient a backward returns.
 struct Target {
   bool output;  // an output that the graph goes on to use, else an input
   uint32_t index;
@@ -79,7 +79,7 @@ struct Segment {
 
 struct Training {
   std::string name;
-  PyObject* forward = nullptr;  // takes the inputs that vary, returns values and what is kept
+  PyObject* forward = nullptr;  // takes the inputs that vary, returns values and those kept for the backward
   PyObject* eager = nullptr;    // takes all inputs: the torch-level graph, for calls that must not be compiled
   PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None) -> gradients, as autograd operations
   PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> (backward, saved, tangents, gradients)

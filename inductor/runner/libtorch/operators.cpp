@@ -67,7 +67,7 @@ at::Tensor wrapped(const c10::Scalar& number) {
   return scalar;
 }
 
-// What a call sees of its arguments.
+// The arguments of a call.
 struct Given {
   const std::vector<at::Tensor>& tensors;
   const std::vector<int64_t>& numbers;

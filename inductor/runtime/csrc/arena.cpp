@@ -25,7 +25,7 @@ struct Pool {
   std::vector<c10::Storage> idle;  // small blocks, least recently used first
   size_t idle_bytes = 0;           // of those
   size_t used_bytes = 0;           // of blocks in use, of both kinds
-  size_t most_used_bytes = 0;      // what used_bytes once was
+  size_t most_used_bytes = 0;      // the maximum of used_bytes
   size_t limit = size_t{1} << 30;
 };
 

@@ -22,7 +22,7 @@ void release_arena(c10::Storage&& arena) noexcept;
 // A storage of `bytes` whose memory goes back to the pool when its last tensor dies, in any thread.
 c10::Storage pooled_storage(size_t bytes);
 
-// The most bytes that idle arenas may hold. Frees what is over it at once.
+// The most bytes that idle arenas may hold. Frees the excess at once.
 void set_arena_limit(size_t bytes);
 
 // Bytes held by idle arenas now.

@@ -13,7 +13,7 @@
 
 namespace framegraph {
 
-// What a source looked like when it was read. Two looks are equal if the tensor still has its storage, address and
+// The state of a source when it was read. Two looks are equal if the tensor still has its storage, address and
 // version, and the same bytes where they are sampled: writes by way of `.data` or of numpy move no version.
 struct Look {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak, so that no other storage gets its address meanwhile
@@ -27,7 +27,7 @@ struct Derived {
   std::vector<Look> looks;  // at the sources, before `tensors` were made
 };
 
-// The GIL guards what changes; a call in flight holds the Derived that was made or found for it.
+// The GIL guards the members; a call in flight holds the Derived that was made or found for it.
 class Derivation {
  public:
   // `make` takes the sources and returns a sequence of tensors; a new reference that this object owns.
@@ -36,7 +36,7 @@ class Derivation {
   Derivation(const Derivation&) = delete;
   Derivation& operator=(const Derivation&) = delete;
 
-  // The derived tensors of the sources as they are now. Throws what `make` raises.
+  // The derived tensors of the sources as they are now. Throws the errors of `make`.
   std::shared_ptr<const Derived> get(const std::vector<PyObject*>& statics);
 
   int traverse(visitproc visit, void* arg) const {

@@ -36,7 +36,7 @@ namespace framegraph {
   X(launch_kernel, "cuLaunchKernel",                                                                    \
     (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**))
 
-// An error of the driver in Python: inductor.runtime._plan.DeviceError. The text says what to do.
+// An error of the driver in Python: inductor.runtime._plan.DeviceError. The text holds the remedy.
 struct DeviceError : public torch::PyTorchError {
   using PyTorchError::PyTorchError;
   PyObject* python_type() override;

@@ -88,7 +88,7 @@ class Sizes {
  public:
   Sizes(const Program& program, State& state) : program_(program), state_(state) {}
 
-  // Stage 0. What the last call with this state computed stands if the arguments are the same.
+  // Stage 0. The numbers of the last call with this state stand if the arguments are the same.
   void read(PyObject* const* args) {
     if (program_.stages.empty()) return;
     bool same = std::exchange(state_.known, false);
@@ -259,8 +259,8 @@ class Run {
     careful_ = true;
   }
 
-  // Whether sizes of an input are known only when an operator has run (a gradient of what data chose): those are checked
-  // then.
+  // Whether sizes of an input are known only when an operator has run (a gradient of elements chosen by data): those are
+  // checked then.
   bool depends_on_results(uint32_t v) const {
     const int32_t place = program_.values[v].dynamic;
     return place >= 0 && program_.dynamic[static_cast<size_t>(place)].stage > 0;
@@ -291,7 +291,7 @@ class Run {
                 " Variable that requires grad is being used in an in-place operation.");
   }
 
-  // What eager's in-place ops do to the tensors besides writing to them; a call that fails before has changed none.
+  // The effects of eager's in-place ops on tensors besides the writes; a call that fails before has changed none.
   void begin_mutations() {
     for (const auto& [v, bumps] : program_.mutated) {
       for (uint32_t i = 0; i < bumps; ++i) tensor(v).unsafeGetTensorImpl()->bump_version();

@@ -9,7 +9,7 @@
 
 namespace framegraph {
 
-// What one call changes. Reused between calls; holds no tensors while idle.
+// The variables of one call. Reused between calls; holds no tensors while idle.
 struct State {
   explicit State(const Program& program)
       : tensors(program.values.size()),
@@ -35,7 +35,7 @@ struct State {
   std::vector<void*> streams;       // by device
   std::vector<c10::IValue> stack;   // arguments of the aten op that runs
   std::vector<int64_t> registers;   // kept from call to call: the same sizes are not computed again
-  std::vector<int64_t> sizes;       // what kernels read
+  std::vector<int64_t> sizes;       // the kernels' array of sizes
   std::vector<Value> values;        // those with computed numbers, as they are in this call
   bool known = false;               // whether the registers of stage 0 are those of the last call
 };

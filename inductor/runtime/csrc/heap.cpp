@@ -74,7 +74,7 @@ void Heap::release(void* block, size_t size) {
   add_hole(start, start + size);
 }
 
-// From the end of the address space that was used: what lies low is used again first.
+// From the end of the address space that was used: low addresses are used again first.
 void Heap::give_back(size_t spare) {
   for (auto hole = holes_.rbegin(); idle_ > spare && hole != holes_.rend(); ++hole) {
     Address high = hole->second;

@@ -1,6 +1,6 @@
 // A heap for large blocks, whose free memory can be given back to the system page by page.
 //
-// malloc mixes tensors with small objects that outlive them: what lies between cannot be given back, nor serve a tensor
+// malloc mixes tensors with small objects that outlive them: memory between cannot be given back, nor serve a tensor
 // that is a little larger. Here each block is whole pages; neighbours that are free are one hole again; a block goes
 // into the smallest hole that holds it. A hole may be cold: the system has taken its pages.
 #pragma once

@@ -7,7 +7,7 @@
 
 namespace framegraph {
 
-// What codegen emits: runs [begin, end) of the kernel's parallel extent over the pointers in `ptrs`.
+// A generated function: runs [begin, end) of the kernel's parallel extent over the pointers in `ptrs`.
 using Kernel = void (*)(void* const* ptrs, int64_t begin, int64_t end);
 
 // Adds the Library type to the module; false with a Python error set on failure.

@@ -167,7 +167,7 @@ PyMODINIT_FUNC PyInit__plan() {
   using namespace framegraph;
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
-  // binds_static: a plan holds its parameters and buffers, and is called with what varies.
+  // binds_static: a plan holds its parameters and buffers, and is called with the other inputs.
   if (!add_library_type(module) || !add_driver_types(module) || !add_type(module, &PlanType, "Plan") ||
       PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0) {
     Py_DECREF(module);

@@ -134,7 +134,7 @@ IValue constant(py::handle item, const c10::TypePtr& declared, int32_t fixed) {
       return item.cast<std::string>();
     case TypeKind::ListType:
       return constant_list(item, type->expectRef<c10::ListType>().getElementType(), fixed);
-    default:  // devices, generators, script objects, and what the schema calls Any
+    default:  // devices, generators, script objects, and arguments of the schema's type Any
       return torch::jit::toIValue(item, type);
   }
 }

@@ -94,7 +94,7 @@ struct KernelArg {
   int64_t offset;  // bytes
 };
 
-// What of a kernel call is computed for each call of the plan.
+// The numbers of a kernel call that are computed for each call of the plan.
 struct DynamicKernel {
   Number total, grain;
   std::vector<std::pair<uint32_t, uint32_t>> offsets;  // argument, register of its offset
@@ -148,13 +148,13 @@ struct PythonCall {
   std::vector<int32_t> results;
 };
 
-// What a kernel found wrong with the data: an int64 that is kPassed, or something to report.
+// A kernel's finding about wrong data: an int64 that is kPassed, or a number to report.
 struct CheckPoint {
   static constexpr int64_t kPassed = INT64_MIN;
   uint32_t value;
   Number offset;            // bytes
   bool index_error;         // IndexError, else RuntimeError
-  std::string message;      // "{}" in it stands for what was found, "{0}", "{1}", ... for `sizes`
+  std::string message;      // "{}" in it stands for the number found, "{0}", "{1}", ... for `sizes`
   std::vector<Number> sizes;
 };
 
@@ -186,7 +186,7 @@ struct Program {
   std::vector<std::vector<uint32_t>> stages;  // the registers to compute in each, in order
   std::vector<DynamicValue> dynamic;
   std::vector<DynamicKernel> dynamic_kernels;
-  std::vector<Number> sizes;         // what kernels read from their array of sizes
+  std::vector<Number> sizes;         // the kernels' array of sizes
   std::vector<bool> number_inputs;   // by argument of the call: whether it is an int; empty: none is
   size_t input_count = 0;            // arguments of a call
   std::vector<std::pair<uint32_t, uint32_t>> mutated;  // inputs and statics that the plan writes, and how often they

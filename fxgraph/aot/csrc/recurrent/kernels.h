@@ -37,7 +37,7 @@ struct Backward {
   int64_t batch, hidden, state, given, given_row;  // given: columns of the product's left side, given_row apart
   const T *h0, *c0, *gates, *cells, *y, *packed;
   const T *dy, *dh;  // null if absent
-  T *dgates, *carry;  // carry: what flows to the step before besides the product (LSTM: to its cell)
+  T *dgates, *carry;  // carry: the gradient of the step before besides the product (LSTM: of its cell)
 };
 
 // out[row] = a[row] @ packed (+ one[row] + two[row])

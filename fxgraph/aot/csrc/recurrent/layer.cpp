@@ -21,7 +21,7 @@ constexpr int64_t CACHE = 256 << 10;   // bytes of weights that each thread may 
 constexpr int64_t MANY = 32;           // rows for which each thread may read other weights, too
 constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step that threads are not worth while for
 
-// Of a batch of 1, weights are packed if that pays: for more steps than few, and if memory is not what bounds a step.
+// Of a batch of 1, weights are packed if that pays: for more than a few steps, unless memory bounds a step.
 constexpr int64_t FEW = 12;
 constexpr size_t FAR = 2 << 20;
 
@@ -70,7 +70,7 @@ template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural)
   return result;
 }
 
-// A part of every step: its blocks of columns, which may be done side by side, and what does some of them.
+// A part of every step: its blocks of columns, which may be done in parallel, and the function that does some of them.
 struct Phase {
   int64_t blocks;
   std::function<void(int64_t step, Part)> run;

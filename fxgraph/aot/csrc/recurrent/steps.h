@@ -51,7 +51,7 @@ template <class T> INLINE void store(T* p, Vec<T> v, int64_t n) {
   else for (int64_t l = 0; l < n; ++l) p[l] = v[l];
 }
 
-// --- functions: NaN stays, and what overflows ends at the limit -----------------------------------
+// --- functions: NaN stays, and an overflow ends at the limit --------------------------------------
 
 // exp(x) - 1 = scale (1 + p) - 1 with x = n ln2 + r, scale = 2^n, p = exp(r) - 1 by its series
 template <class T> INLINE void exp_parts(Vec<T> x, Vec<T>& scale, Vec<T>& p) {
