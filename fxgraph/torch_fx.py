@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses import meta_utils
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
@@ -205,7 +206,8 @@ class _FakeMode(FakeTensorMode):
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
         converter = self.fake_tensor_converter
         # Made before there were symbols: torch's own way expects its own fake of a gradient.
-        begun = tensor.grad is not None and converter._get_memo(tensor.grad) is not None
+        gradient = _gradient(tensor)
+        begun = gradient is not None and converter._get_memo(gradient) is not None
         if (self.shape_env is not None and not begun) or not _is_simple(tensor):
             return super().from_tensor(tensor, **options)
         fake = converter._get_memo(tensor)
@@ -219,8 +221,8 @@ class _FakeMode(FakeTensorMode):
                     fake.requires_grad_(True)
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
-            if tensor.grad is not None:
-                fake.grad = self.from_tensor(tensor.grad)
+            if gradient is not None:
+                fake.grad = self.from_tensor(gradient)
             converter.set_tensor_memo(tensor, fake)
         return fake
 
@@ -231,6 +233,11 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of a tensor that may have one: asked for another's, torch warns."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 _ALLOCATING = (torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
@@ -320,6 +327,7 @@ def _is_simple(tensor: torch.Tensor) -> bool:
 def fake_tensor_mode(**options: Any) -> FakeTensorMode:
     """A new FakeTensorMode for plain (not symbolic) sizes. options: as of FakeTensorMode."""
     _defer_disabling()
+    _silence_gradients()
     return _FakeMode(**options)
 
 
@@ -383,6 +391,14 @@ def _without_dynamo(function: Any) -> Any:
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made
+
+
+@functools.cache
+def _silence_gradients() -> None:
+    """Let torch's way to a fake of a tensor ask for no gradient that cannot be there: the warning,
+    hidden only from the terminal, is an exception where warnings are errors.
+    """
+    meta_utils.safe_grad = _gradient
 
 
 @functools.cache
