@@ -6,17 +6,15 @@ Outside backends/bridge.py nothing else names torch.fx or torch._dynamo.
 from __future__ import annotations
 
 import builtins
-import contextlib
 import functools
 import sys
 import types
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses import meta_utils
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
@@ -208,11 +206,10 @@ class _FakeMode(FakeTensorMode):
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
         converter = self.fake_tensor_converter
         # Made before there were symbols: torch's own way expects its own fake of a gradient.
-        grad = _stored_grad(tensor)
-        begun = grad is not None and converter._get_memo(grad) is not None
+        gradient = _gradient(tensor)
+        begun = gradient is not None and converter._get_memo(gradient) is not None
         if (self.shape_env is not None and not begun) or not _is_simple(tensor):
-            with _quiet(tensor):
-                return super().from_tensor(tensor, **options)
+            return super().from_tensor(tensor, **options)
         fake = converter._get_memo(tensor)
         if fake is None:
             with torch.inference_mode(tensor.is_inference()):
@@ -224,8 +221,8 @@ class _FakeMode(FakeTensorMode):
                     fake.requires_grad_(True)
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
-            if grad is not None:
-                fake.grad = self.from_tensor(grad)
+            if gradient is not None:
+                fake.grad = self.from_tensor(gradient)
             converter.set_tensor_memo(tensor, fake)
         return fake
 
@@ -236,6 +233,11 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of a tensor that may have one: asked for another's, torch warns."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 _ALLOCATING = (torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
@@ -310,22 +312,6 @@ def _has_fake_rule(operator: Any) -> bool:
     return operator in registered_hop_fake_fns
 
 
-def _stored_grad(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The gradient, where one may be stored; torch warns where that of another tensor is read."""
-    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
-
-
-def _quiet(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Where warnings are errors, ignores torch's own about the gradient of a tensor that is no
-    leaf. Elsewhere torch's filter of what is printed does, and the program's registries of
-    warnings stay as they are.
-    """
-    harmless = tensor.is_leaf or all(action != "error" for action, *_ in warnings.filters)
-    if harmless:
-        return contextlib.nullcontext()
-    return warnings.catch_warnings(action="ignore", category=UserWarning)
-
-
 def _is_simple(tensor: torch.Tensor) -> bool:
     """Whether a tensor is nothing but memory, sizes and strides, and a leaf for autograd."""
     return (
@@ -341,6 +327,7 @@ def _is_simple(tensor: torch.Tensor) -> bool:
 def fake_tensor_mode(**options: Any) -> FakeTensorMode:
     """A new FakeTensorMode for plain (not symbolic) sizes. options: as of FakeTensorMode."""
     _defer_disabling()
+    _silence_gradients()
     return _FakeMode(**options)
 
 
@@ -407,6 +394,14 @@ def _without_dynamo(function: Any) -> Any:
 
 
 @functools.cache
+def _silence_gradients() -> None:
+    """Let torch's way to a fake of a tensor ask for no gradient that cannot be there: the warning,
+    hidden only from the terminal, is an exception where warnings are errors.
+    """
+    meta_utils.safe_grad = _gradient
+
+
+@functools.cache
 def _defer_disabling() -> None:
     """Let torch's shape rules run without loading torch._dynamo.
 
@@ -432,7 +427,7 @@ def _defer_disabling() -> None:
         if not isinstance(function, types.FunctionType) or function in seen:
             continue
         seen.add(function)
-        # The function that a decorated one calls is in its closure.
+        # What a decorated function calls is in its closure.
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         inside = {name: cell.cell_contents for name, cell in cells.items()}
         waiting += inside.values()

@@ -26,7 +26,6 @@ import dataclasses
 import functools
 import logging
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +46,7 @@ from fxgraph.aot import (
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.notices import notify
 from fxgraph.passes import cse
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
@@ -725,7 +725,7 @@ _warned: set[str] = set()
 def _warn_no_compiler(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
-        warnings.warn(f"{text} Compiled functions run on aten meanwhile.", stacklevel=3)
+        notify(f"{text} Compiled functions run on aten meanwhile.", stacklevel=3)
 
 
 __all__ = [

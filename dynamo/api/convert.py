@@ -61,6 +61,7 @@ from dynamo.torch import (
 )
 from dynamo.values.function import is_opaque_module
 from dynamo.values.intrinsics import INTRINSICS
+from fxgraph.notices import notify
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
@@ -383,4 +384,4 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
     if context.fullgraph or config.fail_on_recompile_limit_hit:
         raise RecompileLimitExceeded(message)
     if compiled:
-        warnings.warn(message, stacklevel=3)
+        notify(message, stacklevel=3)

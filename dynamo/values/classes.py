@@ -55,11 +55,12 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.late_bound import bound_late
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
+from dynamo.values.namespaces import is_namespace
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct
 from dynamo.values.recipes import Existing, Recipe
-from dynamo.values.reflection import C_DESCRIPTORS
+from dynamo.values.reflection import C_DESCRIPTORS, note_changed, refuse_changed
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.storage_slots import container_init, fill_mapping, set_factory
@@ -509,7 +510,7 @@ class PyModuleValue(Value):
         return f"module {vars(self.module).get('__name__')}"
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        stored = tx.output.side_effects.load_global(vars(self.module), name)
+        stored = self._stored(tx, name)
         if isinstance(stored, Value):
             return stored
         changed = {namespace for namespace, _ in tx.output.side_effects.globals}
@@ -520,8 +521,19 @@ class PyModuleValue(Value):
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
+            tx.guard(self.source, "has_attr", (name, False))
             raise_python(tx, AttributeError, *error.args)
         return tx.wrap(found, self._attr_source(name))
+
+    def _stored(self, tx: Interpreter, name: str) -> Value | None:
+        """The value that the frame stored under the name; a break where a hook may be asked."""
+        namespace = vars(self.module)
+        stored = tx.output.side_effects.load_global(namespace, name)
+        if stored is DELETED:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if stored is None:
+            refuse_changed(tx, self, namespace, name)
+        return stored
 
     def _attr_source(self, name: str) -> Source | None:
         return None if self.source is None else AttrSource(self.source, name)
@@ -559,6 +571,8 @@ class PyModuleValue(Value):
         return tx.call_function(hook, [ConstantValue(name)], {})
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if self._stored(tx, name) is not None:
+            return True
         if self._is_programs(name):
             return can_read(tx, self, name)
         tx.guard(self.source, "has_attr", (name, hasattr(self.module, name)))
@@ -566,8 +580,6 @@ class PyModuleValue(Value):
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         namespace = vars(self.module)
-        held = tx.output.values_by_id.get(id(namespace))
-        seen_apart = held is not None and not hasattr(held[1], "namespace")
         found = class_lookup(type(self.module), name)
         if is_python_descriptor(found):
             setter = class_lookup(type(found), "__set__")
@@ -576,8 +588,10 @@ class PyModuleValue(Value):
             function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
             tx.call_at_end(self, "__setattr__", function, [descriptor, self, value])
             return
-        if seen_apart or is_data_descriptor(class_lookup(type(self.module), name)):
+        if is_data_descriptor(found):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if not is_namespace(namespace):  # a dict as others are, for who holds it
+            note_changed(tx, self, namespace, name)
         source = None if self.source is None else AttrSource(self.source, "__dict__")
         tx.output.side_effects.store_global(namespace, source, name, value)
 

@@ -18,8 +18,9 @@ from dynamo.values.builder import special_builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descriptor
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.objects import build_object, refuse_changed
+from dynamo.values.objects import build_object
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
+from dynamo.values.reflection import refuse_changed
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

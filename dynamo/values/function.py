@@ -32,7 +32,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.recipes import Existing, GlobalsOf, Made, Recipe, WithAttributes, exact
-from dynamo.values.reflection import no_attribute, read_attribute
+from dynamo.values.reflection import no_attribute, note_changed, read_attribute, refuse_changed
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -251,25 +251,35 @@ class UserFunctionValue(FunctionValue):
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)
-        if stored is DELETED or (stored is None and not hasattr(self.function, name)):
+        if isinstance(stored, Value):
+            return stored
+        self._check_dict(tx, name)
+        if stored is DELETED or not hasattr(self.function, name):
             if self.source is not None and stored is None:
                 tx.guard(self.source, "has_attr", (name, False))
             no_attribute(tx, self.python_type(), name)
-        if isinstance(stored, Value):
-            return stored
         return read_attribute(tx, self, self.function, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         stored = tx.output.side_effects.load_attr(self, name)
         if stored is not None:
             return stored is not DELETED
+        self._check_dict(tx, name)
         present = hasattr(self.function, name)
         tx.guard(self.source, "has_attr", (name, present))
         return present
 
+    def _check_dict(self, tx: Interpreter, name: str) -> None:
+        """Break where the change was made to the dict and an attribute is read, or the reverse."""
+        if name == "__dict__" and tx.output.side_effects.stored_attrs(self):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if not type_holds(types.FunctionType, name):
+            refuse_changed(tx, self, self.function.__dict__, name)
+
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name.startswith("__"):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        note_changed(tx, self, self.function.__dict__, name)
         tx.output.side_effects.store_attr(self, name, value)
 
     def recipe(self) -> Recipe:

@@ -130,11 +130,12 @@ _METHODS: dict[str, Callable[..., Value | None]] = {
 }
 
 
-def _is_namespace(obj: Any) -> bool:
+def is_namespace(obj: Any) -> bool:
+    """Whether the dict is read as globals are."""
     return type(obj) is dict and "__builtins__" in obj  # of a module, or of exec()
 
 
-@special_builder(_is_namespace)
+@special_builder(is_namespace)
 def build_namespace(tx: Interpreter, obj: dict, source: Source | None) -> Value:
     """The globals of a module, guarded by identity."""
     tx.guard(source, "id", obj)

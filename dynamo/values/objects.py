@@ -63,7 +63,7 @@ from dynamo.values.operators import (
 )
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.recipes import Part, Recipe
-from dynamo.values.reflection import no_attribute
+from dynamo.values.reflection import no_attribute, note_changed, refuse_changed
 from dynamo.values.side_effects import DELETED
 from dynamo.values.stored_iterators import ItemProtocolIterator
 
@@ -244,12 +244,8 @@ class ObjectValue(Value):
         """
         own = self.instance_dict()
         if own is not None:
-            if id(own) in tx.output.values_by_id:
-                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
-            changed = tx.output.side_effects.changed_dicts
             lasting = not issubclass(self.cls, BaseException)  # see instance_dict
-            if lasting and changed.setdefault(id(own), self) is not self:
-                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+            note_changed(tx, self, own, name, lasting)
 
     def own_source(self, name: str) -> Source | None:
         return None if self.source is None else DictItemSource(self.dict_source(), name)
@@ -621,17 +617,6 @@ class _Hinted:
 
     def __length_hint__(self) -> Any:
         return self.answer
-
-
-def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str) -> None:
-    """The instance dict of `value` came to the frame as a dict, too, and was changed as such, or it
-    is another object's, too, by which it was changed.
-    """
-    known = tx.output.values_by_id.get(id(own))
-    if tx.output.side_effects.changed_dicts.get(id(own), value) is not value:
-        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    if known is not None and tx.output.side_effects.is_dirty(known[1]):
-        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 
 
 class ClassOf(Part):

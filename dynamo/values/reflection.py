@@ -82,3 +82,24 @@ def check_new(cls: type, new: Any) -> None:
     of_exceptions = issubclass(maker, BaseException) and maker in cls.__mro__
     if not of_exceptions and base.__new__ is not new and base.__new__ != new:
         raise Unsupported(breaks.UncapturedCall(f"{maker.__name__}.__new__"))
+
+
+def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str) -> None:
+    """The instance dict of `value` came to the frame as a dict, too, and was changed as such, or it
+    is another object's, too, by which it was changed.
+    """
+    known = tx.output.values_by_id.get(id(own))
+    if tx.output.side_effects.changed_dicts.get(id(own), value) is not value:
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    if known is not None and tx.output.side_effects.is_dirty(known[1]):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+
+
+def note_changed(
+    tx: Interpreter, value: Value, own: dict[str, Any], name: str, lasting: bool = True
+) -> None:
+    """Note a coming store to an attribute of `value`, which holders of its dict would see."""
+    if id(own) in tx.output.values_by_id:
+        raise Unsupported(breaks.AttributeMutation(value.describe(), name))
+    if lasting and tx.output.side_effects.changed_dicts.setdefault(id(own), value) is not value:
+        raise Unsupported(breaks.AttributeMutation(value.describe(), name))

@@ -31,13 +31,13 @@ import shutil
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fxgraph.notices import notify
 from inductor.runtime.plan import FORMAT, PlanError, PlanSpec
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ def _temporary() -> Path:
 @functools.cache
 def private_folder(why: str) -> Path:
     """A temporary folder for this process, with one warning per reason."""
-    warnings.warn(
+    notify(
         f"framegraph: {why}. Compiled kernels will not be kept after this process. "
         "Set DYNAMO_CACHE_DIR to a folder of yours that can be written.",
         CacheWarning,

@@ -273,6 +273,32 @@ def test_calls_without_operations_never_warn_of_the_recompile_limit():
     assert not captured.context.records
 
 
+@pytest.mark.parametrize("kind", ["result", "slice", "view"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_results_of_operations_as_inputs_warn_of_no_gradient(kind: str, dynamic: bool | None):
+    """Torch warns whoever asks a tensor for a gradient that cannot be there."""
+
+    def f(x):
+        x.add_(1.0)
+        return x.sum()
+
+    made = {"result": lambda x: x, "slice": lambda x: x[::2], "view": lambda x: x.view(2, 2)}[kind]
+    x = torch.ones(4, requires_grad=True)
+    expected, inner = f(made(x + 0)), made(x + 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(dynamo.compile(f, dynamic=dynamic, backend="aot_eager")(inner), expected)
+
+
+def test_the_recompile_limit_is_no_error_where_warnings_are(caplog) -> None:
+    compiled = dynamo.compile(lambda x, text: (x + 1, text), backend="eager", recompile_limit=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(4):
+            assert compiled(torch.ones(2), str(number))[1] == str(number)
+    assert "was compiled 2 times" in caplog.text
+
+
 def test_calls_that_raise_do_not_use_up_the_recompile_limit():
     from dynamo.config import config
 

@@ -1,0 +1,16 @@
+"""Words to the user about the machine and the limits, which change no result."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+_logger = logging.getLogger("framegraph")
+
+
+def notify(text: str, category: type[Warning] = UserWarning, stacklevel: int = 2) -> None:
+    """Warn; where warnings are errors, log: the program behaves as it does eagerly."""
+    try:
+        warnings.warn(text, category, stacklevel=stacklevel + 1)
+    except category:
+        _logger.warning(text)
