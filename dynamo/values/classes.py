@@ -531,9 +531,10 @@ class PyModuleValue(Value):
         stored = tx.output.side_effects.load_global(namespace, name)
         if stored is DELETED:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        if stored is None:
-            refuse_changed(tx, self, namespace, name)
-        return stored
+        if isinstance(stored, Value):
+            return stored
+        refuse_changed(tx, self, namespace, name)
+        return None
 
     def _attr_source(self, name: str) -> Source | None:
         return None if self.source is None else AttrSource(self.source, name)

@@ -297,11 +297,12 @@ def pow(ctx: Lowering, a: Any, b: Any) -> Tensor:
         }
         if dtype.is_floating_point:
             powers |= {
-                0.5: ops.sqrt,
-                -0.5: ops.rsqrt,
                 -1: ops.reciprocal,
                 -2: lambda v: ops.reciprocal(ops.mul(v, v)),
             }
+        # Eager's half-precision kernel has no roots: the powers of -inf and -0.0 are others.
+        if dtype.is_floating_point and not (dtype == torch.float16 and a.device.type == "cpu"):
+            powers |= {0.5: ops.sqrt, -0.5: ops.rsqrt}
         if not isinstance(b, Size) and b in powers:
             return ctx.pointwise(powers[b], [a], dtype, work=MEDIUM)
         if not dtype.is_floating_point and not b >= 0:

@@ -3,6 +3,8 @@ numbers that eager refuses. Against eager, by way of dynamo.compile."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -264,3 +266,11 @@ def test_numbers_beside_half_types_are_rounded_where_they_come_first(dtype):
         same(lambda x, t: fn(x, t), x, t)  # noqa: B023
     for by in (0.3, torch.tensor(0.3)):  # the quotient is cut off as it is
         same(lambda x: torch.div(x, by, rounding_mode="trunc"), x)
+
+
+@pytest.mark.parametrize("power", [0.5, -0.5])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_roots_of_special_numbers(dtype, power):
+    """Eager's powers of float16 are no roots: those of -inf and -0.0 are positive."""
+    numbers = [-math.inf, -0.0, 0.0, math.inf, -1.0, 2.0, math.nan]
+    same(lambda x: x**power, torch.tensor(numbers, dtype=dtype))
