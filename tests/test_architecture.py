@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.children import run_script
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("dynamo", "fxgraph", "inductor", "backends")
@@ -133,9 +133,7 @@ def test_importing_us_loads_no_torch_compiler():
         f"import sys, {', '.join(rooms)}, fxgraph.torch_fx, fxgraph.aot\n"
         "print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = run_script(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 
@@ -151,9 +149,7 @@ net.eval().requires_grad_(False)
 functionalize(fxgraph.symbolic_trace(net), [torch.ones(1, 3, 4, 4)])
 print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = run_script(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 

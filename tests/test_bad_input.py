@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import warnings
 from pathlib import Path
@@ -15,8 +13,7 @@ import pytest
 import torch
 
 import dynamo
-
-ROOT = Path(__file__).parent.parent
+from tests.children import run_script
 
 
 def add_one(x: torch.Tensor) -> torch.Tensor:
@@ -227,17 +224,6 @@ def test_interrupt_while_compiling() -> None:
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
 
 
-def run_script(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own that has compiled nothing yet."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 CHECK = """
     import warnings, torch, dynamo
     warnings.simplefilter("always")
@@ -259,19 +245,28 @@ def one_warning(done: subprocess.CompletedProcess[str], text: str) -> None:
 
 
 def test_no_compiler(tmp_path: Path) -> None:
-    done = run_script(CHECK, PATH=str(tmp_path), CXX="", DYNAMO_CACHE_DIR=str(tmp_path / "cache"))
+    done = run_script(
+        CHECK,
+        {
+            **os.environ,
+            "PATH": str(tmp_path),
+            "CXX": "",
+            "DYNAMO_CACHE_DIR": str(tmp_path / "cache"),
+        },
+    )
     one_warning(done, "compiler")
 
 
 def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    one_warning(run_script(CHECK, DYNAMO_CACHE_DIR=str(blocked)), "DYNAMO_CACHE_DIR")
+    done = run_script(CHECK, {**os.environ, "DYNAMO_CACHE_DIR": str(blocked)})
+    one_warning(done, "DYNAMO_CACHE_DIR")
 
 
 def test_damaged_cache(tmp_path: Path) -> None:
     cache = {"DYNAMO_CACHE_DIR": str(tmp_path / "cache")}
-    done = run_script(CHECK, **cache)
+    done = run_script(CHECK, {**os.environ, **cache})
     assert done.returncode == 0 and not done.stderr, done.stderr
     damaged = 0
     for file in (tmp_path / "cache").rglob("*"):
@@ -282,15 +277,15 @@ def test_damaged_cache(tmp_path: Path) -> None:
             file.write_bytes(data)
             damaged += 1
     assert damaged
-    done = run_script(CHECK, **cache)
+    done = run_script(CHECK, {**os.environ, **cache})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Warning:") <= 1, done.stderr
-    truncated = run_script(CHECK, **cache)
+    truncated = run_script(CHECK, {**os.environ, **cache})
     assert truncated.returncode == 0 and not truncated.stderr, truncated.stderr
 
 
 def test_unknown_log_channel() -> None:
-    done = run_script("import dynamo", DYNAMO_LOGS="graf")
+    done = run_script("import dynamo", {**os.environ, "DYNAMO_LOGS": "graf"})
     one_warning(done, "the channels are: graph")
 
 
@@ -301,7 +296,7 @@ def test_disabled_by_the_environment() -> None:
         def f(x): return x
         assert dynamo.compile(f) is f
         """,
-        DYNAMO_DISABLE="1",
+        {**os.environ, "DYNAMO_DISABLE": "1"},
     )
     assert done.returncode == 0, done.stderr
 

@@ -23,6 +23,8 @@ needs = pytest.mark.skipif(
 
 
 LIBRARY = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Wshadow")
+# Settings of CMake: all sources of a target in one unit, which takes half the time.
+ONE_UNIT = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
 
 
 def build(target: Path, *more: str) -> Path:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -19,6 +16,7 @@ from torch.func import grad, vmap
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dynamo
+from tests.children import run_script
 from tests.dynamo.transform_support import PROGRAMS, check, grads, plain, program, recompiles
 
 
@@ -355,9 +353,7 @@ def test_branches_of_other_shapes():
     """In a process of its own: eager torch.cond compiles by torch's compiler, which after such an
     error leaves its frame hook installed.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", BRANCHES_OF_OTHER_SHAPES], capture_output=True, text=True
-    )
+    done = run_script(BRANCHES_OF_OTHER_SHAPES)
     assert done.returncode == 0, done.stderr
 
 

@@ -5,8 +5,6 @@ replaced between two calls of a compiled function, and before the first.
 import builtins
 import math
 import operator
-import pathlib
-import subprocess
 import sys
 import types
 import unittest.mock as mock
@@ -18,6 +16,7 @@ import torch.nn.functional as F
 
 import dynamo
 from dynamo.values.monkey_patches import is_programs
+from tests.children import run_script
 
 cos = torch.cos
 Tensor = torch.Tensor
@@ -175,7 +174,6 @@ ROWS = {
     "nothing_but_inside": (patches_inside, torch, "not_there", None),
     "assigned_inside": (assigns_inside, torch, "not_there", None),
 }
-_ROOT = pathlib.Path(__file__).parents[2]
 # Python keeps the sequence slot of a type that had `__getitem__` once, and torch.tensor asks any
 # value with that slot for a length: torch.tensor([x[0]]) raises for the rest of the process.
 _LASTING = ("getitem",)
@@ -267,10 +265,7 @@ def test_replaced(row, backend, first):
 @pytest.mark.parametrize("first", [False, True], ids=["between", "before"])
 @pytest.mark.parametrize("row", _LASTING)
 def test_replaced_in_another_process(row, first):
-    program = f"from {__name__} import check; check({row!r}, 'aot_eager', {first})"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=_ROOT
-    )
+    done = run_script(f"from {__name__} import check; check({row!r}, 'aot_eager', {first})")
     assert done.returncode == 0, done.stderr
 
 

@@ -23,7 +23,7 @@ from inductor.runner import FOLDER
 from tests import integer_cases
 from tests.dynamo import runner
 from tests.dynamo.damaging import damaged, forged, sections_of, swapped
-from tests.dynamo.runner import Library, build, dl_tensor
+from tests.dynamo.runner import ONE_UNIT, Library, build, dl_tensor
 from tests.integer_cases import OPERATORS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -662,7 +662,7 @@ def test_cmake_builds_the_tutorial(deployed, tmp_path):
         pytest.skip("needs cmake")
     given = f"-DFRAMEGRAPH_RUNNER={FOLDER}"
     for command in (
-        ["cmake", "-S", str(DEPLOY), "-B", str(tmp_path), given],
+        ["cmake", "-S", str(DEPLOY), "-B", str(tmp_path), given, *ONE_UNIT],
         ["cmake", "--build", str(tmp_path)],
     ):
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import operator
-import subprocess
 import sys
 
 import pytest
@@ -16,6 +15,7 @@ import torch
 import dynamo
 from fxgraph.aot.early_checks import check_early
 from fxgraph.graph import Graph
+from tests.children import run_script
 
 BOTH = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 NUMBERS = (3, 0, 1, 4, 8, 9, -1, -3, -100, 4096, 2_000_000, -2_000_000, 2**62, 2**63 - 1, -(2**63))
@@ -119,7 +119,7 @@ def test_nothing_beyond_a_tensor_is_read():
         "from tests.inductor.test_checked_sizes import BOTH, run_between_guards\n"
         "with dynamo.config.patch(**BOTH): run_between_guards()"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    found = run_script(code)
     assert found.returncode == 0, found.stderr[-2000:]
 
 

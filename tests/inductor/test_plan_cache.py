@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -13,6 +9,7 @@ from fxgraph import symbolic_trace
 from inductor.pipeline import compile_graph, new_compilation, run_stages
 from inductor.plan_cache import key_of
 from inductor.runtime import cache
+from tests.children import run_script
 
 
 @pytest.fixture(autouse=True)
@@ -76,16 +73,7 @@ with torch.no_grad():
     assert torch.equal(plan(x)[0], (x + 1) * 2)
 print(" ".join(plan.compile_report["stages"]))
 """
-    stages = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ,
-        ).stdout
-        for _ in range(2)
-    ]
+    stages = [run_script(script).stdout for _ in range(2)]
     assert "codegen" in stages[0] and "codegen" not in stages[1]
 
 
