@@ -91,7 +91,8 @@ OPAQUE_EXACTLY = frozenset(
 
 
 # Plain Python in opaque modules, of which programs call what does something outside of them too:
-# notes for torch.compile, which do nothing elsewhere, and how tensors are printed.
+# notes for torch.compile, which do nothing elsewhere, how tensors are printed, and a question about
+# the types in a container.
 _TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
 _TRANSPARENT_CODE = frozenset(
     inspect.unwrap(function).__code__
@@ -99,6 +100,7 @@ _TRANSPARENT_CODE = frozenset(
         torch.set_printoptions,
         torch._tensor_str.get_printoptions,
         torch._tensor_str.printoptions,
+        torch.jit.isinstance,
     )
 )
 

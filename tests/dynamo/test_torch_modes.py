@@ -86,6 +86,11 @@ def annotated(x):
     return y + 1
 
 
+@program(lambda: [torch.randn(2), torch.randn(2)])
+def types_inside(x):
+    return x[0] + 1, [torch.jit.isinstance(x, t) for t in (str, list[torch.Tensor], dict[str, int])]
+
+
 @program(matrix)
 def backends(x):
     return (
