@@ -13,4 +13,5 @@ if TYPE_CHECKING:
 class EnteredModes:
     asked: list[Value] = field(default_factory=list)  # innermost last, without those that answer
     entered: int = 0
+    disabled: int = 0  # depth of DisableTorchFunction
     devices: int = 0  # regions of `with torch.device(...)` around the outermost

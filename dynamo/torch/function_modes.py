@@ -38,7 +38,7 @@ def ask_mode(tx: Interpreter, arguments: Sequence[Value]) -> Value:
 @handles(torch._C._push_on_torch_function_stack)
 def _push(tx, mode):
     modes = tx.output.modes
-    if tx.output.bodies or tx.output.context.export:
+    if tx.output.bodies or tx.output.context.export or modes.disabled:
         raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
     tx.output.side_effects.touch()
     if not modes.asked:

@@ -19,6 +19,7 @@ import torch.overrides
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
+from dynamo.torch.devices import entered_devices
 from dynamo.torch.function_modes import ask_mode
 from dynamo.values import late_bound
 from dynamo.values.base import Value
@@ -62,13 +63,15 @@ def overrides_by_default(cls: type) -> bool:
 
 def read_state(read: Callable[[], bool | int]) -> Callable[..., Value]:
     """A handler for torch's queries about overrides and modes, with the frame's own regions of
-    DisableTorchFunctionSubclass and modes.
+    DisableTorchFunctionSubclass, DisableTorchFunction and modes.
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         entered = len(tx.output.modes.asked)
         if read is torch._C._is_torch_function_enabled:
             return ConstantValue(is_enabled(tx))
+        if read is torch._C._is_torch_function_all_disabled and tx.output.modes.disabled:
+            return ConstantValue(True)
         if read is torch._C._is_torch_function_mode_enabled:
             return ConstantValue(bool(entered) or read())
         if read is torch._C._len_torch_function_stack:
@@ -399,14 +402,18 @@ def _is_of_tensor(function: Any) -> bool:
     return class_lookup(torch.Tensor, name) in (function, getattr(function, "__func__", function))
 
 
-# -- with torch._C.DisableTorchFunctionSubclass() -------------------------------------------------
+# -- with torch._C.DisableTorchFunctionSubclass(), and DisableTorchFunction() ---------------------
 class DisabledRegion(Value):
     """The context manager. It cannot be made again while it is open: a graph break inside is
-    moved before it.
+    moved before it. cls: its class; DisableTorchFunction has modes not asked, either.
     """
 
+    def __init__(self, cls: Any) -> None:
+        super().__init__()
+        self.cls = cls
+
     def python_type(self) -> type:
-        return torch._C.DisableTorchFunctionSubclass  # type: ignore[return-value]
+        return self.cls
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name not in ("__enter__", "__exit__"):
@@ -428,10 +435,20 @@ class _Step(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         tx.output.side_effects.touch()
+        if self.region.cls is torch._C.DisableTorchFunction:
+            modes = tx.output.modes
+            if modes.asked or entered_devices():
+                raise Unsupported(breaks.UncapturedCall("DisableTorchFunction inside of a mode"))
+            modes.disabled += self.change
         tx.output.overrides_disabled += self.change
         return ConstantValue(None)
 
 
 @handles(torch._C.DisableTorchFunctionSubclass)
+def _disable_subclasses(tx):
+    return DisabledRegion(torch._C.DisableTorchFunctionSubclass)
+
+
+@handles(torch._C.DisableTorchFunction)
 def _disable(tx):
-    return DisabledRegion()
+    return DisabledRegion(torch._C.DisableTorchFunction)

@@ -420,6 +420,8 @@ def with_default_device(
     inner, outer = default_device(), tx.output.default_device
     if inner == outer or function not in _device_constructors():
         return kwargs
+    if tx.output.modes.disabled or torch._C._is_torch_function_all_disabled():
+        raise Unsupported(breaks.UncapturedCall("a device's region inside of DisableTorchFunction"))
     given = kwargs.get("device")
     if given is not None and not (given.is_constant() and given.as_constant() is None):
         return kwargs

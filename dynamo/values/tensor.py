@@ -278,14 +278,41 @@ class TensorValue(Value):
         effects.store_attr(self, name, value)
 
     def _set_data(self, tx: Interpreter, value: TensorValue) -> None:
-        """self.data = value. Breaks where a tensor from outside becomes one of another form."""
+        """self.data = value."""
         if value is self:  # module.to(...) that changes nothing
             return
         mine, other = self.fake, value.fake
-        same = (mine.dtype, mine.device, mine.layout) == (other.dtype, other.device, other.layout)
+        same = (mine.device, mine.layout) == (other.device, other.layout)
         if not same or type(self) is not TensorValue or type(value) is not TensorValue:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "data"))
-        call_in_graph(tx, "call_function", set_data_, [self, value], {})
+        if _form(mine) == _form(other):
+            call_in_graph(tx, "call_function", set_data_, [self, value], {})
+        else:
+            self._take_form(tx, value)
+
+    def _take_form(self, tx: Interpreter, value: TensorValue) -> None:
+        """self.data = value, of another dtype or other sizes: the same object with the node of the
+        assignment, since the form of the node before is that of the graph's input.
+        """
+        mine, other = self.fake, value.fake
+        symbols = tensor_has_symbols(mine) or tensor_has_symbols(other)
+        fits = mine.is_leaf and not mine.retains_grad and not mine.is_inference()
+        fits = fits and (not mine.requires_grad or other.dtype.is_floating_point)
+        # Nodes of autograd expect gradients of the shape before.
+        fits = fits and (mine.shape == other.shape or not (mine.requires_grad and self.node.users))
+        if not fits or symbols or tx.output.bodies or tx.output.has_overrides:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), "data"))
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), tx.output.fake_mode:
+            fake = other.detach()
+        if isinstance(mine, torch.nn.Parameter):
+            fake = torch.nn.Parameter(fake, mine.requires_grad)
+        else:
+            fake.requires_grad_(mine.requires_grad)
+        nodes = (self.node, value.node)
+        self.node = tx.output.create_node("call_function", set_data_, nodes, {}, fake, tx)
+        tx.output.adopt(fake, self)
+        tx.output.side_effects.tensor_written()
+        tx.output.known_tensors.forget()
 
     def _may_be_grad(self, value: Value) -> bool:
         """Whether autograd takes `value` as the gradient of this tensor: a leaf, or one that keeps
@@ -718,6 +745,10 @@ def constant_sizes(obj: torch.Tensor, fake: torch.Tensor) -> Any:
         return obj
     sizes = tuple(None if isinstance(n, torch.SymInt) else n for n in fake.shape)
     return obj, sizes, tuple(None if isinstance(n, torch.SymInt) else n for n in fake.stride())
+
+
+def _form(fake: torch.Tensor) -> tuple[Any, ...]:
+    return fake.dtype, fake.shape, fake.stride(), fake.storage_offset()
 
 
 def tensor_has_symbols(fake: torch.Tensor) -> bool:

@@ -538,6 +538,53 @@ PROGRAMS = {
         run(s)
         """,
     ),
+    "ts_disable_all": (
+        1,
+        "",
+        """
+        class S(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                log.append(func.__name__)
+                with torch._C.DisableTorchFunction():
+                    r = func(*args, **(kwargs or {}))
+                return r.as_subclass(cls) if isinstance(r, torch.Tensor) else r
+        s = T(3).as_subclass(S)
+        def f(s, x):
+            with torch._C.DisableTorchFunction():
+                y = s + 1
+                with torch._C.DisableTorchFunctionSubclass():
+                    z = torch.relu(x) + s
+                w = s * z
+            return y, z, w, s * 2, x + 1
+        ---
+        run(s, T(3))
+        """,
+    ),
+    "ts_disable_all_with_devices_and_modes": (
+        None,
+        "",
+        """
+        from torch.overrides import TorchFunctionMode
+        class Doubles(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                return func(*args, **(kwargs or {})) * 2
+        def f(x):
+            with torch._C.DisableTorchFunction(), torch.device("meta"):
+                a = torch.ones(3) + x
+            with torch.device("meta"), torch._C.DisableTorchFunction():
+                b = torch.ones(3) + x
+            with Doubles():
+                c = x.sin()
+                with torch._C.DisableTorchFunction():
+                    d = x.sin()
+            with torch._C.DisableTorchFunction(), Doubles():
+                e = x.sin()
+            return a, b, c, d, e, x.cos()
+        ---
+        run(T(3))
+        """,
+    ),
     "ts_disable_break": (
         4,
         "DATA_DEPENDENT_VALUE UNCAPTURED_CALL",

@@ -342,15 +342,118 @@ PROGRAMS = {
         """,
     ),
     "data_of_another_form": (
-        [0, 1],
+        [1],
         """
         def f(x, y):
+            v = x.view(-1)
             x.data = y
-            return x.shape, x + 1
+            x.add_(1)
+            return x.shape, x.dtype, x + 1, v * 2
         ---
-        x = T(3)
-        run(x, T(2, 2))
-        x
+        x, y = T(3), T(2, 2, dtype=torch.float64)
+        run(x, y)
+        x, y
+        """,
+    ),
+    "data_of_another_form_with_gradients": (
+        [1],
+        """
+        def f(p, q):
+            (p * 2).sum().backward()
+            p.data = p.data.double()
+            p.grad.data = p.grad.data.double()
+            (p * p).sum().backward()
+            q.data = T(4)
+            return (q * p.sum()).sum()
+        ---
+        p, q = P(3), P(2, 2)
+        run(p, q).backward()
+        p.grad, q.grad, p, q
+        """,
+    ),
+    "data_of_another_form_with_a_history": (
+        None,
+        """
+        def f(q):
+            z = q * 3
+            q.data = T(4)
+            return z.detach(), (q * 2).sum()
+        ---
+        q = P(2, 2)
+        z, y = run(q)
+        try: y.backward()
+        except RuntimeError: log.append("gradients of another shape")
+        q.grad, q
+        """,
+    ),
+    "data_without_gradients": (
+        None,
+        """
+        def f(p):
+            p.data = p.data.int()
+            return p + 1
+        ---
+        p = P(3)
+        run(p)
+        p
+        """,
+    ),
+    "data_of_a_view_and_a_result": (
+        None,
+        """
+        def f(x, y):
+            z = x * 2
+            z.data = y.double()
+            v = x[0]
+            v.data = y.half()
+            v.add_(1)
+            return z, v, x
+        ---
+        x = T(2, 3)
+        run(x, T(3))
+        """,
+    ),
+    "module_changes_dtype": (
+        [1],
+        """
+        def f(m, x):
+            with torch.no_grad():
+                y = m(x)
+            m.double()
+            return y, m(x.double())
+        ---
+        m = nn.Sequential(linear(), nn.BatchNorm1d(2))
+        y, z = run(m, T(4, 3))
+        z.square().sum().backward()
+        m
+        """,
+    ),
+    "module_changes_dtype_between_steps": (
+        [1, 1],
+        """
+        def f(m, x):
+            m.zero_grad(set_to_none=False)
+            m.double()(x.double()).sum().backward()
+            return m.float()(x).square().sum()
+        ---
+        m = linear()
+        run(m, T(4, 3)).backward()
+        m
+        run(m, T(4, 3)).backward()
+        m
+        """,
+    ),
+    "module_made_in_another_dtype": (
+        [1],
+        """
+        def f(m, x):
+            n = copy.deepcopy(m).to(torch.float64)
+            return n, n(x.double()).sum()
+        ---
+        m = linear()
+        n, y = run(m, T(4, 3))
+        y.backward()
+        n, m
         """,
     ),
     "data_is_swapped": (
