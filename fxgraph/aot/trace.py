@@ -658,7 +658,22 @@ def _native_batch_norm_with_reserve(tracer: Tracer, op: Any, args: Any, kwargs: 
     return (*results, empty)
 
 
+# What is made for one _unsafe_view and seen by nothing else.
+_MADE_TO_BE_VIEWED = frozenset(
+    getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "clone")
+)
+
+
+def _unsafe_view(tracer: Tracer, op: Any, args: Any, kwargs: Any) -> Any:
+    """A new tensor for autograd; a view of memory that others see where kron writes its `out`."""
+    parent = tracer.view_of(args[0])
+    if tracer.value(parent).target in _MADE_TO_BE_VIEWED:
+        return tracer.record(op, args, kwargs)
+    return tracer._add_view(parent, ViewCall(aten.view.default, args[1:], kwargs))
+
+
 SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
+    aten._unsafe_view.default: _unsafe_view,
     aten.copy_.default: Tracer._copy_,
     aten.fill_.Tensor: Tracer._copy_,
     aten.fill_.Scalar: Tracer._fill_,

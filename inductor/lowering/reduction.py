@@ -50,6 +50,8 @@ def reduce(
     """ctx.reduce, in two steps where one would leave cores idle. Dimensions are kept."""
     dims = dims_of(x, dim)
     count = count_of(x, dims)
+    if kind == "sum" and count == 1 and (compute or x.dtype).is_floating_point:
+        return ctx.reduce(kind, x, dims, dtype, lambda v: _from_zero(body(v)), compute)
     whole = len(dims) == len(x.size) and x.split is None
     if devices.is_gpu(x.device) and isinstance(count, int):
         whole = False  # ctx.reduce splits it
@@ -60,6 +62,11 @@ def reduce(
         total = ctx.reduce(kind, partial, [0], dtype, lambda v: v, compute and dtype)
         return views.view(ctx, total, (1,) * len(x.size))
     return ctx.reduce(kind, x, dims, dtype, body, compute)
+
+
+def _from_zero(value: Value) -> Value:
+    """A sum of one number, which is no negative zero."""
+    return ops.add(value, ops.constant(0, value.dtype))
 
 
 def count_of(x: Tensor, dims: list[int]) -> Extent:
@@ -276,6 +283,8 @@ def vector_norm(
     out = ctx.val().dtype
     _not_surely_empty(x, dim)
     wide = COMPUTE_TYPES[out]
+    if ord != 0 and count_of(x, dims_of(x, dim)) == 1:
+        ord = 1  # as eager: a square would overflow
     if ord == 2:
         body: Callable[[Value], Value] = lambda v: ops.mul(v, v)  # noqa: E731
         total = reduce(ctx, "sum", x, dim, wide, body, wide)

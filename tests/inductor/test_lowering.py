@@ -491,6 +491,21 @@ def test_reductions_with_nan_and_infinity() -> None:
     table(fns, x)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_reductions_of_one_number(dtype: torch.dtype) -> None:
+    """Without a square, which would overflow; a sum is no negative zero."""
+    x = torch.tensor([3e38, -0.0, math.inf, -2.5]).to(dtype).view(4, 1)
+
+    def reduced(x: torch.Tensor) -> list[torch.Tensor]:
+        norms = [torch.linalg.vector_norm(x, order, dim=1) for order in (2, 1, 3, math.inf, -1)]
+        one = x[0, 0]
+        sums = [x.sum(1), x.mean(1), x[1].sum(), x.bool().sum(1)]
+        signs = [torch.signbit(s) for s in sums]
+        return [*norms, one.norm(), F.normalize(x, dim=1), *sums, *signs]
+
+    table({"one": lambda x: torch.cat([r.flatten() for r in reduced(x)])}, x)
+
+
 def test_argmax_takes_the_first_of_equals() -> None:
     x = torch.zeros(3, 50)
     x[:, [7, 30, 44]] = 1.0
