@@ -398,7 +398,7 @@ def _silence_gradients() -> None:
     """Let torch's way to a fake of a tensor ask for no gradient that cannot be there: the warning,
     hidden only from the terminal, is an exception where warnings are errors.
     """
-    meta_utils.safe_grad = _gradient
+    meta_utils.safe_grad = _gradient  # type: ignore[assignment]
 
 
 @functools.cache

@@ -96,7 +96,8 @@ def _users_names(local: str, arguments: Sequence[Any]) -> Names:
     if local == "kwargs":
         named = [key for key in kwargs if type(key) is str]
         return tuple([(f"L['kwargs'][{key!r}]", f"L[{key!r}]") for key in named])
-    forward = inspect.unwrap(type(module).forward)
+    made: Any = getattr(type(module), "forward", None)  # None: of TorchScript
+    forward = inspect.unwrap(made)
     code = getattr(forward, "__code__", None)
     if local != "args" or code is None:
         return ()

@@ -380,9 +380,16 @@ static PyObject *callable_same(PyObject *self, PyObject *unused)
     return Py_NewRef(self);
 }
 
+/* A global, as the function is that it stands for; pickle refuses it where the name leads elsewhere. */
+static PyObject *callable_reduce(PyObject *self, PyObject *unused)
+{
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
 static PyMethodDef callable_methods[] = {
     {"__copy__", callable_same, METH_NOARGS, PyDoc_STR("Itself, as for a function.")},
     {"__deepcopy__", callable_same, METH_O, PyDoc_STR("Itself, as for a function.")},
+    {"__reduce__", callable_reduce, METH_NOARGS, PyDoc_STR("Its name, as for a function.")},
     {NULL, NULL, 0, NULL},
 };
 

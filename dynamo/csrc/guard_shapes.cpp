@@ -1,5 +1,6 @@
 #include "guard_shapes.h"
 
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -88,6 +89,9 @@ bool real_function(int op, double a, double* out) {
   return std::isfinite(*out);
 }
 
+// A number that eager's operators refuse to convert to float32: a constant of the graph, which raises as well.
+bool beyond_single(double value) { return std::isfinite(value) && std::fabs(value) > FLT_MAX; }
+
 bool rounded(int op, double a, int64_t* out) {
   switch (op) {
     case kFloor: a = std::floor(a); break;
@@ -168,7 +172,7 @@ class Reader {
     PyObject* value = slots_.get(from.node->slot);
     if (value == nullptr) return false;
     if (from.kind == ShapeRead::Float) {
-      if (!PyFloat_CheckExact(value)) return false;
+      if (!PyFloat_CheckExact(value) || beyond_single(PyFloat_AS_DOUBLE(value))) return false;
       *out = Number::of(PyFloat_AS_DOUBLE(value));
       return true;
     }

@@ -29,9 +29,10 @@ def inside_transform() -> bool:
 
 def inside_mode(_: Any = None) -> bool:
     """Whether a torch function or dispatch mode other than that of `with torch.device(...)` is
-    active, or the next call of torch is to skip overrides, which no other call may use up.
+    active, torch.jit.trace records, or the next call of torch is to skip overrides, which no other
+    call may use up.
     """
-    if torch._C._len_torch_dispatch_stack() or _skips_overrides():
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_tracing() or _skips_overrides():
         return True
     count = torch._C._len_torch_function_stack()
     modes = (torch._C._get_function_stack_at(i) for i in range(count))

@@ -668,11 +668,16 @@ def _can_vary(tensor: torch.Tensor) -> bool:
     return plain and tensor.dim() > 0 and not history
 
 
+_LARGEST = torch.finfo(torch.float32).max
+
+
 def _fits(value: Any) -> bool:
-    """An int in 63 bits, or a float that sympy can stand for: zero has a sign in Python only."""
+    """An int in 63 bits, or a float that sympy can stand for: zero has a sign in Python only.
+    Operators refuse a float beyond float32, which only a constant has them do.
+    """
     if type(value) is int:
         return -(2**62) < value < 2**62
-    return value == value and value not in (0.0, float("inf"), float("-inf"))
+    return 0.0 < abs(value) <= _LARGEST
 
 
 __all__ = [

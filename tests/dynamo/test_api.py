@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
 
@@ -133,6 +134,18 @@ def test_compiled_module_stands_in() -> None:
     assert torch.equal(compiled(x), net(x))
     assert repr(compiled) == repr(net)
     assert {id(p) for p in compiled.parameters()} == {id(p) for p in net.parameters()}
+
+
+@dynamo.compile(backend="eager")
+def decorated(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def test_decorated_function_pickles_by_its_name() -> None:
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    for other in (lambda x: x, functools.partial(decorated)):
+        with pytest.raises((pickle.PicklingError, AttributeError)):
+            pickle.dumps(dynamo.compile(other, backend="eager"))
 
 
 def test_compiled_module_copies_and_pickles() -> None:

@@ -549,3 +549,17 @@ def test_numbers_come_before_the_first_tensor():
     for a, b in ((2, 3), (3, 4), (4, 6)):
         tensors = [torch.arange(3.0), torch.ones(3)]
         same(compiled(a, b, tensors), f(a, b, tensors))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_floats_beyond_single_precision_are_refused_as_by_eager(backend):
+    def f(x, a):
+        return x.clamp(max=a)
+
+    compiled, x = dynamo.compile(f, backend=backend), torch.ones(3)
+    for number in (0.5, 1.5, 3e38, math.inf):
+        assert torch.equal(compiled(x, number), f(x, number))
+    for number in (1e300, -1e39):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            compiled(x, number)
+    assert torch.equal(compiled(x.double(), 1e300), x.double())

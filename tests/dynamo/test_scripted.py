@@ -100,3 +100,20 @@ def test_replaced_script_is_seen():
     assert torch.equal(captured(x), x * 2)
     holder[0] = torch.jit.script(negated)
     assert torch.equal(captured(x), -x)
+
+
+def test_scripted_module_is_compiled():
+    module = torch.jit.script(nn.Linear(3, 2))
+    x = torch.ones(4, 3)
+    assert torch.equal(dynamo.compile(module, backend="eager")(x), module(x))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_trace_of_a_compiled_function(before):
+    """torch.jit.trace records the operators, and checks that a second call has the same."""
+    compiled = dynamo.compile(lambda x: (x * 2).sin() + x.shape[0], backend="eager")
+    x = torch.ones(4, 3)
+    if before:
+        compiled(x)
+    assert torch.equal(torch.jit.trace(compiled, x)(x), compiled(x))
+    assert torch.equal(compiled(x[:2]), (x[:2] * 2).sin() + 2)
