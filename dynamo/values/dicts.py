@@ -32,7 +32,16 @@ from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.function import replay_attributes
-from dynamo.values.hash_keys import FEW, calls_methods, check_hashes, key_of, sought_key, unhashable
+from dynamo.values.hash_keys import (
+    FEW,
+    calls_methods,
+    check_hashes,
+    is_stale,
+    key_of,
+    refuse_stale,
+    sought_key,
+    unhashable,
+)
 from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
@@ -109,7 +118,10 @@ class DictValue(BuiltinObject):
             else:
                 key_value, value_source = self._keyed_by_object(tx, key, i)
                 value = Pending(tx, item, value_source)
-                entries[_key_from_outside(tx, key_value)] = (key_value, value)
+                hashed = _key_from_outside(tx, key_value)
+                if hashed in entries or is_stale(hashed, key, real):
+                    refuse_stale(key_value)
+                entries[hashed] = (key_value, value)
         for hashed, entry in known.items():
             entries.setdefault(hashed, entry)  # new keys, assigned before
         self.entries = entries

@@ -16,8 +16,16 @@ from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descriptor
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.descriptors import (
+    MISSING,
+    bind,
+    class_attr_source,
+    class_lookup,
+    guard_class_attr,
+    is_data_descriptor,
+)
+from dynamo.values.exceptions import call_real, can_read, raise_python
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import build_object
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.reflection import refuse_changed
@@ -100,26 +108,34 @@ class EnumValue(SingletonValue):
         found = class_lookup(type(self.value), name)
         if name in _NAME_AND_VALUE and found is _NAME_AND_VALUE[name]:
             name, found = f"_{name}_", MISSING
+        if name == "__dict__":  # to change it is to change the member
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if not is_data_descriptor(found):
+            held = vars(self.value)
+            refuse_changed(tx, self, held, name)
+            place = self._place(tx)
+            if name in held:
+                return tx.wrap(held[name], DictItemSource(InstanceDictSource(place), name))
+            tx.guard(place, "no_instance_attr", name)
         getter = class_lookup(type(found), "__get__")
         if isinstance(getter, types.FunctionType) or type(found) in _BOUND:
             return bind(tx, self, found, name)
-        if name == "__dict__":  # to change it is to change the member
+        if found is MISSING and type_holds(type(self.value), "__getattr__"):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        held = vars(self.value)
-        refuse_changed(tx, self, held, name)
-        if name in held and not is_data_descriptor(found):
-            return tx.wrap(held[name], DictItemSource(InstanceDictSource(self._place(tx)), name))
-        real = getattr(self.value, name, MISSING)
-        if real is MISSING:
+        if found is MISSING or getter is MISSING:
+            guard_class_attr(tx, self, name, found)
+        if found is MISSING:
             text = f"{type_name(type(self.value))!r} object has no attribute {name!r}"
             raise_python(tx, AttributeError, text)
+        real = getattr(self.value, name)
         if getattr(real, "__self__", None) is self.value:
             return super().getattr(tx, name)
+        if getter is MISSING:
+            return tx.wrap(real, class_attr_source(tx, self, name))
         return tx.wrap(real, None if is_literal(real) else AttrSource(self._place(tx), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        refuse_changed(tx, self, vars(self.value), name)
-        return super().hasattr(tx, name)
+        return can_read(tx, self, name)
 
     def _place(self, tx: Interpreter) -> Source:
         """The source of the member, whose attributes can be changed."""

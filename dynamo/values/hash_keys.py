@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.config import config
@@ -56,8 +56,27 @@ class EqualityKey:
         finally:
             output.next_event = next_event
         if found is None or hash(found) != self.hashed:
-            what = f"{self.value.describe()}, whose hash changed while it is a key,"
-            raise Unsupported(breaks.CannotReconstruct(what))
+            refuse_stale(self.value)
+
+
+def refuse_stale(key: Value) -> NoReturn:
+    what = f"{key.describe()}, whose hash changed while it is a key,"
+    raise Unsupported(breaks.CannotReconstruct(what))
+
+
+def is_stale(key: Hashable, real: Any, table: Any) -> bool:
+    """Whether a key of a dict or set from outside is not found there by its present hash, which may
+    be that of a change that the frame has made. `key`: captured, so that its methods are known to
+    have no effects.
+    """
+    if not calls_methods([key]):
+        return False
+    holds = dict.__contains__ if isinstance(table, dict) else type(table).__contains__
+    try:
+        changed = isinstance(key, EqualityKey) and key.hashed != hash(real)
+        return changed or not holds(table, real)
+    except Exception:  # of a method of another key
+        return True
 
 
 def check_hashes(keys: Iterable[Hashable]) -> None:

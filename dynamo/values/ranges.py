@@ -203,7 +203,9 @@ def range_of(tx: Interpreter, args: Sequence[Value]) -> RangeValue:
 
 @builder(range)
 def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
-    _guard_parts(tx, obj, source)
+    tx.guard(source, "type", range)
+    for part in _parts(tx, obj, source):
+        as_index(tx, part)  # a symbol is guarded to be the number that it is now
     return RangeValue(obj, source)
 
 
@@ -219,11 +221,6 @@ def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:
         tx.wrap(getattr(obj, name), None if source is None else AttrSource(source, name))
         for name in ("start", "stop", "step")
     ]
-
-
-def _guard_parts(tx: Interpreter, obj: range, source: Source | None) -> None:
-    tx.guard(source, "type", range)
-    _parts(tx, obj, source)
 
 
 class RangeIterator(IteratorValue):

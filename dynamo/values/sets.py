@@ -27,7 +27,15 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import SequenceValue, TupleValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, sought_key, unhashable
+from dynamo.values.hash_keys import (
+    calls_methods,
+    check_hashes,
+    is_stale,
+    key_of,
+    refuse_stale,
+    sought_key,
+    unhashable,
+)
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import TUPLE, Existing, Made, Part, Recipe, exact
 from dynamo.values.stored_iterators import SetIterator
@@ -623,7 +631,11 @@ def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         value = make.of_literals(tx, obj, source)
     else:
         items = tx.wrap(tuple(obj), CallSource(source, tuple, "tuple")).unpack(tx)
-        value = make({key_of(tx, item): item for item in items}, source)
+        members = {key_of(tx, item): item for item in items}
+        for key, item, real in zip(members, items, obj):
+            if len(members) != len(items) or is_stale(key, real, obj):
+                refuse_stale(item)
+        value = make(members, source)
         value.in_order = True
     if isinstance(value, SetValue):
         value.keeps_table = True

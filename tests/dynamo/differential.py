@@ -51,7 +51,9 @@ def T(*shape, dtype=torch.float32, grad=False):
 class World:
     """A namespace with the program's definitions, and `run`."""
 
-    def __init__(self, definitions: str, filename: str, backend: str | None) -> None:
+    def __init__(
+        self, definitions: str, filename: str, backend: str | None, dynamic: bool | None = None
+    ) -> None:
         self.filename = filename
         module = sys.modules["differential_program"] = types.ModuleType("differential_program")
         self.namespace: dict[str, Any] = vars(module)
@@ -61,7 +63,9 @@ class World:
         self.hidden = {*self.namespace, "run", "f"} - {"log"}
         exec(compile(definitions, filename, "exec"), self.namespace)
         function = self.namespace["f"]
-        self.run = function if backend is None else dynamo.compile(function, backend=backend)
+        self.run = function
+        if backend is not None:
+            self.run = dynamo.compile(function, backend=backend, dynamic=dynamic)
         self.namespace["run"] = self.run
         RemovableHandle.next_id = 0
         torch.manual_seed(7)
@@ -250,13 +254,14 @@ def check(
     backends: tuple[str, ...] = BACKENDS,
     prelude: str = "",
     steps: str = "",
+    dynamic: bool | None = None,
 ) -> list[Any]:
     """Run the program in both worlds and compare.
 
     graphs: how many all calls together have, or how many the frame has and each of its
     continuations; SOME: at least one; None: any number. breaks: the codes of the graphs' breaks,
     "" for none; None: not compared. prelude: definitions that come first. steps: of a program
-    without any.
+    without any. dynamic: of dynamo.compile.
 
     Returns what was compiled (FrameRecords) with the last backend.
     """
@@ -277,7 +282,7 @@ def check(
         dynamo.reset()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            world = World(definitions, filename, backend)
+            world = World(definitions, filename, backend, dynamic)
             for statement, wanted in zip(statements, expected):
                 assert_same(wanted, world.step(statement), f"{backend}: {ast.unparse(statement)}")
         faults = [str(w.message) for w in caught if "framegraph" in str(w.message).lower()]

@@ -42,7 +42,8 @@ class Family:
     prelude: definitions before those of each program. steps: of programs that have none of their
     own. one: programs of a family of several backends that one backend runs. captured: something
     is captured where no number of graphs is told. unbroken: a number of graphs means that nothing
-    breaks. collector: whether the garbage collector is on. config: of dynamo.config.
+    breaks. collector: whether the garbage collector is on. config: of dynamo.config. dynamic: each
+    program runs once with each of these.
     """
 
     prelude: str = ""
@@ -53,6 +54,7 @@ class Family:
     unbroken: bool = False
     collector: bool = True
     config: dict[str, Any] = field(default_factory=dict)
+    dynamic: tuple[bool | None, ...] = (None,)
 
     def check(self, name: str, program: str | tuple[Any, ...]) -> None:
         if isinstance(program, str):
@@ -63,14 +65,16 @@ class Family:
         elif self.unbroken and graphs:
             breaks = ""
         with dynamo.config.patch(**self.config), self._collector():
-            check(
-                text,
-                graphs=graphs,
-                breaks=breaks,
-                backends=ONE if name in self.one else self.backends,
-                prelude=self.prelude,
-                steps=self.steps,
-            )
+            for dynamic in self.dynamic:
+                check(
+                    text,
+                    graphs=graphs,
+                    breaks=breaks,
+                    backends=ONE if name in self.one else self.backends,
+                    prelude=self.prelude,
+                    steps=self.steps,
+                    dynamic=dynamic,
+                )
 
     @contextlib.contextmanager
     def _collector(self) -> Iterator[None]:
