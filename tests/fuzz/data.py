@@ -9,6 +9,7 @@ gradients, effects.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import textwrap
@@ -46,6 +47,12 @@ x + sum(t.sum() for t in torch.cat([x, y]).split([int((x > k).sum()), 8 - int((x
 x * 2 if (x > k).any() else y; x if x.sum() > k else y + 1
 (x if (n := int((y > k).sum())) > 1 else w) * n; x * n if (n := len(x[x > k])) else y
 y + torch.stack([x, y])[:, x > k].sum(1)[0]
+x * (1 / int((y > k).sum())); x + 7 % int((y > k).sum())
+x * (n / 2) ** -1 if (n := len(x[x > k])) else y; x * math.sqrt(y[1].item())
+x + math.log(y[0].item() + 2); x * 2 ** int((x > k).sum())
+x + (9 >> int((y > k).sum())); x * round(y[2].item()); x + x[: 4 // int((y > k).sum())].sum()
+x + x.view(int((y > k).sum()), -1).sum(0).sum(); x * (x[0].item() % y[0].item())
+x + torch.arange(0, y[0].item(), 0.5).sum(); x + x[:: int((y > k).sum())].sum()
 l[0] + 1; l[-1]; d['k'] * 2
 """
 PREDICATES = """
@@ -179,7 +186,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 def mismatch(text: str, backend: str, captured: bool) -> str | None:
     """Where eager and compiled differ. captured: whether numbers and sizes become symbols."""
-    scope: dict[str, Any] = {"torch": torch}
+    scope: dict[str, Any] = {"torch": torch, "math": math}
     exec(compile(text, "<data>", "exec"), scope)
     options = {"capture_scalar_outputs": captured, "capture_dynamic_output_shape_ops": captured}
     dynamo.reset()
