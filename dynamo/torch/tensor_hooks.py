@@ -157,8 +157,8 @@ def _break_before_maker(tx: Interpreter, tensor: TensorValue, name: str) -> NoRe
 
 
 def _native(tx: Interpreter, began: int | None, reason: breaks.Break) -> Exception:
-    """What has the instruction at step `began` run natively; in a function of one graph, break
-    here.
+    """The exception that has the instruction at step `began` run natively; in a function of one
+    graph, a break here.
     """
     if began is None or tx.output.context.fullgraph or break_is_error():
         return Unsupported(reason)
