@@ -127,7 +127,10 @@ class EnumValue(SingletonValue):
         if found is MISSING:
             text = f"{type_name(type(self.value))!r} object has no attribute {name!r}"
             raise_python(tx, AttributeError, text)
-        real = getattr(self.value, name)
+        try:
+            real = getattr(self.value, name)
+        except AttributeError as error:
+            raise_python(tx, AttributeError, *error.args)
         if getattr(real, "__self__", None) is self.value:
             return super().getattr(tx, name)
         if getter is MISSING:
