@@ -9,6 +9,7 @@ import builtins
 import functools
 import sys
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -236,8 +237,15 @@ class _FakeMode(FakeTensorMode):
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The gradient of a tensor that may have one: asked for another's, torch warns."""
-    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    """The gradient of a tensor that may have one: asked for another's, torch warns. A fake has that
+    of its tensor, whether or not autograd would store one.
+    """
+    if tensor.is_leaf or tensor.retains_grad:
+        return tensor.grad
+    if not isinstance(tensor, FakeTensor):
+        return None
+    with warnings.catch_warnings(action="ignore"):
+        return tensor.grad
 
 
 _ALLOCATING = (torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
