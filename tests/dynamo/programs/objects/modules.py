@@ -343,8 +343,8 @@ PROGRAMS = {
         """,
     ),
     "to_dtype_inside": (
-        3,
-        "ATTRIBUTE_MUTATION",
+        1,
+        "",
         """
         m = nn.Linear(3, 3)
         def f(x):

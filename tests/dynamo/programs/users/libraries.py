@@ -78,7 +78,7 @@ PROGRAMS = {
     """,
     ),
     "clip": (
-        2,
+        1,
         """
         m = nn.Linear(3, 2)
         def f(x):
