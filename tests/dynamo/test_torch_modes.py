@@ -192,7 +192,7 @@ def parameters_to_vector(m):
     return nn.utils.parameters_to_vector(m.parameters())
 
 
-@program(ml, breaks="TENSOR_METADATA", graphs=6)
+@program(ml, graphs=2)
 def vector_to_parameters(m):
     v = nn.utils.parameters_to_vector(m.parameters())
     nn.utils.vector_to_parameters(v * 2, m.parameters())
