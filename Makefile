@@ -1,5 +1,5 @@
 # make demo    install into .venv and run the tutorial's main job on a real model
-# make test    install, lint, unit tests, then model tests, in one run; FAST=1 leaves those out,
+# make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests,
 #              SPREAD=4 takes a quarter of those that no Python version changes; LINTED=1 leaves lint out
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, and programs of
@@ -39,7 +39,10 @@ demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
 
 test: $(STAMP) $(if $(FAST)$(LINTED),,lint)
-	$(PYTEST) -m "not gpu$(if $(FAST), and not slow)"
+	$(PYTEST) -m "not slow and not gpu"
+ifndef FAST
+	$(PYTEST) -m "slow and not gpu"
+endif
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

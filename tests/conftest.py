@@ -115,8 +115,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TESTS_SPREAD"] = "1"
 
 
-@pytest.hookimpl(trylast=True)  # of the items that -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of the frame hook come first: they want no other hook installed, and torch.cond in
+    eager mode, which other tests compare with, leaves torch's there after an error. So do those
+    that bound the growth of memory, which a process that ran thousands of tests blurs.
+    """
+    first = ("/test_hook", "test_robustness")
+    items.sort(key=lambda item: not any(name in item.nodeid for name in first))
     torch = metadata.version("torch")[:4]
     unequal = {"2.11": WITHOUT_TORCH_211, "2.12": WITHOUT_TORCH_212}.get(torch, {})
     for start, reason in unequal.items():
@@ -128,31 +133,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _in_spread(item, spread)]
-    items[:] = _ordered(items, _WORKERS)
-
-
-def _ordered(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Tests of the frame hook first: they want no other hook installed, and torch.cond in eager
-    mode, which other tests compare with, leaves torch's there after an error. So do those that
-    bound the growth of memory, which a process that ran thousands of tests blurs. Then unit tests,
-    then slow ones, in each worker: xdist deals out one contiguous part to each.
-    """
-    first: list[pytest.Item] = []
-    units: list[pytest.Item] = []
-    slow: list[pytest.Item] = []
-    for item in items:
-        if "/test_hook" in item.nodeid or "test_robustness" in item.nodeid:
-            first.append(item)
-        else:
-            (slow if item.get_closest_marker("slow") else units).append(item)
-    units = first + units
-    ordered: list[pytest.Item] = []
-    for left in range(workers, 0, -1):
-        size = (len(units) + len(slow)) // left
-        count = min(len(units) // left, size)
-        ordered += units[:count] + slow[: size - count]
-        del units[:count], slow[: size - count]
-    return ordered
 
 
 def _in_spread(item: Any, spread: int) -> bool:
