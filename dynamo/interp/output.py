@@ -35,6 +35,7 @@ from dynamo.guards.sources import (
 from dynamo.interp.checks import Checks
 from dynamo.interp.conditionals import Conditionals
 from dynamo.interp.data_dependent_loops import Trial
+from dynamo.interp.watched_tensors import WatchedTensors
 from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.entered_modes import EnteredModes
@@ -165,10 +166,7 @@ class OutputGraph:
         if self.stop_at >= 0:
             self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # by callers of the frame
-        # Tensors with hooks that the rewritten frame registers, and the history they are hooks of.
-        self.hooked: list[tuple[TensorValue, Any]] = []
-        # Tensors whose memory stays unwritten, their versions, and what a write raises.
-        self.unwritten: list[tuple[Sequence[TensorValue], list[int], Exception]] = []
+        self.watched = WatchedTensors()
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; the objects are kept alive so that ids stay
@@ -276,12 +274,7 @@ class OutputGraph:
             self.checks.node_may_be_refused(op, target, args, kwargs, example, tx)
         self.inference.check(op, target)
         self._nodes += 1
-        for values, versions, refusal in self.unwritten:
-            if [value.fake._version for value in values] != versions:
-                raise refusal
-        for value, history in self.hooked:
-            if value.history() is not history:
-                raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
+        self.watched.check()
         graph = self.graph
         if self.bodies:
             graph = self.bodies[-1].graph
@@ -375,16 +368,6 @@ class OutputGraph:
         self._tensor_values.pop(id(value.fake), None)
         value.fake = fake
         self._tensor_values[id(fake)] = value
-
-    def watch_history(self, value: TensorValue) -> None:
-        """Hooks of the tensor's present history are registered when the graph has run: nothing may
-        change that history before.
-        """
-        self.hooked.append((value, value.history()))
-
-    def keep_unwritten(self, values: Sequence[TensorValue], refusal: Exception) -> None:
-        """Raise `refusal` as soon as the memory of one of these tensors is written."""
-        self.unwritten.append((values, [value.fake._version for value in values], refusal))
 
     def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
         """The Value that a fake tensor already has."""

@@ -40,8 +40,8 @@ def _check_history(tx: Interpreter) -> None:
     """Break where gradients may flow through operations before the graph: whether one is None
     cannot be told from the graph then, and hooks of the user's may run.
     """
-    if tx.output.hooked:
-        raise Unsupported(breaks.OutsideHistory(tx.output.hooked[0][0].describe()))
+    if tx.output.watched.hooked:
+        raise Unsupported(breaks.OutsideHistory(tx.output.watched.hooked[0][0].describe()))
     for item in tx.output.inputs:
         if not (isinstance(item.example, torch.Tensor) and item.example.requires_grad):
             continue  # a number, or no part of autograd

@@ -124,12 +124,12 @@ def _differentiate(
 def _retained(tx: Interpreter) -> list[TensorValue]:
     """Intermediates whose gradients are to stay, in a Graph that lets none of them out."""
     hooks = tx.output.context.hooks
-    for value, history in tx.output.hooked:
+    for value, history in tx.output.watched.hooked:
         if hooks is None or not hooks.detaches or not value.fake.retains_grad:
             raise _refuse("a tensor has a hook that the frame registers, or is to retain its grad")
         if value.history() is not history:
             raise _refuse("a tensor that is to retain its grad was written")
-    return [value for value, _ in tx.output.hooked]
+    return [value for value, _ in tx.output.watched.hooked]
 
 
 def _tensors(tx: Interpreter, value: Value, allow_none: bool = False) -> list[Any]:

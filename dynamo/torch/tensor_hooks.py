@@ -76,7 +76,7 @@ def _registration(name: str, register: Callable[..., None]) -> Callable[..., Val
         handle = tx.output.side_effects.track_new(HookHandleValue())
         tx.output.side_effects.call_later(register, handle, tensor, hook)
         tensor.node.meta["hooked"] = True
-        tx.output.watch_history(tensor)
+        tx.output.watched.watch_history(tensor)
         return handle
 
     return call
@@ -89,7 +89,7 @@ def _retain_grad(tx: Interpreter, tensor: TensorValue) -> Value:
         if hooks is None or not hooks.detaches:  # else its gradient is read before the end only
             tx.output.side_effects.call_later(torch.Tensor.retain_grad, tensor)
         tensor.fake.retain_grad()
-        tx.output.watch_history(tensor)
+        tx.output.watched.watch_history(tensor)
     return ConstantValue(None)
 
 
@@ -100,7 +100,7 @@ def _own_history(tx, tensor):
     copy = tensor.call_method(tx, "clone", [], {})
     reason = breaks.UncapturedCall("a write to a tensor that a hook of a module watches")
     refusal = _native(tx, tx.breakable_chain()[-1].began, reason)
-    tx.output.keep_unwritten([tensor, copy], refusal)
+    tx.output.watched.keep_unwritten([tensor, copy], refusal)
     return copy
 
 
@@ -109,7 +109,7 @@ def _watch_gradient(tx, tensor, hook):
     _check(tx, tensor, "register_hook")
     tx.output.side_effects.call_later(module_hooks.watch_gradient, tensor, hook)
     tensor.node.meta["hooked"] = True
-    tx.output.watch_history(tensor)
+    tx.output.watched.watch_history(tensor)
     return ConstantValue(None)
 
 

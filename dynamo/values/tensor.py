@@ -50,6 +50,7 @@ from dynamo.values.reflection import no_attribute
 from dynamo.values.tensor_calls import (
     changes_something,
     check_layouts,
+    check_usable,
     holds_tensor,
     is_plain,
     keeps_form,
@@ -759,14 +760,6 @@ def _is_known_subclass(cls: type) -> bool:
     return late_bound.is_known_subclass(cls)
 
 
-def _check_history(tensor: torch.Tensor) -> None:
-    """Break where the tensor, a view, cannot be used any more: its memory has been written."""
-    try:
-        tensor.is_leaf  # noqa: B018
-    except RuntimeError as error:
-        raise Unsupported(breaks.OpError("autograd", error)) from error
-
-
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
     """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
     identity.
@@ -785,7 +778,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
         raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
-    _check_history(obj)
+    check_usable(obj)
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
+def check_usable(tensor: torch.Tensor) -> None:
+    """Break where autograd refuses the tensor, a view whose memory has been written."""
+    try:
+        tensor.is_leaf  # noqa: B018
+    except RuntimeError as error:
+        raise Unsupported(breaks.OpError("autograd", error)) from error
+
+
 def target_name(target: Any) -> str:
     """The name of a method, function or operator overload (`add_` of add_.Tensor)."""
     if isinstance(target, str):

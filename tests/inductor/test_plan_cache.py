@@ -73,8 +73,9 @@ with torch.no_grad():
     assert torch.equal(plan(x)[0], (x + 1) * 2)
 print(" ".join(plan.compile_report["stages"]))
 """
-    stages = [run_script(script).stdout for _ in range(2)]
-    assert "codegen" in stages[0] and "codegen" not in stages[1]
+    done = [run_script(script) for _ in range(2)]
+    assert [one.returncode for one in done] == [0, 0], done
+    assert "codegen" in done[0].stdout and "codegen" not in done[1].stdout
 
 
 def test_damaged_plan_is_made_again():

@@ -290,7 +290,7 @@ PROGRAMS = {
         e.zz = 4
         run(T(3))
     """,
-    "enum_class2": """
+    "enum_getattr": """
         class E(enum.Enum):
             A = 1
             B = 2

@@ -2,7 +2,38 @@
 
 from tests.dynamo.programs import ONE, Family
 
-FAMILY = Family(backends=ONE, captured=False, dynamic=(None, True), config={"recompile_limit": 64})
+KEYS = """
+class K:
+    def __init__(self, h): self.h = h
+    def __hash__(self): return self.h
+    def __eq__(self, o): return isinstance(o, K) and self.h == o.h
+k1, k2 = K(1), K(2)
+"""
+CHANGED_HASHES = """
+        ---
+        run(T(3))
+        k1.h = 7
+        run(T(3))
+        k1.h = 1
+        run(T(3))
+        k2.h = 1
+        run(T(3))
+        k2.h = 2
+        run(T(3))
+        K.__eq__ = lambda s, o: False
+        run(T(3))
+        K.__eq__ = lambda s, o: s.h == o.h
+        run(T(3))
+        K.__hash__ = lambda s: 9
+        run(T(3))
+"""
+FAMILY = Family(
+    backends=ONE,
+    captured=False,
+    dynamic=(None, True),
+    config={"recompile_limit": 64},
+    prelude=KEYS,
+)
 PROGRAMS = {
     "dict_state": """
         d = {'a': 1, 'b': T(3)}
@@ -55,55 +86,15 @@ PROGRAMS = {
         run(T(3))
     """,
     "dict_keys_hash": """
-        class K:
-            def __init__(self, h): self.h = h
-            def __hash__(self): return self.h
-            def __eq__(self, o): return isinstance(o, K) and self.h == o.h
-        k1, k2 = K(1), K(2)
         d = {k1: 5, k2: 6}
         def f(x): return x * d.get(K(1), 100), K(1) in d, len(d), k1 in d, d[k2]
-        ---
-        run(T(3))
-        k1.h = 7
-        run(T(3))
-        k1.h = 1
-        run(T(3))
-        k2.h = 1
-        run(T(3))
-        k2.h = 2
-        run(T(3))
-        K.__eq__ = lambda s, o: False
-        run(T(3))
-        K.__eq__ = lambda s, o: s.h == o.h
-        run(T(3))
-        K.__hash__ = lambda s: 9
-        run(T(3))
-    """,
+    """
+    + CHANGED_HASHES,
     "set_hash": """
-        class K:
-            def __init__(self, h): self.h = h
-            def __hash__(self): return self.h
-            def __eq__(self, o): return isinstance(o, K) and self.h == o.h
-        k1, k2 = K(1), K(2)
         d = {k1, k2}
         def f(x): return x * 2, K(1) in d, len(d), k1 in d, len([k for k in d])
-        ---
-        run(T(3))
-        k1.h = 7
-        run(T(3))
-        k1.h = 1
-        run(T(3))
-        k2.h = 1
-        run(T(3))
-        k2.h = 2
-        run(T(3))
-        K.__eq__ = lambda s, o: False
-        run(T(3))
-        K.__eq__ = lambda s, o: s.h == o.h
-        run(T(3))
-        K.__hash__ = lambda s: 9
-        run(T(3))
-    """,
+    """
+    + CHANGED_HASHES,
     "hash_only": """
         class K:
             def __init__(self, h): self.h = h
@@ -118,12 +109,7 @@ PROGRAMS = {
         k1.h = 1
         run(T(3))
     """,
-    "in_frame": """
-        class K:
-            def __init__(self, h): self.h = h
-            def __hash__(self): return self.h
-            def __eq__(self, o): return isinstance(o, K) and self.h == o.h
-        k1, k2 = K(1), K(2)
+    "hash_changed_inside": """
         d = {k1: 5, k2: 6}
         def f(x):
             k1.h = 3
@@ -135,12 +121,7 @@ PROGRAMS = {
         run(T(3))
         run(T(3))
     """,
-    "in_frame2": """
-        class K:
-            def __init__(self, h): self.h = h
-            def __hash__(self): return self.h
-            def __eq__(self, o): return isinstance(o, K) and self.h == o.h
-        k1, k2 = K(1), K(2)
+    "hash_changed_inside_after_a_look": """
         d = {k1: 5, k2: 6}
         def f(x):
             a = k1 in d
@@ -153,11 +134,6 @@ PROGRAMS = {
         run(T(3))
     """,
     "tuple_key": """
-        class K:
-            def __init__(self, h): self.h = h
-            def __hash__(self): return self.h
-            def __eq__(self, o): return isinstance(o, K) and self.h == o.h
-        k1, k2 = K(1), K(2)
         d = {(k1, 1): 5, (k2, 2): 6}
         def f(x): return x * 2, (K(1), 1) in d, (k1, 1) in d
         ---
