@@ -70,6 +70,7 @@ from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
+from inductor.recurrent import pack_recurrent
 from inductor.runtime import cubin, driver, toolchain
 from inductor.runtime.device_graph import DeviceGraphs, device_for
 from inductor.runtime.driver import load_kernels
@@ -185,7 +186,7 @@ def _pack(c: Compilation) -> None:
             c.notes.append(note)
     if not _packs(c):
         return
-    passes: list[Any] = [] if c.options.standalone else [pack_convolutions]
+    passes: list[Any] = [] if c.options.standalone else [pack_convolutions, pack_recurrent]
     if c.options.tuning in _TUNING:
         libraries = not c.options.standalone
         passes.insert(0, functools.partial(generated_convolutions, libraries=libraries))

@@ -195,24 +195,27 @@ _KEPT = "Tensor y, Tensor gates, Tensor cells, Tensor? d_y, Tensor? d_h, Tensor?
 _library = torch.library.Library("framegraph", "DEF")
 _library.define(
     "recurrent_layer(Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, "
-    "Tensor? w_hr, int kind, bool reverse, bool save) "
-    "-> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
+    "Tensor? w_hr, int kind, bool reverse, bool save, Tensor? packed=None, "
+    "Tensor? packed_hr=None) -> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
 )
+# w_hh, or with the first kind w_hr, in the order that steps read: `packed` and `packed_hr`.
+_library.define("recurrent_weights(Tensor weights, int kind) -> Tensor")
 _library.define(
     f"recurrent_layer_backward(Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, {_KEPT}int kind, "
     "bool reverse, bool states) -> (Tensor gates, Tensor h0, Tensor c0, Tensor projected)"
 )
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default
+recurrent_weights = torch.ops.framegraph.recurrent_weights.default
 
 require("fxgraph.aot._recurrent")
 
-from fxgraph.aot import _recurrent  # noqa: E402, F401
+from fxgraph.aot import _recurrent  # noqa: E402
 
 
 def _layer_meta(
     inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any,
-    kind: int, reverse: bool, save: bool,
+    kind: int, reverse: bool, save: bool, packed: Any = None, packed_hr: Any = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     time, batch = inputs.shape[:2]
     none, hidden = inputs.new_empty([0]), w_hh.shape[0] // _GATES[kind]
@@ -240,7 +243,22 @@ def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
     )
 
 
+def _weights_meta(weights: Any, kind: int) -> torch.Tensor:
+    columns = weights.shape[0] // _GATES[kind]
+    width = _recurrent.width(kind, weights.dtype is torch.float64)
+    blocks = -(-columns // width)
+    return weights.new_empty([blocks * width * _GATES[kind] * weights.shape[1]])
+
+
+def reads_packed(inputs: torch.Tensor, w_hh: torch.Tensor) -> bool:
+    """Whether the steps of a layer read w_hh packed, or may, of sizes that vary."""
+    time, batch = inputs.shape[:2]
+    known = type(time) is int and type(batch) is int
+    return not known or _recurrent.packs(time, batch, w_hh.nbytes)
+
+
 _library.impl("recurrent_layer", _layer_meta, "Meta")
+_library.impl("recurrent_weights", _weights_meta, "Meta")
 _library.impl("recurrent_layer_backward", _layer_backward_meta, "Meta")
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 import dynamo
 from backends import lookup_backend
+from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
 from fxgraph.aot.recurrent import recurrent_layer
 
@@ -137,6 +138,42 @@ def test_variants(kind, name, sizes, dtype):
         actual, expected = flat(compiled(x)), flat(layer(x))
     torch.testing.assert_close(actual, expected, atol=limits[0], rtol=limits[1])
     assert [a.stride() for a in actual] == [e.stride() for e in expected]
+
+
+PACKED = [
+    ("tanh", "plain"),
+    ("gru", "all_at_once"),
+    ("lstm", "one_row_long"),
+    ("lstm", "projected_all"),
+]
+
+
+@pytest.mark.parametrize("kind, name", PACKED)
+def test_packed_weights(kind, name):
+    """Inference keeps packed weights until they change, whichever batches come."""
+    torch.manual_seed(0)
+    layer, x, states = made(kind, {**SETTINGS, **PROJECTED}[name])
+    compiled, context = compile_fresh(layer.eval(), fullgraph=True)
+    with torch.no_grad():
+        for change in (1.0, 0.5, -2.0):
+            layer.weight_hh_l0.mul_(change)
+            layer.weight_hh_l0.data = layer.weight_hh_l0.data * change
+            for given in (x, x.repeat_interleave(2, 0 if layer.batch_first else 1)):
+                torch.testing.assert_close(flat(compiled(given)), flat(layer(given)))
+    graphs = [graph for record in context.records for graph in record.graphs]
+    notes = [note for graph in graphs for note in graph.report["notes"]]
+    layers = layer.num_layers * (2 if layer.bidirectional else 1)
+    assert len(graphs) == 2  # the second for batches of any size
+    assert sum(note.startswith(f"pack: weights of {layers} recurrent") for note in notes) == 2
+
+
+def test_packed_weights_of_another_form():
+    """A mistake of the compiler's is an error, never memory that is read behind its end."""
+    layer, x, (h, c) = made("lstm", SETTINGS["plain"])
+    inputs = torch.randn(5, 3, 80)
+    given = (inputs, h[0], c[0], layer.weight_hh_l0, None, None, 2, False, False)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="packed weights of another form"):
+        recurrent_layer(*given, torch.zeros(7))
 
 
 @pytest.mark.parametrize("kind", KINDS)

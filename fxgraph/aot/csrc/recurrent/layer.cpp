@@ -25,6 +25,8 @@ constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step th
 constexpr int64_t FEW = 12;
 constexpr size_t FAR = 2 << 20;
 
+bool packs(int64_t time, int64_t batch, size_t bytes) { return batch > 1 || (time >= FEW && bytes <= FAR); }
+
 enum class Isa { PLAIN, AVX2, AVX512 };
 
 // As ATen chooses its own kernels.
@@ -68,6 +70,21 @@ template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural)
   int64_t grain = std::max<int64_t>(1, blocks * 16384 / std::max<int64_t>(1, weights.numel()));
   at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { kernels<T>().pack(p, kind, begin, end); });
   return result;
+}
+
+// As packed() makes them of contiguous weights, or made and kept before.
+template <class T> Tensor packed_or(const Maybe& kept, const Tensor& weights, Kind kind) {
+  if (!kept) return packed<T>(weights, kind, false);
+  const int64_t columns = weights.size(0) / gate_count(kind);
+  const int64_t size = blocks_of<T>(columns, kind) * kernels<T>().width(kind) * gate_count(kind) * weights.size(1);
+  TORCH_CHECK(kept->numel() == size && kept->is_contiguous() && kept->scalar_type() == weights.scalar_type(),
+              "recurrent_layer: packed weights of another form");
+  return *kept;
+}
+
+Tensor pack_weights(const Tensor& weights, int64_t kind) {
+  auto run = weights.scalar_type() == at::kFloat ? packed<float> : packed<double>;
+  return run(weights.contiguous(), static_cast<Kind>(kind), false);
 }
 
 // A part of every step: its blocks of columns, which may be done in parallel, and the function that does some of them.
@@ -115,7 +132,7 @@ using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <class T>
 Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const Tensor& w_hh, const Tensor& b_hh,
-                const Tensor& w_hr, Kind kind, bool reverse, bool save) {
+                const Tensor& w_hr, Kind kind, bool reverse, bool save, const Maybe& kept, const Maybe& kept_hr) {
   const Sizes n(inputs, w_hh, kind);
   const Order order{n.time, reverse};
   auto options = inputs.options();
@@ -124,11 +141,10 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
   Tensor gates = keeps ? at::empty({n.time, n.batch, n.gates}, options) : none;
   Tensor y = at::empty({n.time, n.batch, n.state}, options), cells, full;
   if (kind == LSTM) cells = at::empty({save ? n.time : 1, n.batch, n.hidden}, options);
-  const bool packs = n.batch > 1 || (n.time >= FEW && w_hh.nbytes() <= FAR);
-  Tensor weights = packs ? packed<T>(w_hh, kind, false) : Tensor(), projection;
+  Tensor weights = packs(n.time, n.batch, w_hh.nbytes()) ? packed_or<T>(kept, w_hh, kind) : Tensor(), projection;
   if (w_hr.defined()) {
     full = at::empty({n.batch, n.hidden}, options);
-    projection = packed<T>(w_hr, TANH, false);
+    projection = packed_or<T>(kept_hr, w_hr, TANH);
   }
   Forward<T> f{kind, keeps, n.batch, n.hidden, n.state, inputs.stride(0), inputs.stride(1), n.gates,
                save ? n.batch * n.hidden : 0, pointer<T>(inputs), pointer<T>(h0), pointer<T>(c0), pointer<T>(bias),
@@ -151,12 +167,12 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
 }
 
 Results layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
-              const Maybe& w_hr, int64_t kind, bool reverse, bool save) {
+              const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& kept, const Maybe& kept_hr) {
   at::AutoDispatchBelowADInplaceOrView guard;
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
   auto run = inputs.scalar_type() == at::kFloat ? forward<float> : forward<double>;
   return run(inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save);
+             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save, kept, kept_hr);
 }
 
 // --- backward ------------------------------------------------------------------------------------
@@ -233,11 +249,31 @@ Gradients layer_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, 
 
 TORCH_LIBRARY_IMPL(framegraph, CPU, m) {
   m.impl("recurrent_layer", layer);
+  m.impl("recurrent_weights", pack_weights);
   m.impl("recurrent_layer_backward", layer_backward);
 }
 
+// width(kind, double) -> columns of a block of packed weights
+PyObject* width(PyObject*, PyObject* args) {
+  int kind = 0, wide = 0;
+  if (!PyArg_ParseTuple(args, "ip", &kind, &wide)) return nullptr;
+  const Kind of = static_cast<Kind>(kind);
+  return PyLong_FromLongLong(wide ? kernels<double>().width(of) : kernels<float>().width(of));
+}
+
+// packs(time, batch, bytes) -> whether the steps read w_hh, of so many bytes, packed
+PyObject* reads_packed(PyObject*, PyObject* args) {
+  long long time = 0, batch = 0, bytes = 0;
+  if (!PyArg_ParseTuple(args, "LLL", &time, &batch, &bytes)) return nullptr;
+  return PyBool_FromLong(packs(time, batch, static_cast<size_t>(bytes)));
+}
+
+PyMethodDef methods[] = {{"width", width, METH_VARARGS, "Columns of a block of packed weights."},
+                         {"packs", reads_packed, METH_VARARGS, "Whether the steps read w_hh packed."},
+                         {}};
+
 PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_recurrent", "Kernels of recurrent layers.", -1,
-                          nullptr, nullptr, nullptr, nullptr, nullptr};
+                          methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace framegraph::recurrent

@@ -1,0 +1,79 @@
+"""Weights of recurrent layers in the order that their steps read, otherwise made in every call.
+
+before                                             after
+    l = framegraph.recurrent_layer(x, h, c, w,         p = framegraph.recurrent_weights(w, kind)
+                                   ...)                l = framegraph.recurrent_layer(x, h, c, w,
+                                                                                      ..., p)
+
+The packed weight is a derived static. To pack takes as long as two to three of a layer's steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.aot.recurrent import reads_packed, recurrent_layer, recurrent_weights
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.rewriter import GraphRewriter
+
+_PROJECTION = 0  # the kind whose packing is a plain matrix's: a layer's projection
+
+
+def pack_recurrent(
+    functional: FunctionalGraph, sources: Mapping[Node, int]
+) -> tuple[FunctionalGraph, str] | None:
+    """The graph with packed weights, and a note."""
+    gm = functional.graph_module
+    layers = _layers(gm, sources)
+    needed = sum(weight.meta["val"].nbytes for weights in layers.values() for weight in weights)
+    if not layers or needed > room_for_copies():
+        return None
+    run = _Pack(layers)
+    run.rewrite(gm.graph)
+    note = f"pack: weights of {len(layers)} recurrent layers in the order of their steps"
+    return functional.with_graph(run.graph), note
+
+
+def _layers(gm: GraphModule, sources: Mapping[Node, int]) -> dict[Node, list[Node]]:
+    """Layer -> w_hh and, in a projected layer, w_hr, if these are static and read packed."""
+    layers = [node for node in gm.graph.nodes if node.target is recurrent_layer]
+    if not layers:
+        return {}
+    static = closure(gm.graph.nodes, sources)
+    found = {}
+    for node in layers:
+        inputs, _, _, w_hh, _, w_hr, _, _, save = node.args[:9]
+        weights = [weight for weight in (w_hh, w_hr) if weight is not None]
+        used = not save and reads_packed(inputs.meta["val"], w_hh.meta["val"])
+        if used and all(weight in static for weight in weights):
+            found[node] = weights
+    return found
+
+
+class _Pack(GraphRewriter):
+    def __init__(self, layers: Mapping[Node, list[Node]]) -> None:
+        super().__init__()
+        self._layers = layers
+        self._packed: dict[Any, Node] = {}
+
+    def add(self, node: Node) -> None:
+        if node not in self._layers:
+            return super().add(node)
+        given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args[:9]]
+        packed = map(self._weight, self._layers[node], (node.args[6], _PROJECTION))
+        made = self.graph.call_function(node.target, (*given, *packed))
+        made.meta = dict(node.meta)
+        self.new[node] = made
+
+    def _weight(self, weight: Node, kind: int) -> Node:
+        if (weight, kind) not in self._packed:
+            args = (self.new[weight], kind)
+            made = self.graph.call_function(recurrent_weights, args)
+            val = recurrent_weights(weight.meta["val"], kind)
+            made.meta = {**weight.meta, "val": val, PREPARED: True}
+            self._packed[weight, kind] = made
+        return self._packed[weight, kind]
