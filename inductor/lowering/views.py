@@ -30,10 +30,16 @@ def rewrite(
     ctx: Lowering, x: Tensor, size: Sequence[Extent], index: Callable[[Indices], Indices]
 ) -> Tensor:
     """The lazy tensor whose element at idx is x's at index(idx)."""
-    if x.split is not None:
-        ctx.realize(x)
+    in_memory(ctx, x)
     result = ctx.generate(size, x.dtype, lambda idx: x.load(index(idx)), x, work=0)
     return result
+
+
+def in_memory(ctx: Lowering, x: Tensor) -> Window | None:
+    """x's window, if it has one. Joined parts are put in memory: views of them are not computed
+    part by part.
+    """
+    return x.window if x.split is None else ctx.realize(x)
 
 
 def restride(
@@ -54,8 +60,9 @@ def dim_of(d: int, rank: int) -> int:
 def permute(ctx: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
     dims = [dim_of(d, len(x.size)) for d in dims]
     size = [x.size[d] for d in dims]
-    if x.window is not None:
-        view = restride(x, size, [x.window.stride[d] for d in dims])
+    window = in_memory(ctx, x)
+    if window is not None:
+        view = restride(x, size, [window.stride[d] for d in dims])
         assert view is not None
         return view
 
@@ -88,9 +95,10 @@ def expand(ctx: Lowering, x: Tensor, size: Sequence[Extent], *, implicit: bool =
     full = tuple(x.size[d - lead] if n == -1 else n for d, n in enumerate(size))
     if any(n not in (1, m) for n, m in zip(x.size, full[lead:], strict=True)):
         raise NotLowered("a size that may be 1 or not")
-    if x.window is not None:
+    window = in_memory(ctx, x)
+    if window is not None:
         stride = [0] * lead + [
-            s if n == m else 0 for s, n, m in zip(x.window.stride, x.size, full[lead:], strict=True)
+            s if n == m else 0 for s, n, m in zip(window.stride, x.size, full[lead:], strict=True)
         ]
         view = restride(x, full, stride)
         assert view is not None
@@ -108,8 +116,9 @@ def view(ctx: Lowering, x: Tensor, size: Sequence[Extent], stride: Any = None) -
     size = _infer(size, x.numel)
     if size == x.size:
         return x
-    if x.window is not None:
-        strides = view_strides(x.size, x.window.stride, size)
+    window = in_memory(ctx, x)
+    if window is not None:
+        strides = view_strides(x.size, window.stride, size)
         if strides is not None:
             result = restride(x, size, strides)
             assert result is not None
@@ -171,8 +180,9 @@ def squeeze(ctx: Lowering, x: Tensor, dims: Any = None) -> Tensor:
     chosen = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
     drop = {dim_of(d, rank) for d in chosen if rank and x.size[dim_of(d, rank)] == 1}
     keep = [d for d in range(rank) if d not in drop]
-    if x.window is not None:
-        result = restride(x, [x.size[d] for d in keep], [x.window.stride[d] for d in keep])
+    window = in_memory(ctx, x)
+    if window is not None:
+        result = restride(x, [x.size[d] for d in keep], [window.stride[d] for d in keep])
         assert result is not None
         return result
 
@@ -189,8 +199,9 @@ def squeeze(ctx: Lowering, x: Tensor, dims: Any = None) -> Tensor:
 def unsqueeze(ctx: Lowering, x: Tensor, d: int) -> Tensor:
     d = dim_of(d, len(x.size) + 1)
     size = (*x.size[:d], 1, *x.size[d:])
-    if x.window is not None:
-        stride = x.window.stride
+    window = in_memory(ctx, x)
+    if window is not None:
+        stride = window.stride
         step = stride[d] * x.size[d] if d < len(x.size) else 1
         result = restride(x, size, (*stride[:d], step, *stride[d:]))
         assert result is not None
@@ -214,8 +225,9 @@ def slice_(
     if count == x.size[d]:
         return x
     size = (*x.size[:d], count, *x.size[d + 1 :])
-    if x.window is not None:
-        stride = list(x.window.stride)
+    window = in_memory(ctx, x)
+    if window is not None:
+        stride = list(window.stride)
         offset = 0 if count == 0 else low * stride[d]
         stride[d] *= step
         result = restride(x, size, stride, offset)
@@ -253,8 +265,9 @@ def select(ctx: Lowering, x: Tensor, d: int, position: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
     position = position if position >= 0 else position + x.size[d]
     size = (*x.size[:d], *x.size[d + 1 :])
-    if x.window is not None:
-        stride = x.window.stride
+    window = in_memory(ctx, x)
+    if window is not None:
+        stride = window.stride
         result = restride(x, size, (*stride[:d], *stride[d + 1 :]), position * stride[d])
         assert result is not None
         return result
@@ -285,8 +298,9 @@ def _piece(ctx: Lowering, x: Tensor, d: int, low: Extent, count: Extent) -> Tens
     if count == x.size[d]:
         return x
     size = (*x.size[:d], count, *x.size[d + 1 :])
-    if x.window is not None:
-        result = restride(x, size, x.window.stride, low * x.window.stride[d])
+    window = in_memory(ctx, x)
+    if window is not None:
+        result = restride(x, size, window.stride, low * window.stride[d])
         assert result is not None
         return result
     return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] + low, *idx[d + 1 :]))
@@ -312,8 +326,9 @@ def diagonal(ctx: Lowering, x: Tensor, offset: int = 0, a: int = 0, b: int = 1) 
         source[a], source[b] = idx[-1] + rows, idx[-1] + columns
         return tuple(source)
 
-    if x.window is not None:
-        stride = x.window.stride
+    window = in_memory(ctx, x)
+    if window is not None:
+        stride = window.stride
         start = rows * stride[a] + columns * stride[b] if count else 0
         result = restride(x, size, (*(stride[d] for d in kept), stride[a] + stride[b]), start)
         assert result is not None
@@ -328,8 +343,9 @@ def unfold(ctx: Lowering, x: Tensor, d: int, length: Extent, step: Extent) -> Te
         raise NotLowered("unfold of a scalar")
     count = (x.size[d] - length) // step + 1
     size = (*x.size[:d], count, *x.size[d + 1 :], length)
-    if x.window is not None:
-        stride = list(x.window.stride)
+    window = in_memory(ctx, x)
+    if window is not None:
+        stride = list(window.stride)
         inner = stride[d]
         stride[d] = inner * step
         result = restride(x, size, (*stride, inner))

@@ -69,6 +69,16 @@ def test_an_operator_in_between_keeps_the_order() -> None:
     assert kernels(c) == 2
 
 
+def test_an_operator_reads_a_view_of_joined_parts_without_a_copy() -> None:
+    def fn(x, y, w):
+        joined = torch.cat([x.unsqueeze(0), y])
+        return (joined.flatten(0, 1).t() @ w,)
+
+    args = t(4, 16), t(31, 4, 16, seed=1), t(128, 8, seed=2)
+    c = check(fn, *args, fallbacks=["mm.default"], rtol=1e-4, atol=1e-4)
+    assert kernels(c) == 1
+
+
 def test_a_kernel_waits_for_what_its_later_steps_read() -> None:
     """The product of rows joins the first kernel, which then runs behind the second one; so nothing
     that reads the first may join the second.
