@@ -65,15 +65,26 @@ def test_arithmetic(text, calls, backend):
     assert len(record.graphs) == 1 and not record.breaks
 
 
-@pytest.mark.parametrize(
-    "text", ["x * (1 / n)", "x * math.sqrt(n)", "x * n**-1", "x[6 // n :] * 2"]
-)
-def test_kernels(text):
+KERNELS = {
+    "x * (1 / n)": COUNTS,
+    "x * n**-1": COUNTS,
+    "x[6 // n :] * 2": COUNTS,
+    "x * (1 << n) + x * (n & 3), 5 ^ n": COUNTS,
+    "torch.zeros(1 << (n & 3)) + (n > 2) * 1": COUNTS,
+    "torch.arange(0, n * 0.5, 0.5), x.repeat(round(n / 4), 1) + 1": COUNTS,
+    "x.clamp(max=n) * math.sqrt(n), x * math.log2(n)": FLOATS,
+    "x.double() * (7.5 // n) + (-n % 7.5), x * (n // -0.7)": FLOATS,
+    "x.view(-1)[: 2 * round(n)] * 3, x.long() > n": FLOATS,
+}
+
+
+@pytest.mark.parametrize(("text", "calls"), KERNELS.items(), ids=list(KERNELS))
+def test_kernels(text, calls):
     function = program(text)
     compiled = dynamo.compile(function, fullgraph=True)
-    for n in COUNTS:
+    for n in calls:
         same(outcome(function, X, n), outcome(compiled, X, n))
-    assert not notes_of(compiled)
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 
 def handled(x, t, log):
