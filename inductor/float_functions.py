@@ -1,6 +1,6 @@
 """Python's functions of floats, as operators on float64 tensors without dimensions.
 
-Where Python raises, a check in the graph has raised before.
+Where Python raises, a check in the graph has raised before, or one of `RAISES` does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Any
 import torch
 
 from fxgraph.node import Node
-from fxgraph.sym_node import choose, sym_divide, sym_exp, sym_floordiv, sym_log, sym_log10
+from fxgraph.sym_node import (
+    choose,
+    sym_divide,
+    sym_exp,
+    sym_floordiv,
+    sym_greatest,
+    sym_least,
+    sym_log,
+    sym_log10,
+)
 
 aten = torch.ops.aten
 Apply = Callable[..., Node]  # an operator and its arguments -> its node
@@ -53,8 +62,8 @@ ARITHMETIC: dict[Any, Function] = {
     sym_log: _of(aten.log.default),
     sym_log10: _of(aten.log10.default),
     abs: _of(aten.abs.default),
-    torch.sym_min: _extreme(aten.lt.Tensor),
-    torch.sym_max: _extreme(aten.gt.Tensor),
+    sym_least: _extreme(aten.lt.Tensor),
+    sym_greatest: _extreme(aten.gt.Tensor),
     **{
         getattr(torch, f"_sym_{name}"): _of(getattr(aten, name).default)
         for name in ("sqrt", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh")
@@ -77,4 +86,35 @@ ROUNDINGS: dict[Any, Function] = {
     math.ceil: _of(aten.ceil.default),
     math.trunc: _of(aten.trunc.default),
     round: _of(aten.round.default),  # halves to even numbers, as Python's
+}
+
+
+def _is_infinite(apply: Apply, number: Node) -> Node:
+    return apply(aten.eq.Scalar, apply(aten.abs.default, number), math.inf)
+
+
+def _of_infinity(apply: Apply, result: Node, number: Node) -> Node:
+    return _is_infinite(apply, number)
+
+
+def _overflows(apply: Apply, result: Node, *numbers: Node) -> Node:
+    """An infinite result of finite numbers."""
+    found = _is_infinite(apply, result)
+    for number in numbers:
+        finite = apply(aten.logical_not.default, _is_infinite(apply, number))
+        found = apply(aten.logical_and.default, found, finite)
+    return found
+
+
+def _is_no_integer(apply: Apply, result: Node, number: Node) -> Node:
+    """Of 64 bits."""
+    fits = apply(aten.lt.Scalar, apply(aten.abs.default, number), 2.0**63)
+    return apply(aten.logical_not.default, fits)
+
+
+# Of an Apply, a function's result and its numbers: whether Python raises.
+RAISES: dict[Any, Function] = {
+    operator.pow: _overflows,
+    **dict.fromkeys([torch._sym_sin, torch._sym_cos, torch._sym_tan], _of_infinity),
+    **dict.fromkeys(ROUNDINGS, _is_no_integer),
 }

@@ -26,7 +26,15 @@ from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided
 from fxgraph.symbolic_values import hint_of, is_symbol
-from inductor.float_functions import ARITHMETIC, CHOICE, COMPARISONS, LOGIC, ROUNDINGS
+from inductor.float_functions import (
+    ARITHMETIC,
+    CHOICE,
+    COMPARISONS,
+    LOGIC,
+    RAISES,
+    ROUNDINGS,
+    Function,
+)
 from inductor.lowering.symbolic import GraphSizes
 
 aten = torch.ops.aten
@@ -172,7 +180,20 @@ class _Rewrite:
         function = ARITHMETIC.get(node.target)
         if function is None:
             raise _OtherUse
-        return function(self._apply, *map(self._float64, node.args))
+        return self._checked(node, function, *map(self._float64, node.args))
+
+    def _checked(self, node: Node, function: Function, *numbers: Node) -> Node:
+        """A function of numbers; where they depend on data, with a check that Python has a result
+        of them.
+        """
+        made = function(self._apply, *numbers)
+        expr = node.meta["val"].node.expr
+        if node.target in RAISES and node.meta["val"].node.shape_env.hint(expr) is None:
+            raises = RAISES[node.target](self._apply, made, *numbers)
+            fine = self._apply(aten.logical_not.default, raises)
+            message = f"{node.target.__name__} of such numbers raises"
+            self._call(aten._assert_async.msg, (fine, message), None)
+        return made
 
     def _of_numbers(self, node: Node) -> Any:
         """What is no number itself: a condition, a check, an integer, an operator on tensors."""
@@ -211,7 +232,7 @@ class _Rewrite:
             GraphSizes().of(value)
             return self.graph.node_copy(node, self._made)
         if node.target in ROUNDINGS and len(node.args) == 1:
-            made = ROUNDINGS[node.target](self._apply, self._float64(node.args[0]))
+            made = self._checked(node, ROUNDINGS[node.target], self._float64(node.args[0]))
             made = self._apply(aten._to_copy.default, made, dtype=torch.int64)
         elif node.target in CHOICE:
             condition, *operands = node.args
