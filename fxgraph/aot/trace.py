@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxgraph.aot import inplace, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
+from fxgraph.aot.data_conditions import conditions_of
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.recompute import PART
@@ -310,6 +311,9 @@ class Tracer:
         kind = self._kinds.get(op)
         if kind is None:
             kind = self._kinds[op] = self._kind(op)
+        if self.data.allowed:
+            for condition in conditions_of(op, args):
+                self.check(condition)
         return kind(self, op, args, kwargs)
 
     def _kind(self, op: Any) -> Callable[[Tracer, Any, Any, Any], Any]:
