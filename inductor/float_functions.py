@@ -115,6 +115,6 @@ def _is_no_integer(apply: Apply, result: Node, number: Node) -> Node:
 # Of an Apply, a function's result and its numbers: whether Python raises.
 RAISES: dict[Any, Function] = {
     operator.pow: _overflows,
-    **dict.fromkeys([torch._sym_sin, torch._sym_cos, torch._sym_tan], _of_infinity),
+    **{getattr(torch, f"_sym_{name}"): _of_infinity for name in ("sin", "cos", "tan")},
     **dict.fromkeys(ROUNDINGS, _is_no_integer),
 }

@@ -91,6 +91,7 @@ class Tracer:
         self.part: object | None = None  # of the recorded nodes: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
+        self.copied: set[Alias] = set()  # memory, and copies, that data may make one
         self._real: dict[Node, torch.Tensor] = {}
         self._kinds: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {}
         self._symbols: dict[Any, Node] = {}  # symbol -> its placeholder
@@ -553,6 +554,8 @@ class Tracer:
 
     def write(self, view: View, node: Node) -> None:
         """Make `node` the value of `view`, and update the value of its memory accordingly."""
+        if view.alias in self.copied:
+            raise Unfunctionalizable("memory is written that is a copy or not, as data decides")
         while view.call is None and view.parent is not None:
             view = view.parent
         node = self._with_size_and_dtype(node, view.fake)

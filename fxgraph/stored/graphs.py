@@ -84,6 +84,7 @@ class GraphWriter:
             "structure": _argument_to_data(functional.structure),
             "same_inputs": functional.same_inputs,
             "spent": _spent_to_data(functional.spent),
+            "data": {symbol.name: number for symbol, number in functional.data.items()},
         }
 
     def _output(self, spec: OutputSpec) -> dict[str, Any]:
@@ -218,9 +219,15 @@ class GraphReader:
             source=_without_source(module),
             same_inputs=[(one, other) for one, other in data["same_inputs"]],
             spent=_spent_from_data(data["spent"]),
+            data={self._symbol(name): number for name, number in data["data"].items()},
         )
         check_functional(functional)
         return functional
+
+    def _symbol(self, name: str) -> sympy.Symbol:
+        if name not in self.symbols:
+            raise StoredError(f"no node defines the symbol {name[:80]!r}")
+        return self.symbols[name]
 
     def _output(self, row: Any) -> OutputSpec:
         fields = self._view({key: value for key, value in row.items() if key != "constant"})

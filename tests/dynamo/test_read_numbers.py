@@ -29,10 +29,14 @@ x * (1 << n); x * (100 >> n); x * (n & 3); x * (n | 4); x * (n ^ 5); x * round(n
 x * round(n); math.pow(n, 0.5) * x; math.pow(0.9, n) * x; x.sum() / (1 + 1 / n)
 torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n, 12 // n) * 1
 F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
+x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
+x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
+min(n * 1.0, 2.5) * x, max(0.0, 1.0 - n / 4) * x
 """
 OF_FLOATS = """
 x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x * math.exp(n)
 x * n**-1; x * n**0.5; x * round(n); x * 0.5**n; x * (n / 3) + 4 / n
+x * min(n, 2.5), x * max(0.5, n); x * (n < 2); x * math.sin(n); x * int(n); x * math.ceil(n)
 """
 
 
@@ -75,6 +79,14 @@ KERNELS = {
     "x.clamp(max=n) * math.sqrt(n), x * math.log2(n)": FLOATS,
     "x.double() * (7.5 // n) + (-n % 7.5), x * (n // -0.7)": FLOATS,
     "x.view(-1)[: 2 * round(n)] * 3, x.long() > n": FLOATS,
+    "x * min(n, 2.5), x * max(0.5, n), x * (n < 2)": FLOATS,
+    "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
+    "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
+    "x[n] * 1": COUNTS,
+    "torch.select_scatter(x, x[0], 0, n)": COUNTS,
+    "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,
+    "F.pad(x, (0, 0, n, -n)) * 2": COUNTS,
+    "x[:n].squeeze(0) * 1, torch.addmm(x[:n], x, x.t() @ x)": COUNTS,
 }
 
 
@@ -85,6 +97,44 @@ def test_kernels(text, calls):
     for n in calls:
         same(outcome(function, X, n), outcome(compiled, X, n))
     assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
+VIEWS = {
+    "view": lambda x, n: x[:n],
+    "views": lambda x, n: (x[:n], x[n:].t(), n),
+    "view_of_a_written_one": lambda x, n: x.add_(1)[:n],
+    "view_written": lambda x, n: x[:n].add_(1),
+    "views_of_a_result": lambda x, n: (lambda y: (y[:n], y[n:], y))(x * 2),
+    "narrowed": lambda x, n: (x.narrow(0, 0, n).view(n, 2, 1), x[None, : n + 1]),
+    "copy_or_view": lambda x, n: (x[:, :n].reshape(-1).add_(1), x),
+    "contiguous_or_not": lambda x, n: (x[:, :n].contiguous().add_(1), x),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name, backend):
+    """Returned views of sizes that depend on data are views of the same memory as eager's."""
+
+    def function(x, t):
+        return VIEWS[name](x, int((t > 0).sum()))
+
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in (3, 2, 6, 0):
+        t, seen = torch.arange(8) < n, []
+        for one in (function, compiled):
+            x = X.clone()
+            result = outcome(one, x, t)
+            given = result if isinstance(result, tuple) else (result,)
+            given = [r for r in given if isinstance(r, torch.Tensor)]
+            places = [(r.storage_offset(), r._base is x) for r in given]
+            for r in given:
+                r.mul_(3)
+            seen.append((result, x, places))
+        same(*seen)
+    copies = name in ("copy_or_view", "contiguous_or_not")
+    assert len(compiled.context.records) == 1 and bool(notes_of(compiled)) == copies
 
 
 def handled(x, t, log):
