@@ -31,6 +31,7 @@ torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n
 F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
 x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
 x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
+torch.linspace(0, 1, n); F.one_hot(torch.tensor([0, 2, 1]), n) * 2
 min(n * 1.0, 2.5) * x, max(0.0, 1.0 - n / 4) * x
 """
 OF_FLOATS = """
@@ -137,6 +138,15 @@ def test_views(name, backend):
     assert len(compiled.context.records) == 1 and bool(notes_of(compiled)) == copies
 
 
+def validated(x, t, log):
+    n = t.sum().item()
+    log.append(n)
+    if not 0 <= n <= 6:
+        raise ValueError(f"no place for {n}")
+    assert n != 1, "one"
+    return x[:n] * 2
+
+
 def handled(x, t, log):
     n = int((t > 0).sum())
     log.append(n)
@@ -172,7 +182,7 @@ def drawn(x, t, log):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("function", [handled, finished, written, drawn])
+@pytest.mark.parametrize("function", [validated, handled, finished, written, drawn])
 def test_effects(function, captured, backend):
     """What happens beside a division that fails is as in eager, and happens once."""
     with dynamo.config.patch(capture_scalar_outputs=captured):
