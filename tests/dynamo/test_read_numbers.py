@@ -196,6 +196,26 @@ def test_effects(function, captured, backend):
             same(*seen)
 
 
+def test_training_of_spreads():
+    """One element has nan as gradient, and none has none."""
+
+    def function(x, m):
+        y = x[m]
+        return y.std() + y.var(0).sum() + F.kl_div(y.log_softmax(-1), y.softmax(-1))
+
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = dynamo.compile(function, backend="aot_eager", fullgraph=True)
+
+        def trained(one, count):
+            x = X.clone().requires_grad_()
+            one(x, (torch.arange(12) < count).view(6, 2)[:, 0]).backward()
+            return x.grad
+
+        for n in (7, 1, 0, 12):
+            same(outcome(trained, function, n), outcome(trained, compiled, n))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
 def test_training():
     function = program("(x * (2 / n)).sum() + x[n:].square().sum() * math.log(n)")
     compiled = dynamo.compile(function, backend="aot_eager", fullgraph=True)
