@@ -437,12 +437,14 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     graph that the value has this truth. None: there is no such side, or no check can be made.
     """
     jumps = good_side(tx.code, jump)
-    checks = tx.output.checks
-    if jumps is None or not checks.can_be_made():
+    if jumps is None:
         return None
     passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
     if value.is_symbolic():
         return passes if rely_on_truth(tx, value, passes) else None
+    checks = tx.output.checks
+    if not checks.can_be_made():
+        return None
     later = value.deferred_truth(tx)
     if later is None:
         return None

@@ -44,6 +44,7 @@ _AS_STRIDED = torch.ops.aten.as_strided.default
 _COPY = torch.ops.aten.copy_.default
 _SIZE = torch.ops.aten.sym_size.int
 _ASSERT = torch.ops.aten._assert_scalar.default
+_SLICE = torch.ops.aten.slice.Tensor
 _WRITABLE = ("placeholder", "get_attr")
 
 
@@ -112,7 +113,10 @@ class GraphWriter:
         row["args"] = [_argument_to_data(arg) for arg in node.args]
         if node.kwargs:
             row["kwargs"] = {key: _argument_to_data(arg) for key, arg in node.kwargs.items()}
-        numbers = numbers_of(node.meta.get("val")) if _gives_data(node.target) else []
+        numbers = numbers_of(node.meta.get("val"))
+        if not _gives_data(node.target):  # a slice has a size of its own
+            named = node.target is _SLICE
+            numbers = [n if named and is_symbol(n) and depends_on_data(n) else 0 for n in numbers]
         data = [[i, to_data(n.node.expr)] for i, n in enumerate(numbers) if is_symbolic(n)]
         if data:
             row["data"] = data
