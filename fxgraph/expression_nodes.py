@@ -20,7 +20,16 @@ from sympy import Expr
 from fxgraph import expressions
 from fxgraph.expressions import FORMS, REAL_FUNCTIONS
 from fxgraph.node import Node
-from fxgraph.sym_node import SymNode, choose, sym_exp, sym_floordiv, sym_log, sym_log10
+from fxgraph.sym_node import (
+    SymNode,
+    choose,
+    sym_exp,
+    sym_floordiv,
+    sym_greatest,
+    sym_least,
+    sym_log,
+    sym_log10,
+)
 from fxgraph.symbols import ShapeEnv
 
 # The function that a node calls -> its form for torch.SymInt; other functions take both.
@@ -36,8 +45,8 @@ _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
     "log": sym_log,
     "log10": sym_log10,
     "float": torch.sym_float,
-    "min": torch.sym_min,
-    "max": torch.sym_max,
+    "min": sym_least,
+    "max": sym_greatest,
 }
 # Kinds whose nodes call another function than that of Python numbers.
 _OF_KINDS: dict[Any, Callable[..., Any]] = {

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_strides
+from torch._prims_common import compute_elementwise_output_strides, is_contiguous_or_false
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -216,6 +216,6 @@ def strides_by_element(args: tuple[Any, ...], result: torch.Tensor) -> tuple[int
     """The strides that an operation by element on these tensors gives its result."""
     operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
     reduced = any(operand.dim() > result.dim() for operand in operands)
-    if result.dim() < 2 or reduced or all(operand.is_contiguous() for operand in operands):
+    if result.dim() < 2 or reduced or all(map(is_contiguous_or_false, operands)):
         return result.stride()
     return compute_elementwise_output_strides(*(x.expand(result.shape) for x in operands))

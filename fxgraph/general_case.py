@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from fxgraph.expressions import negated
+from fxgraph.expressions import Real, negated
 
 # Functions whose rules ask whether there are any elements.
 _OPERATORS = frozenset(
@@ -27,8 +27,11 @@ _OPERATORS = frozenset(
 # Nodes of autograd that ask for elements, or how a matrix lies in memory.
 _BACKWARDS = frozenset(
     ["CumsumBackward0", "ConvolutionBackward0", "RepeatBackward0"]
-    + ["MmBackward0", "AddmmBackward0"]
+    + ["MmBackward0", "AddmmBackward0", "LogSigmoidBackward0"]
 )
+# Those that ask for degrees of freedom, as a float. Of one element that is its own mean both of
+# their formulas are nan.
+_SPREADS = frozenset(f"{name}Backward0" for name in ("Var", "Std", "VarMean", "StdMean"))
 # Those that add up a gradient over the dimensions in which an operand of size 1 was broadcast.
 _BROADCAST = frozenset(
     f"{name}Backward{number}"
@@ -67,6 +70,8 @@ def taking_general_case(env: Any) -> Iterator[None]:
 def answer(env: Any, condition: Any) -> bool | None:
     """The answer for many elements; None where the question is another."""
     node = torch._C._current_autograd_node()
+    if node is not None and node.name() in _SPREADS and _are_degrees(env, condition):
+        return False
     asked: tuple[Any, ...] = (sympy.Eq, sympy.Ne)
     if node is not None and node.name() in _BACKWARDS:
         asked += (sympy.Le, sympy.Ge)
@@ -78,6 +83,21 @@ def answer(env: Any, condition: Any) -> bool | None:
         return None
     low, _ = env.bounds(condition.lhs)
     return isinstance(condition, sympy.Ne | sympy.Ge) if low is not None and low >= 0 else None
+
+
+def _are_degrees(env: Any, condition: Any) -> bool:
+    """Whether a condition is `float(count) - correction <= 0`, of a correction in use: 0 or 1."""
+    if not isinstance(condition, sympy.Le) or not condition.rhs.is_zero:
+        return False
+    freedom = condition.lhs
+    if not isinstance(freedom, Real) or freedom.args[0].name != "sub":
+        return False
+    _, total, correction = freedom.args
+    counted = isinstance(total, Real) and total.args[0].name == "float"
+    if not counted or not correction.is_number or float(correction) not in (0.0, 1.0):
+        return False
+    low, _ = env.bounds(total.args[1])
+    return low is not None and low >= 0
 
 
 def usual(condition: Any) -> Any:

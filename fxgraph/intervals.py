@@ -92,6 +92,18 @@ def _known(choose: Callable[[int, int], int], a: int | None, b: int | None) -> i
     return b if a is None else a if b is None else choose(a, b)
 
 
+def of_bits(sign: str, one: Bounds, two: Bounds) -> Bounds:
+    """Of a & b, a | b, a ^ b, a << b or a >> b."""
+    (low, high), (least, _) = one, two
+    if sign == "&":  # of a number that is not negative, some bits
+        tops = [top for bottom, top in (one, two) if bottom is not None and bottom >= 0]
+        known = [top for top in tops if top is not None]
+        return (0, min(known, default=None)) if tops else ANY
+    if low is None or low < 0 or least is None or least < 0:
+        return ANY
+    return 0, high if sign == ">>" else None
+
+
 def either(one: Bounds, two: Bounds) -> Bounds:
     """Of a number that lies in one of them."""
     return smallest(one, two)[0], largest(one, two)[1]

@@ -254,8 +254,15 @@ LAID_OUT: dict[Any, Rule] = {
     aten.roll.default: _roll,
 }
 
+
 # Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
 # for symbolic ones are in symbolic_rules.py.
+def _loss_backward(grad: torch.Tensor, x: torch.Tensor, *_: Any) -> list[Meta] | None:
+    """Of no elements, by whose number torch's rule divides."""
+    none = type(x.numel()) is int and x.numel() == 0
+    return [_meta(x, x.shape, x.stride())] if none else None
+
+
 RULES: dict[Any, Rule] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
@@ -286,5 +293,9 @@ RULES: dict[Any, Rule] = {
     },
     aten.hardtanh.default: _hardtanh,
     aten.clamp.default: _clamp,
+    **{
+        getattr(aten, f"{name}_loss_backward").default: _loss_backward
+        for name in ("mse", "huber", "smooth_l1")
+    },
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }

@@ -6,6 +6,7 @@ form, so that sizes that are equal by rearrangement are equal objects. An atom i
     Symbol(name, low, high, hint)   a number that a call brings; low <= it <= high
     Quotient("//" or "%", a, b)     a // b or a % b, rounded towards minus infinity
     Extreme("max" or "min", a, b)
+    Bits("&", "|", "^", "<<" or ">>", a, b)    as of Python's integers
     Opaque(value)                   an integer of which nothing is known here
 
 `==` compares forms: unequal forms may have equal values (s0 and s1, in one call). The orders
@@ -24,7 +25,9 @@ by this algebra (fxgraph/expressions.py).
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import gcd
 from typing import Any, Union
 
@@ -124,7 +127,34 @@ class Extreme:
         return self.text
 
 
-def _same(one: Quotient | Extreme, two: Quotient | Extreme) -> bool:
+class Bits:
+    """a & b, a | b, a ^ b, a << b or a >> b."""
+
+    __slots__ = ("_bounds", "a", "b", "sign", "text")
+
+    def __init__(self, sign: str, a: Extent, b: Extent) -> None:
+        self.sign = sign
+        self.a = a
+        self.b = b
+        self.text = f"(({a!r}) {sign} ({b!r}))"
+        self._bounds: Bounds | None = None
+
+    def bounds(self) -> Bounds:
+        if self._bounds is None:
+            self._bounds = intervals.of_bits(self.sign, bounds(self.a), bounds(self.b))
+        return self._bounds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bits) and _same(self, other)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _same(one: Quotient | Extreme | Bits, two: Quotient | Extreme | Bits) -> bool:
     """Opaque integers with one text may be different ones."""
     return one is two or (one.text == two.text and one.a == two.a and one.b == two.b)
 
@@ -151,7 +181,7 @@ class Opaque:
         return self.text
 
 
-Atom = Symbol | Quotient | Extreme | Opaque
+Atom = Symbol | Quotient | Extreme | Bits | Opaque
 
 
 class Size:
@@ -441,6 +471,17 @@ def smallest(a: Extent, b: Extent) -> Extent:
     return a if known_le(a, b) else b if known_le(b, a) else Size.of(Extreme("min", a, b))
 
 
+def bits(sign: str, a: Extent, b: Extent) -> Extent:
+    """a OP b, OP one of the signs of Bits. Raises Undecided where Python raises, or the result has
+    more than 64 bits.
+    """
+    if isinstance(a, Size) or isinstance(b, Size):
+        return Size.of(Bits(sign, a, b))
+    if sign in ("<<", ">>") and (b < 0 or (sign == "<<" and a.bit_length() + b > 63)):
+        raise Undecided(f"{a} {sign} {b}, which is no integer of 64 bits")
+    return FUNCTIONS[sign](a, b)
+
+
 # --- known relations -----------------------------------------------------------------------------
 
 
@@ -549,7 +590,7 @@ def evaluate(size: Extent, value: Callable[[Symbol], int]) -> int:
     return total
 
 
-def _apply(atom: Quotient | Extreme, value: Callable[[Symbol], int]) -> int:
+def _apply(atom: Quotient | Extreme | Bits, value: Callable[[Symbol], int]) -> int:
     return FUNCTIONS[atom.sign](evaluate(atom.a, value), evaluate(atom.b, value))
 
 
@@ -558,7 +599,13 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "%": lambda a, b: a % b if b else 0,
     "max": max,
     "min": min,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": lambda a, b: a << min(b, _MOST_BITS) if b >= 0 else 0,
+    ">>": lambda a, b: a >> b if b >= 0 else 0,
 }
+_MOST_BITS = 62  # of a hint
 
 
 def symbols(size: Any) -> Iterator[Symbol]:
@@ -642,4 +689,14 @@ _OPERATORS: dict[type, Callable[[Extent, Extent], Extent]] = {
     ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: divided,
     ast.Mod: modulo,
+    **{
+        kind: partial(bits, sign)
+        for kind, sign in (
+            (ast.BitAnd, "&"),
+            (ast.BitOr, "|"),
+            (ast.BitXor, "^"),
+            (ast.LShift, "<<"),
+            (ast.RShift, ">>"),
+        )
+    },
 }

@@ -522,28 +522,32 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
 
 def sym_exp(x: Any) -> Any:
     """math.exp of a symbolic or plain number."""
-    return _real_function("exp", x)
+    return _on_reals("exp", x)
 
 
 def sym_log(x: Any) -> Any:
     """math.log of a symbolic or plain number."""
-    return _real_function("log", x)
+    return _on_reals("log", x)
 
 
 def sym_log10(x: Any) -> Any:
     """math.log10 of a symbolic or plain number."""
-    return _real_function("log10", x)
+    return _on_reals("log10", x)
 
 
 def sym_floordiv(x: Any, y: Any) -> Any:
     """x // y, where one is a float: torch's is floor(x / y), which rounds before."""
-    if not isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) and not isinstance(
-        y, torch.SymInt | torch.SymFloat | torch.SymBool
-    ):
-        return x // y
-    made = next(n.node for n in (x, y) if isinstance(n, torch.SymInt | torch.SymFloat))
-    nodes = [n.node if hasattr(n, "node") else made.wrap_float(float(n)) for n in (x, y)]
-    return torch.SymFloat(_of_floats("floordiv")(*nodes))
+    return _on_reals("floordiv", x, y)
+
+
+def sym_least(x: Any, y: Any) -> Any:
+    """min(x, y) of floats. torch.sym_min may exchange them, which shows with nan and -0.0."""
+    return _on_reals("min", x, y)
+
+
+def sym_greatest(x: Any, y: Any) -> Any:
+    """max(x, y) of floats."""
+    return _on_reals("max", x, y)
 
 
 def sym_divide(x: Any, y: Any) -> Any:
@@ -554,7 +558,10 @@ def sym_divide(x: Any, y: Any) -> Any:
     return x / y
 
 
-def _real_function(name: str, x: Any) -> Any:
-    if not isinstance(x, torch.SymInt | torch.SymFloat):
-        return expressions.REAL_FUNCTIONS[name](x)
-    return torch.SymFloat(_of_floats(name)(x.node))
+def _on_reals(name: str, *numbers: Any) -> Any:
+    """A function of floats, symbolic or plain; ints among them are converted."""
+    made = next((n.node for n in numbers if isinstance(n, torch.SymInt | torch.SymFloat)), None)
+    if made is None:
+        return expressions.REAL_FUNCTIONS[name](*numbers)
+    nodes = [n.node if hasattr(n, "node") else made.wrap_float(float(n)) for n in numbers]
+    return torch.SymFloat(_of_floats(name)(*nodes))

@@ -7,12 +7,13 @@ before                                          after
                                                     add = aten.add.Tensor(p, mul)
 
 Arithmetic on the numbers is that of Python, in float64. An operator on tensors takes a number in
-the type that it computes in.
+the type that it computes in. A condition on numbers is a tensor of bool, which a check reads; an
+integer made of floats that sizes have no form of is read from a tensor.
 """
 
 from __future__ import annotations
 
-import operator
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,23 +24,20 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.sym_node import sym_divide, sym_exp, sym_log, sym_log10
+from fxgraph.sizes import Undecided
 from fxgraph.symbolic_values import hint_of, is_symbol
+from inductor.float_functions import (
+    ARITHMETIC,
+    CHOICE,
+    COMPARISONS,
+    LOGIC,
+    RAISES,
+    ROUNDINGS,
+    Function,
+)
+from inductor.lowering.symbolic import GraphSizes
 
 aten = torch.ops.aten
-_ARITHMETIC = {
-    operator.neg: aten.neg.default,
-    operator.add: aten.add.Tensor,
-    operator.sub: aten.sub.Tensor,
-    operator.mul: aten.mul.Tensor,
-    operator.truediv: aten.div.Tensor,
-    sym_divide: aten.div.Tensor,
-    operator.pow: aten.pow.Tensor_Tensor,
-    torch.sym_sqrt: aten.sqrt.default,
-    sym_exp: aten.exp.default,
-    sym_log: aten.log.default,
-    sym_log10: aten.log10.default,
-}
 _SCALED = {aten.add.Tensor, aten.sub.Tensor}  # with alpha
 # self + value * one / other, and with a product in place of the quotient
 _WITH_VALUE = {aten.addcdiv.default: aten.div.Tensor, aten.addcmul.default: aten.mul.Tensor}
@@ -65,9 +63,16 @@ _COMPARED = {
     getattr(aten, name).Scalar: getattr(aten, name).Tensor
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+_CLAMPED = {
+    aten.clamp.default: aten.clamp.Tensor,
+    aten.clamp_min.default: aten.clamp_min.Tensor,
+    aten.clamp_max.default: aten.clamp_max.Tensor,
+}
+_RANGES = {aten.arange.default, aten.arange.start, aten.arange.start_step}
 _FILLED = {aten.full.default, aten.full_like.default, aten.fill.Scalar}
 _CHOSEN = {aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar}
-_STORE = {*_COMPARED, *_FILLED, *_CHOSEN, aten.masked_fill.Scalar, aten.scalar_tensor.default}
+_STORE = {*_COMPARED, *_CLAMPED, *_FILLED, *_CHOSEN}
+_STORE |= {aten.masked_fill.Scalar, aten.scalar_tensor.default}
 
 
 def float_inputs(functional: FunctionalGraph) -> list[int]:
@@ -77,14 +82,9 @@ def float_inputs(functional: FunctionalGraph) -> list[int]:
 
 
 def uses_floats(functional: FunctionalGraph) -> bool:
-    """Whether operators on tensors take numbers that are no constants and no sizes."""
+    """Whether anything is computed of numbers that are no constants and no sizes."""
     nodes = functional.graph_module.graph.nodes
-    return any(
-        isinstance(arg.meta.get("val"), torch.SymFloat)
-        for node in nodes
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
-        for arg in node.all_input_nodes
-    )
+    return any(isinstance(node.meta.get("val"), torch.SymFloat) for node in nodes)
 
 
 def _is_float(value: Any) -> bool:
@@ -106,9 +106,13 @@ class _OtherUse(Exception):
 
 
 def _constant(node: Node) -> float | None:
-    """The number that the graph was specialised for, if `node` is one."""
+    """The number that the graph was specialised for, if `node` is one. Of data, a check of the
+    graph itself tells it.
+    """
     val = node.meta.get("val")
     if not isinstance(val, torch.SymFloat) or val.node.expr.free_symbols:
+        return None
+    if val.node.shape_env.hint(val.node._expr) is None:
         return None
     return float(hint_of(val))
 
@@ -143,7 +147,7 @@ class _Rewrite:
                 new = self._number(node)
                 self.numbers.add(node)
             elif any(arg in self.numbers for arg in node.all_input_nodes):
-                new = self._operator(node)
+                new = self._of_numbers(node)
             else:
                 new = self.graph.node_copy(node, self._made)
             self.made[node] = new
@@ -156,7 +160,7 @@ class _Rewrite:
         with self.fake_mode:
             return torch.empty((), dtype=dtype)
 
-    def _call(self, target: Any, args: tuple[Any, ...], value: torch.Tensor, **kwargs: Any) -> Node:
+    def _call(self, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
         node = self.graph.call_function(target, args, kwargs)
         node.meta["val"] = value
         return node
@@ -167,17 +171,95 @@ class _Rewrite:
             return self._float64(node.args[0])
         if node.target is aten._local_scalar_dense.default:
             return self._read(self._made(node.args[0]))
-        target = _ARITHMETIC.get(node.target)
-        if target is None or node.kwargs:
+        if node.kwargs:
             raise _OtherUse
-        args = tuple(self._float64(arg) for arg in node.args)
-        return self._call(target, args, self._scalar(torch.float64))
+        if node.target in CHOICE:
+            condition, *operands = node.args
+            args = [self._condition(condition), *map(self._float64, operands)]
+            return CHOICE[node.target](self._apply, *args)
+        function = ARITHMETIC.get(node.target)
+        if function is None:
+            raise _OtherUse
+        return self._checked(node, function, *map(self._float64, node.args))
+
+    def _checked(self, node: Node, function: Function, *numbers: Node) -> Node:
+        """A function of numbers; where they depend on data, with a check that Python has a result
+        of them.
+        """
+        made = function(self._apply, *numbers)
+        expr = node.meta["val"].node.expr
+        if node.target in RAISES and node.meta["val"].node.shape_env.hint(expr) is None:
+            raises = RAISES[node.target](self._apply, made, *numbers)
+            fine = self._apply(aten.logical_not.default, raises)
+            message = f"{node.target.__name__} of such numbers raises"
+            self._call(aten._assert_async.msg, (fine, message), None)
+        return made
+
+    def _of_numbers(self, node: Node) -> Any:
+        """What is no number itself: a condition, a check, an integer, an operator on tensors."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymBool):
+            self.numbers.add(node)
+            return self._condition_of(node)
+        if node.target is aten._assert_scalar.default:
+            condition, message = node.args
+            return self._call(aten._assert_async.msg, (self.made[condition], message), None)
+        if isinstance(value, torch.SymInt):
+            return self._integer(node)
+        return self._operator(node)
+
+    def _condition(self, arg: Any) -> Node:
+        """A condition as a tensor of bool."""
+        if arg in self.numbers:
+            return self.made[arg]
+        if isinstance(arg, bool):
+            return self._tensor(arg, torch.bool)
+        if not isinstance(arg, Node) or not isinstance(arg.meta.get("val"), torch.SymBool):
+            raise _OtherUse
+        return self._condition_of(arg)  # on sizes
+
+    def _condition_of(self, node: Node) -> Node:
+        if node.target in LOGIC:
+            return LOGIC[node.target](self._apply, *map(self._condition, node.args))
+        if node.target not in COMPARISONS:
+            raise _OtherUse
+        return COMPARISONS[node.target](self._apply, *map(self._float64, node.args))
+
+    def _integer(self, node: Node) -> Node:
+        """An integer made of floats, or chosen by a condition on them."""
+        value = node.meta["val"]
+        with contextlib.suppress(Undecided):
+            GraphSizes().of(value)
+            return self.graph.node_copy(node, self._made)
+        if node.target in ROUNDINGS and len(node.args) == 1:
+            made = self._checked(node, ROUNDINGS[node.target], self._float64(node.args[0]))
+            made = self._apply(aten._to_copy.default, made, dtype=torch.int64)
+        elif node.target in CHOICE:
+            condition, *operands = node.args
+            args = [self._condition(condition), *map(self._int64, operands)]
+            made = CHOICE[node.target](self._apply, *args)
+        else:
+            raise _OtherUse
+        return self._call(aten._local_scalar_dense.default, (made,), value)
+
+    def _int64(self, arg: Any) -> Node:
+        """An int or a size."""
+        if isinstance(arg, int):
+            return self._tensor(int(arg), torch.int64)
+        if not isinstance(arg, Node) or not isinstance(arg.meta.get("val"), torch.SymInt):
+            raise _OtherUse
+        like = {"dtype": torch.int64}
+        return self._call(
+            aten.scalar_tensor.default, (self.made[arg],), self._scalar(torch.int64), **like
+        )
 
     def _read(self, tensor: Node) -> Node:
         """The number in a tensor."""
         value = tensor.meta["val"]
-        if value.dim() or value.device.type != "cpu":
+        if value.device.type != "cpu":
             raise _OtherUse
+        if value.dim():
+            tensor = self._apply(aten.view.default, tensor, [])
         double = torch.float64
         return self._call(aten._to_copy.default, (tensor,), self._scalar(double), dtype=double)
 
@@ -202,9 +284,11 @@ class _Rewrite:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
             raise _OtherUse
+        if node.target in _RANGES:
+            return self._range(node)
         dtype = value.dtype
         if node.target in _COMPARED:
-            dtype = node.args[0].meta["val"].dtype
+            dtype = self._compared_in(*node.args)
         if not dtype.is_floating_point:
             raise _OtherUse
         new = self._stored(node, dtype)
@@ -217,6 +301,12 @@ class _Rewrite:
         new.meta = {**node.meta, "val": new.meta["val"]}
         return new
 
+    def _compared_in(self, tensor: Node, number: Node) -> torch.dtype:
+        """The dtype in which torch compares a tensor with a number."""
+        dtype = tensor.meta["val"].dtype
+        a_float = isinstance(number.meta["val"], torch.SymFloat)
+        return torch.get_default_dtype() if a_float and not dtype.is_floating_point else dtype
+
     def _stored(self, node: Node, dtype: torch.dtype) -> Node | None:
         """An operator that compares or stores a number, in `dtype`; None for any other."""
         target: Any = node.target
@@ -224,11 +314,16 @@ class _Rewrite:
             return None
         args = [self._operand(arg, dtype) for arg in node.args]
         if target in _COMPARED:
+            if args[0].meta["val"].dtype != dtype:
+                args[0] = self._apply(aten._to_copy.default, args[0], dtype=dtype)
             return self._apply(_COMPARED[target], *args)
         if target in _CHOSEN:
             return self._apply(
                 aten.where.self, args[0], *(self._tensor(a, dtype) for a in args[1:])
             )
+        if target in _CLAMPED:
+            kwargs = {name: self._operand(arg, dtype) for name, arg in node.kwargs.items()}
+            return self._clamped(target, args, kwargs)
         if target is aten.masked_fill.Scalar:
             return self._apply(aten.masked_fill.Tensor, *args)
         if target is aten.scalar_tensor.default:
@@ -237,6 +332,44 @@ class _Rewrite:
         # Ones times the number, which keeps -0.0 and nan.
         ones = self._apply(target, args[0], 1.0, **node.kwargs)
         return self._apply(aten.mul.Tensor, ones, args[1])
+
+    def _clamped(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Node:
+        x, *limits = args
+        dtype = x.meta["val"].dtype
+        limits = [limit if limit is None else self._tensor(limit, dtype) for limit in limits]
+        named = {
+            name: limit if limit is None else self._tensor(limit, dtype)
+            for name, limit in kwargs.items()
+        }
+        return self._apply(_CLAMPED[target], x, *limits, **named)
+
+    def _range(self, node: Node) -> Node:
+        """arange, which eager computes in float64."""
+        value, double = node.meta["val"], torch.float64
+        start, step = 0, 1
+        if node.target is not aten.arange.default:
+            start, _, *rest = node.args
+            step = rest[0] if rest else step
+        length = self._known_size(value.shape[0])
+        if not value.dtype.is_floating_point or length is None:
+            raise _OtherUse
+        like = {"dtype": torch.int64, "device": value.device, "requires_grad": False}
+        iota = torch.ops.prims.iota.default
+        place = self._apply(iota, length, start=0, step=1, **like)
+        place = self._apply(aten._to_copy.default, place, dtype=double)
+        place = self._apply(aten.mul.Tensor, place, self._float64(step))
+        place = self._apply(aten.add.Tensor, place, self._float64(start))
+        return self._apply(aten._to_copy.default, place, dtype=value.dtype)
+
+    def _known_size(self, size: Any) -> Any:
+        """A size of a result: a number, or the node that has it."""
+        if not isinstance(size, torch.SymInt):
+            return size
+        for node, made in self.made.items():
+            known = node.meta.get("val")
+            if isinstance(known, torch.SymInt) and known.node.expr == size.node.expr:
+                return made
+        return None
 
     def _tensor(self, operand: Any, dtype: torch.dtype) -> Any:
         """The operand, a constant as a tensor without dimensions."""
@@ -290,11 +423,11 @@ class _Rewrite:
         return self.casts[arg, dtype]
 
     def _apply(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
-        values = map_aggregate(
-            args, lambda leaf: leaf.meta["val"] if isinstance(leaf, Node) else leaf
+        values, named = map_aggregate(
+            (args, kwargs), lambda leaf: leaf.meta["val"] if isinstance(leaf, Node) else leaf
         )
         with self.fake_mode:
-            value = target(*values, **kwargs)
+            value = target(*values, **named)
         return self._call(target, args, value, **kwargs)
 
 

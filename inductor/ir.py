@@ -482,6 +482,7 @@ class Program:
     inputs: list[Buffer | Extent] = field(default_factory=list)  # not a tensor: its value
     symbols: dict[str, Symbol] = field(default_factory=dict)  # those of the sizes
     values: dict[str, Extent] = field(default_factory=dict)  # of names that are no symbols
+    given: dict[Any, Extent] = field(default_factory=dict)  # expressions with symbols of their own
     steps: list[Step] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)

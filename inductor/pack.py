@@ -26,10 +26,9 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.sizes import hint
 from inductor.derive import PREPARED, closure
 from inductor.layout import is_laid_out
-from inductor.lowering.symbolic import GraphSizes
+from inductor.lowering.symbolic import likely
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
@@ -164,7 +163,7 @@ class _Pack(GraphRewriter):
         return made
 
     def _weight(self, weight: Node, settings: Any, size: Iterable[int]) -> Node:
-        size = [n if isinstance(n, int) else hint(GraphSizes().of(n)) for n in size]
+        size = [n if isinstance(n, int) else likely(n) for n in size]
         key = (weight, str(settings), tuple(size))
         if key not in self._packed:
             target = torch.ops.mkldnn._reorder_convolution_weight.default

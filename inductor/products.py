@@ -166,7 +166,9 @@ def _is_in_rows(val: torch.Tensor) -> bool:
 
 
 def _is_row(bias: torch.Tensor, result: torch.Tensor) -> bool:
-    return is_plain(bias, result.dtype) and bias.shape == result.shape[1:] and bias.is_contiguous()
+    if not is_plain(bias, result.dtype) or bias.dim() != 1 or not isinstance(bias.shape[0], int):
+        return False
+    return bias.shape == result.shape[1:] and bias.is_contiguous()
 
 
 # Operators and the kind of tensor that decides which of their kernels runs.

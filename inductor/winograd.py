@@ -25,11 +25,10 @@ from typing import Any
 import torch
 
 from fxgraph.node import Node
-from fxgraph.sizes import hint
 from inductor import panel_sample
 from inductor.codegen import winograd as kernel
 from inductor.ir import Buffer, Window, Winograd
-from inductor.lowering.symbolic import GraphSizes
+from inductor.lowering.symbolic import likely
 from inductor.measure import Budget, Candidate, fastest
 from inductor.pack import NONE
 from inductor.panels import PANEL, Builder
@@ -115,7 +114,7 @@ def is_faster(convolution: Node, budget: Budget) -> bool:
     lasts.
     """
     image, weight, _, _, padding, *_ = convolution.args
-    images, channels, height, width = (hint(GraphSizes().of(n)) for n in image.meta["val"].shape)
+    images, channels, height, width = map(likely, image.meta["val"].shape)
     columns = weight.meta["val"].shape[0]
     size = images, channels, height, width
     settings: Any = list(padding), [1, 1], [1, 1], 1

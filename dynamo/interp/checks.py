@@ -45,6 +45,7 @@ from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
+from dynamo.values.captured_scalars import rely_on_truth
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.memory_overlap import version_of
@@ -436,13 +437,17 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     graph that the value has this truth. None: there is no such side, or no check can be made.
     """
     jumps = good_side(tx.code, jump)
+    if jumps is None:
+        return None
+    passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
+    if value.is_symbolic():
+        return passes if rely_on_truth(tx, value, passes) else None
     checks = tx.output.checks
-    if jumps is None or not checks.can_be_made():
+    if not checks.can_be_made():
         return None
     later = value.deferred_truth(tx)
     if later is None:
         return None
-    passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
     checks.make(*later, passes)
     return passes
 

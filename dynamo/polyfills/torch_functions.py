@@ -269,15 +269,20 @@ def linspace(start, end, steps, dtype, device=None, requires_grad=False):
     """torch.linspace of floats: from both ends to the middle, as the original."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    if steps < 2:
-        made = torch.full((steps,), start, dtype=dtype, device=device)
-    else:
-        at = torch.arange(steps, device=device)
-        step = (end - start) / (steps - 1)
-        first = at.to(dtype) * step + start
-        last = end - (steps - 1 - at).to(dtype) * step
-        made = torch.where(at < steps // 2, first, last)
+    at = torch.arange(steps, device=device)
+    step = (end - start) / max(steps - 1, 1)
+    first = at.to(dtype) * step + start
+    last = end - (steps - 1 - at).to(dtype) * step
+    made = torch.where(at < max(steps // 2, 1), first, last)
     return made.requires_grad_() if requires_grad else made
+
+
+def one_hot(tensor, num_classes):
+    """F.one_hot with a number of classes that varies."""
+    if num_classes < 1 or tensor.dtype is not torch.int64:  # more words, and -1, are torch's
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    made = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
+    return made.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
 # -- constraints of distributions -----------------------------------------------------------------

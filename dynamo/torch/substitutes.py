@@ -26,6 +26,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.function import UserFunctionValue
 from dynamo.values.symbol import SymbolValue, number_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.aot import fused
@@ -319,6 +320,21 @@ def fold_linspace(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Valu
         given["dtype"] = ConstantValue(wanted)
         return inline(tx, torch_polyfills.linspace, **given)
     return call_in_graph(tx, "call_function", torch.linspace, args, kwargs)
+
+
+def fold_one_hot(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """F.one_hot, which reads the number of classes in C++."""
+    given = {**dict(zip(("tensor", "num_classes"), args)), **kwargs}
+    if isinstance(given.get("num_classes"), SymbolValue) and len(given) == 2:
+        return inline(tx, torch_polyfills.one_hot, **given)
+    return call_in_graph(tx, "call_function", torch.nn.functional.one_hot, args, kwargs)
+
+
+def fold_gaussian_nll_loss(
+    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """The loss in its parts: it raises for some data."""
+    return tx.inline(UserFunctionValue(torch.nn.functional.gaussian_nll_loss), args, kwargs)
 
 
 _FACTORY = frozenset(["dtype", "device", "requires_grad"])

@@ -252,6 +252,11 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     """Functions that make tensors of numbers, and those that optimizers call on lists."""
     table = _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
     table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
+    functional = torch.nn.functional
+    table |= _collect(functional, "one_hot", lambda f: torch_substitutes.fold_one_hot)
+    table |= _collect(
+        functional, "gaussian_nll_loss", lambda f: torch_substitutes.fold_gaussian_nll_loss
+    )
     table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
     in_place = [name for name in dir(torch) if name[:9] == "_foreach_" and name[-1] == "_"]
     table |= _collect(torch, " ".join(in_place), torch_substitutes.fold_foreach_in_place)

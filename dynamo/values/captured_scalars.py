@@ -27,10 +27,10 @@ from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 from fxgraph import Node, effects
-from fxgraph.expressions import is_integral
+from fxgraph.expressions import is_integral, negated
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import hint_of
-from fxgraph.symbols import ShapeEnv
+from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -172,6 +172,22 @@ READ_METHODS.update(
     __index__=_known(operator.index, _index),
     __bool__=_known(bool, _bool),
 )
+
+
+def rely_on_truth(tx: Interpreter, value: Value, truth: bool) -> bool:
+    """Whether the graph checks from here on that a number from data has this truth."""
+    if not isinstance(value, SymbolValue):
+        return False
+    symbolic, env = value.symbolic, value.env
+    condition = symbolic if isinstance(symbolic, torch.SymBool) else symbolic != 0
+    expr = condition.node.expr  # type: ignore[union-attr]
+    if env.hint(expr) is not None or env.statically(expr) is not None:
+        return False
+    try:
+        tx.output.symbols.rely_on(expr if truth else negated(expr))
+    except DataDependent:
+        return False
+    return True
 
 
 def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:

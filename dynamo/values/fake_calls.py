@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import (
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values.fake_mismatches import refuse_misfits, refuse_missing_device
+from dynamo.values.fake_mismatches import ask_squeezed, refuse_misfits, refuse_missing_device
 from dynamo.values.memory_overlap import refuse_partial_overlap
 from fxgraph import Node
 from fxgraph.aot import scalars
@@ -50,6 +50,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         ):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
             refuse_misfits(name, fake_args, fake_kwargs)
+            ask_squeezed(name, fake_args, fake_kwargs)
             if not fake_kwargs and has_library_operator(target, fake_args):
                 result = run_recurrent(target, fake_args)
             else:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fxgraph.args import leaves
+from fxgraph.symbolic_values import depends_on_data
 
 _DIMENSIONS = frozenset(
     ["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort", "slice_scatter"]
@@ -67,6 +68,16 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) is int and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
+
+
+def ask_squeezed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Ask of squeezed sizes that depend on data whether they are 1: torch's rule keeps them."""
+    if name.rstrip("_") != "squeeze" or not args or not isinstance(args[0], torch.Tensor):
+        return
+    shape, dims = args[0].shape, leaves((args[1:], kwargs.get("dim", ())))
+    for size in [shape[dim] for dim in dims if type(dim) is int] or shape:
+        if depends_on_data(size):
+            bool(size != 1)
 
 
 def _is_bool(operand: Any) -> bool:

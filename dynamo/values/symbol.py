@@ -24,7 +24,14 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.late_bound import bound_late
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
-from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
+from fxgraph.sym_node import (
+    sym_exp,
+    sym_floordiv,
+    sym_greatest,
+    sym_least,
+    sym_log,
+    sym_log10,
+)
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
@@ -408,6 +415,8 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
         for number in numbers[1:]:
             if _types(best, number) == {int}:
                 best = (torch.sym_min if pick is operator.lt else torch.sym_max)(best, number)
+            elif _types(best, number) == {float} and _is_data(best, number):
+                best = (sym_least if pick is operator.lt else sym_greatest)(best, number)
             else:
                 best = number if bool(pick(_plain(number), _plain(best))) else best
         return best

@@ -9,7 +9,6 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -37,6 +36,7 @@ from dynamo.values.monkey_patches import (
     refuse_replacement,
     replacement,
 )
+from dynamo.values.operands import number_of_operand
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_DUNDERS,
@@ -385,7 +385,7 @@ class TensorValue(Value):
         if made is not None:
             refused = made.is_constant() and made.as_constant() is NotImplemented
             return None if refused else made
-        other = _number_of(other)
+        other = number_of_operand(other, self.fake.dtype)
         if op[0] == "*" and other.python_type_is(list, tuple):  # a sequence, so often repeated
             raise Unsupported(breaks.UncapturedCall("a sequence's operator *"))
         if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
@@ -398,7 +398,7 @@ class TensorValue(Value):
         if made is not None:
             refused = made.is_constant() and made.as_constant() is NotImplemented
             return None if refused else made
-        other = _number_of(other)
+        other = number_of_operand(other, self.fake.dtype)
         if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
         return call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [self, other], {})
@@ -493,18 +493,6 @@ class TensorValue(Value):
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         return replay_attributes(self, codegen)
-
-
-def _number_of(value: Value) -> Value:
-    """The number in an operand as tensors see it: in instances of subclasses of int and float, and
-    in numpy's scalars.
-    """
-    if value.is_constant() and isinstance(value.as_constant(), np.number):
-        return ConstantValue(value.as_constant().item())
-    if value.is_symbolic() and issubclass(value.python_type(), np.number):
-        return value.number  # type: ignore[attr-defined]
-    storage = getattr(value, "storage", None)
-    return storage if isinstance(storage, ConstantValue) else value
 
 
 def is_a_leaf(tensor: torch.Tensor) -> bool:

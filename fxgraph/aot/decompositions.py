@@ -95,7 +95,9 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     if op._opname in ("linspace", "logspace"):
         return _into_floats(rule)
     if op is aten.smooth_l1_loss_backward.default:
-        return _keeping_nan(rule)
+        return _of_none(_keeping_nan(rule))
+    if op in (aten.mse_loss_backward.default, aten.huber_loss_backward.default):
+        return _of_none(rule)
     if op is aten.smooth_l1_loss.default:
         rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
     return _where(lambda *args, **kwargs: not refused(op, (*args, *kwargs.values())), rule)
@@ -131,6 +133,19 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         return rule(*args, **kwargs).contiguous()
+
+    return decomposed
+
+
+def _of_none(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a loss's backward, which divides by the number of elements: there may be none."""
+
+    @functools.wraps(rule)
+    def decomposed(grad: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return rule(grad, x, *args, **kwargs)
+        except ZeroDivisionError:
+            return torch.zeros_like(x)
 
     return decomposed
 

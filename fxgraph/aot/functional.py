@@ -88,6 +88,7 @@ class FunctionalGraph:
     source: the torch-level graph, for when the assumptions about memory do not hold.
     spent: number of an output that the graph itself differentiated -> autograd's message if it is
         differentiated once more, and the numbers of the inputs that it depends on.
+    data: symbol in sizes of returned views -> the number of the graph's value that it is.
     """
 
     graph_module: GraphModule
@@ -98,6 +99,7 @@ class FunctionalGraph:
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    data: dict[Any, int] = field(default_factory=dict)
 
     def with_graph(self, graph: Graph) -> FunctionalGraph:
         """The same with another graph of the same meaning."""

@@ -52,6 +52,7 @@ from fxgraph.higher_order import (
 )
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
+from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
@@ -138,6 +139,7 @@ def functional_graph(
         structure=finished.structure,
         source=gm,
         same_inputs=inputs.same,
+        data=finished.data,
     )
 
 
@@ -178,6 +180,10 @@ def module_of(tracer: Tracer, graph: Graph, source: GraphModule) -> GraphModule:
     return module
 
 
+# Functions and methods whose result is their argument's memory, or a copy, by its layout.
+_MAY_COPY = frozenset(["reshape", "reshape_as", "contiguous", "flatten", "ravel"])
+
+
 class TracingInterpreter(Interpreter):
     """Runs the torch-level graph; the tracer records the operators that torch runs under the
     mode.
@@ -208,8 +214,19 @@ class TracingInterpreter(Interpreter):
         else:
             with general_case(self.tracer.fake_mode.shape_env, n.target):
                 result = super().run_node(n)
+        if getattr(n.target, "__name__", n.target) in _MAY_COPY:
+            self._note_copy(self.fetch_args_kwargs_from_env(n), result)
         self.tracer.note_captured(result, n.meta.get("example_value"))
         return result
+
+    def _note_copy(self, arguments: Any, result: Any) -> None:
+        """Note a copy of a tensor whose layout depends on data: eager makes one or not."""
+        given = next((leaf for leaf in leaves(arguments) if isinstance(leaf, torch.Tensor)), None)
+        if given is None or not any(map(depends_on_data, (*given.shape, *given.stride()))):
+            return
+        memory = {self.tracer.view_of(tensor).alias for tensor in (given, result)}
+        if len(memory) > 1:
+            self.tracer.copied |= memory
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in RECURRENT and not kwargs:
@@ -437,6 +454,7 @@ class Finish:
         self.mutations: list[MutatedInput] = []
         self.tensors: list[Any] = []
         self._taken: set[Node] = set()
+        self.data: dict[Any, int] = {}  # as FunctionalGraph.data
         # As FunctionalGraph.spent, where other values can be differentiated (see spent.py).
         self.spent: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.structure = map_aggregate(result, self._number)
@@ -508,11 +526,11 @@ class Finish:
         base = view.alias.base
         numbers = (*view.fake.shape, *view.fake.stride(), view.fake.storage_offset())
         if any(map(is_symbolic if self.bases_only else depends_on_data, numbers)):
-            # The autograd node would have to make a view of other sizes with each call; data is not
-            # among the inputs, by which others make views.
-            if len(objects) > 1:
+            # The autograd node would have to make a view of other sizes with each call.
+            if len(objects) > 1 and self.bases_only:
                 raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
-            return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
+            if len(objects) == 1:
+                return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
         if view.fake.requires_grad and not base.fake.requires_grad:
             # Transposed in place: autograd knows the tensor, not its layout before.
             if len(objects) > 1:
@@ -532,12 +550,27 @@ class Finish:
 
     def _alias(self, kind: str, index: int, view: View, base: torch.Tensor) -> OutputSpec:
         fake = view.fake
-        if any(map(depends_on_data, (*fake.shape, *fake.stride(), fake.storage_offset()))):
-            raise Unfunctionalizable("a view is returned whose sizes depend on data")
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
         offset = fake.storage_offset() - base.storage_offset()
-        return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
+        size, stride = (tuple(map(self._returned, row)) for row in (fake.shape, fake.stride()))
+        return OutputSpec(kind, index, size, stride, self._returned(offset))
+
+    def _returned(self, number: Any) -> Any:
+        """The number; if it depends on data, as an expression over symbols that are returned."""
+        if not depends_on_data(number):
+            return number
+        if self.bases_only:
+            raise Unfunctionalizable("a view is returned whose sizes depend on data")
+        env, expr = number.node.shape_env, number.node.expr
+        for symbol in expr.free_symbols:
+            if env.hint(symbol) is None and symbol not in self.data:
+                node = self.tracer.number(env.symint(symbol))
+                assert isinstance(node, Node), "the expression is simplified"
+                self.data[symbol] = len(self.values)
+                self.values.append(node)
+                self.value_fakes.append(node.meta["val"])
+        return torch.SymInt(SymNode(expr, env, int))
 
     def _add_value(self, view: View, *, copied: bool = False) -> int:
         """Return the view's value from the graph, copied if the view is not its own memory by

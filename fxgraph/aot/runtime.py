@@ -18,7 +18,7 @@ from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
-from fxgraph.symbolic_values import is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_symbolic
 
 _DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, "backward")
 
@@ -39,7 +39,7 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
         for mutation in functional.input_mutations:
             if mutation.size is not None and mutation.stride is not None:
                 target = inputs[mutation.index]
-                size, stride, offset = numbers_of(mutation, functional, inputs)
+                size, stride, offset = numbers_of(mutation, functional, inputs, values)
                 target.as_strided_(size, stride, offset + target.storage_offset())
     return restore_outputs(functional, values, inputs)
 
@@ -57,17 +57,25 @@ def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[
 
 
 def numbers_of(
-    view: OutputSpec | MutatedInput, functional: FunctionalGraph, inputs: Sequence[Any]
+    view: OutputSpec | MutatedInput,
+    functional: FunctionalGraph,
+    inputs: Sequence[Any],
+    values: Sequence[Any],
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Size, stride and offset of a view in this call, where symbols have the values in `inputs`."""
+    """Size, stride and offset of a view in this call, where symbols have the values in `inputs`, or
+    those of data among the graph's `values`.
+    """
     assert view.size is not None and view.stride is not None
-    symbols = functional.symbols
-    if not symbols:
+    symbols, data = functional.symbols, functional.data
+    if not symbols and not data:
         return view.size, view.stride, view.storage_offset
-    values = {symbol: inputs[index] for symbol, index in symbols.items()}
+    known = {symbol: inputs[index] for symbol, index in symbols.items()}
+    known |= {symbol: values[index] for symbol, index in data.items()}
 
     def number(part: Any) -> int:
-        return evaluate(part.node.expr, values) if is_symbolic(part) else part
+        if not is_symbolic(part):
+            return part
+        return evaluate(part.node._expr if depends_on_data(part) else part.node.expr, known)
 
     return (
         tuple(map(number, view.size)),
@@ -112,7 +120,7 @@ def _restore(
         return source
     if spec.detached and source.requires_grad:
         source = source.detach()
-    size, stride, offset = numbers_of(spec, functional, inputs)
+    size, stride, offset = numbers_of(spec, functional, inputs, values)
     return source.as_strided(size, stride, source.storage_offset() + offset)
 
 

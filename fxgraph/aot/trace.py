@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxgraph.aot import inplace, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
+from fxgraph.aot.data_conditions import conditions_of
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.recompute import PART
@@ -90,6 +91,7 @@ class Tracer:
         self.part: object | None = None  # of the recorded nodes: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
+        self.copied: set[Alias] = set()  # memory, and copies, that data may make one
         self._real: dict[Node, torch.Tensor] = {}
         self._kinds: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {}
         self._symbols: dict[Any, Node] = {}  # symbol -> its placeholder
@@ -310,6 +312,9 @@ class Tracer:
         kind = self._kinds.get(op)
         if kind is None:
             kind = self._kinds[op] = self._kind(op)
+        if self.data.allowed:
+            for condition in conditions_of(op, args):
+                self.check(condition)
         return kind(self, op, args, kwargs)
 
     def _kind(self, op: Any) -> Callable[[Tracer, Any, Any, Any], Any]:
@@ -549,6 +554,8 @@ class Tracer:
 
     def write(self, view: View, node: Node) -> None:
         """Make `node` the value of `view`, and update the value of its memory accordingly."""
+        if view.alias in self.copied:
+            raise Unfunctionalizable("memory is written that is a copy or not, as data decides")
         while view.call is None and view.parent is not None:
             view = view.parent
         node = self._with_size_and_dtype(node, view.fake)

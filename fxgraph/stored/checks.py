@@ -85,6 +85,8 @@ class _Frame:
             raise StoredError("an input is written, and nothing says so")
         for one, other in functional.same_inputs:
             self._tensor(one), self._tensor(other)
+        for number in functional.data.values():
+            index_in(number, len(self.values))
         for number, (_, inputs) in functional.spent.items():
             index_in(number, count)
             for index in inputs:

@@ -44,6 +44,7 @@ _AS_STRIDED = torch.ops.aten.as_strided.default
 _COPY = torch.ops.aten.copy_.default
 _SIZE = torch.ops.aten.sym_size.int
 _ASSERT = torch.ops.aten._assert_scalar.default
+_SLICE = torch.ops.aten.slice.Tensor
 _WRITABLE = ("placeholder", "get_attr")
 
 
@@ -84,6 +85,7 @@ class GraphWriter:
             "structure": _argument_to_data(functional.structure),
             "same_inputs": functional.same_inputs,
             "spent": _spent_to_data(functional.spent),
+            "data": {symbol.name: number for symbol, number in functional.data.items()},
         }
 
     def _output(self, spec: OutputSpec) -> dict[str, Any]:
@@ -111,7 +113,10 @@ class GraphWriter:
         row["args"] = [_argument_to_data(arg) for arg in node.args]
         if node.kwargs:
             row["kwargs"] = {key: _argument_to_data(arg) for key, arg in node.kwargs.items()}
-        numbers = numbers_of(node.meta.get("val")) if _gives_data(node.target) else []
+        numbers = numbers_of(node.meta.get("val"))
+        if not _gives_data(node.target):  # a slice has a size of its own
+            named = node.target is _SLICE
+            numbers = [n if named and is_symbol(n) and depends_on_data(n) else 0 for n in numbers]
         data = [[i, to_data(n.node.expr)] for i, n in enumerate(numbers) if is_symbolic(n)]
         if data:
             row["data"] = data
@@ -218,9 +223,15 @@ class GraphReader:
             source=_without_source(module),
             same_inputs=[(one, other) for one, other in data["same_inputs"]],
             spent=_spent_from_data(data["spent"]),
+            data={self._symbol(name): number for name, number in data["data"].items()},
         )
         check_functional(functional)
         return functional
+
+    def _symbol(self, name: str) -> sympy.Symbol:
+        if name not in self.symbols:
+            raise StoredError(f"no node defines the symbol {name[:80]!r}")
+        return self.symbols[name]
 
     def _output(self, row: Any) -> OutputSpec:
         fields = self._view({key: value for key, value in row.items() if key != "constant"})

@@ -12,7 +12,16 @@ import torch
 
 from fxgraph.expressions import BIT_FUNCTIONS, REAL_FUNCTIONS, ROUNDINGS
 from fxgraph.stored.errors import StoredError
-from fxgraph.sym_node import choose, sym_divide, sym_exp, sym_floordiv, sym_log, sym_log10
+from fxgraph.sym_node import (
+    choose,
+    sym_divide,
+    sym_exp,
+    sym_floordiv,
+    sym_greatest,
+    sym_least,
+    sym_log,
+    sym_log10,
+)
 
 NAMESPACES = frozenset({"aten", "prims", "framegraph", "torchvision"})
 # They reach files, other memory, or the terminal.
@@ -32,7 +41,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     )},
     **{f"sym.{f.__name__}": f for f in (
         torch.sym_float, torch.sym_int, torch.sym_min, torch.sym_max, torch.sym_not, sym_divide,
-        sym_exp, sym_floordiv, sym_log, sym_log10,
+        sym_exp, sym_floordiv, sym_greatest, sym_least, sym_log, sym_log10,
     )},
     **{f"real.{name}": f for name, f in REAL_FUNCTIONS.items()},
     **{f"rounded.{name}": f for name, f in ROUNDINGS.items()},

@@ -68,7 +68,7 @@ class Lowering:
 
     def __init__(self, program: Program | None = None) -> None:
         self.program = program if program is not None else Program()
-        self.sizes = GraphSizes(self.program.symbols, self.program.values)
+        self.sizes = GraphSizes(self.program.symbols, self.program.values, self.program.given)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.found: dict[Any, AtenCall] = {}  # a mask's node -> the call that finds its elements
         # scores of attention without memory -> the call that would compute them, and at which step

@@ -122,6 +122,7 @@ class _Run:
         program, val = self.ctx.program, node.meta.get("val")
         position = len(program.inputs)
         if not isinstance(val, torch.Tensor):
+            self.ctx.sizes.give(val)
             program.inputs.append(self.ctx.sizes.of(val))
             self._note_symbols([program.inputs[-1]])
             return program.inputs[-1]
@@ -165,6 +166,8 @@ class _Run:
         target, val = node.target, node.meta.get("val")
         if isinstance(val, torch.SymFloat | torch.SymBool):
             return _Opaque(str(val))
+        if target is aten._local_scalar_dense.default:
+            self.ctx.sizes.give(val)
         if isinstance(val, torch.SymInt):
             size, read = self.ctx.sizes.of(val), self.ctx.sizes.read(val)
             needed = [s.name for s in symbols(size)] + ([read] if read else [])
@@ -174,6 +177,8 @@ class _Run:
             return self._assert(node)
         args = self._value(node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
+        if target is aten._assert_async.msg:
+            return self.ctx.aten(target, args, kwargs, ordered=True, asserts=True)
         if target is operator.getitem:
             part = args[0][args[1]]
             if isinstance(part, Tensor):

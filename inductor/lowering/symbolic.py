@@ -16,8 +16,10 @@ from fxgraph.sizes import (
     Size,
     Symbol,
     Undecided,
+    bits,
     ceil_div,
     divided,
+    hint,
     largest,
     modulo,
     smallest,
@@ -33,16 +35,28 @@ def read_name(symbol: str) -> str:
     return f"{symbol}_read"
 
 
+def likely(value: Any) -> int:
+    """A size at compile time, for choices that are right for any size."""
+    try:
+        return hint(GraphSizes().of(value))
+    except Undecided:
+        return UNKNOWN_HINT
+
+
 class GraphSizes:
     """The sizes of one graph: equal symbols are one Symbol. values: of names that are no
-    symbols, since they are computed of others.
+    symbols, since they are computed of others. given: of expressions (see `give`).
     """
 
     def __init__(
-        self, symbols: dict[str, Symbol] | None = None, values: dict[str, Extent] | None = None
+        self,
+        symbols: dict[str, Symbol] | None = None,
+        values: dict[str, Extent] | None = None,
+        given: dict[Any, Extent] | None = None,
     ) -> None:
         self.symbols = {} if symbols is None else symbols
         self.values = {} if values is None else values
+        self.given = {} if given is None else given
         self._known: dict[Any, Extent] = {}
 
     def of(self, value: Any) -> Any:
@@ -60,8 +74,22 @@ class GraphSizes:
     def all(self, values: Any) -> tuple[Extent, ...]:
         return tuple([n if type(n) is int else self.of(n) for n in values])
 
+    def give(self, value: Any) -> None:
+        """Have a symbol for a number that is read or passed, where sizes have no other form of it:
+        one that is made of floats.
+        """
+        try:
+            self.of(value)
+        except Undecided:
+            if not isinstance(value, torch.SymInt):
+                raise
+            low, high = value.node.shape_env.bounds(value)
+            name = f"r{len(self.given)}"
+            made = self.symbols[name] = Symbol(name, low, high, UNKNOWN_HINT)
+            self.given[value.node._expr] = self.given[value.node.expr] = Size.of(made)
+
     def _size(self, expr: Any, env: Any) -> Extent:
-        known = self._known.get(expr)
+        known = self._known.get(expr, self.given.get(expr))
         if known is None:
             known = self._known[expr] = self._converted(expr, env)
         return known
@@ -75,6 +103,14 @@ class GraphSizes:
             return self._symbol(expr, env)
         if isinstance(expr, expressions.Rounded):
             return self._rounded(expr, env)
+        if isinstance(expr, expressions.Bits):
+            return bits(_SIGNS[expr.args[0].name], *(self._size(arg, env) for arg in expr.args[1:]))
+        if isinstance(expr, expressions.Truth):
+            return self._truth(expr.args[0], env)
+        if isinstance(expr, expressions.Choose):
+            holds = self._truth(expr.args[0], env)
+            yes, no = (self._size(arg, env) for arg in expr.args[1:])
+            return holds * (yes - no) + no
         rule = _RULES.get(type(expr))
         if rule is None:
             raise Undecided(f"sizes like {expr}")
@@ -153,7 +189,7 @@ class GraphSizes:
         if not isinstance(value, torch.SymBool):
             return int(value)
         env = value.node.shape_env
-        read = GraphSizes(self.symbols, self.values)
+        read = GraphSizes(self.symbols, self.values, self.given)
         for symbol in value.node._expr.free_symbols:
             name = read_name(env.first_name(symbol).name)
             if name in self.values:
@@ -173,7 +209,7 @@ class GraphSizes:
         if isinstance(expr, sympy.And | sympy.Or):
             combine = smallest if isinstance(expr, sympy.And) else largest
             return functools.reduce(combine, [self._truth(arg, env) for arg in expr.args])
-        if not isinstance(expr, sympy.Rel) or not expressions.is_integral(expr):
+        if not isinstance(expr, sympy.Rel) or not all(arg.is_integer for arg in expr.args):
             raise Undecided(f"whether {expr}")
         a, b = (self._size(arg, env) for arg in expr.args)
         return _COMPARISONS[type(expr)](a, b)
@@ -184,10 +220,10 @@ class GraphSizes:
         if symbol.name in self.values:
             return self.values[symbol.name]
         low, high = env.bounds(symbol)
-        hint = env.hint(symbol)
-        if hint is None:
-            hint = max(UNKNOWN_HINT, low or 0) if high is None else high
-        made = Symbol(symbol.name, low, high, int(hint))
+        seen = env.hint(symbol)
+        if seen is None:
+            seen = max(UNKNOWN_HINT, low or 0) if high is None else high
+        made = Symbol(symbol.name, low, high, int(seen))
         return Size.of(self.symbols.setdefault(symbol.name, made))
 
 
@@ -220,6 +256,8 @@ _OF_WHOLE: dict[str, Callable[..., Extent]] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
 }
+
+_SIGNS = {"and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 
 _RULES: dict[Any, Callable[[list[Extent]], Extent]] = {
     sympy.Add: lambda args: sum(args),

@@ -521,6 +521,8 @@ def slice_scatter(
     low, high = _range(start, end, x.size[d])
     if known_le(high, low):
         return x
+    if step == 1 and source.size[d] != high - low:
+        raise NotLowered("slices that may be of another size than their place")
     result = _inserted(ctx, x, source, d, low, high, step, lambda i: (i - low) // step)
     inner_bounds = list(dict.fromkeys([0, low, high, x.size[d]]))
     ordered = all(known_le(a, b) for a, b in itertools.pairwise(inner_bounds))

@@ -490,10 +490,12 @@ def test_fullgraph():
         capturing(BAD)
 
 
-def test_a_number_needed_elsewhere_is_an_error_at_its_line():
-    capturing, _ = compiled(the_number_is_needed_later, fullgraph=True)
-    with pytest.raises(dynamo.errors.Unsupported, match=r"u0 > 0\.0, which depends on data"):
-        capturing(GOOD)
+def test_a_number_that_is_used_behind_its_check():
+    capturing, captured = compiled(the_number_is_needed_later, fullgraph=True)
+    assert torch.equal(capturing(GOOD), the_number_is_needed_later(GOOD))
+    with pytest.raises(AssertionError):
+        capturing(BAD)
+    assert len(captured.op_counts) == 1
 
 
 def test_regions_without_breaks():

@@ -41,7 +41,6 @@ PLACES = {
     "pad": lambda x, n: torch.nn.functional.pad(x, (0, n + 3)).sum(1),
     "full": lambda x, n: torch.full((n + 2, 2), 3.0) * x[0, 0],
 }
-ROUNDED = {"int"}  # floats that are made integers: not by kernels
 SIZES = {
     "nonzero": lambda x: x.nonzero(),
     "nonzero_sum": lambda x: x.nonzero().sum() + x.sum(),
@@ -151,9 +150,7 @@ def test_backends(name, backend):
             mine, theirs = x.clone(), x.clone()
             same(fn(theirs), compiled(mine))
             same(theirs, mine)
-    assert len(compiled.context.records) == 1
-    left = () if backend == "aot_eager" else ROUNDED
-    assert bool(notes_of(compiled)) == (name in left)
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 
 CHECKS = {

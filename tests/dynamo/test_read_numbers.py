@@ -29,10 +29,15 @@ x * (1 << n); x * (100 >> n); x * (n & 3); x * (n | 4); x * (n ^ 5); x * round(n
 x * round(n); math.pow(n, 0.5) * x; math.pow(0.9, n) * x; x.sum() / (1 + 1 / n)
 torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n, 12 // n) * 1
 F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
+x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
+x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
+torch.linspace(0, 1, n); F.one_hot(torch.tensor([0, 2, 1]), n) * 2
+min(n * 1.0, 2.5) * x, max(0.0, 1.0 - n / 4) * x
 """
 OF_FLOATS = """
 x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x * math.exp(n)
 x * n**-1; x * n**0.5; x * round(n); x * 0.5**n; x * (n / 3) + 4 / n
+x * min(n, 2.5), x * max(0.5, n); x * (n < 2); x * math.sin(n); x * int(n); x * math.ceil(n)
 """
 
 
@@ -65,15 +70,81 @@ def test_arithmetic(text, calls, backend):
     assert len(record.graphs) == 1 and not record.breaks
 
 
-@pytest.mark.parametrize(
-    "text", ["x * (1 / n)", "x * math.sqrt(n)", "x * n**-1", "x[6 // n :] * 2"]
-)
-def test_kernels(text):
+KERNELS = {
+    "x * (1 / n)": COUNTS,
+    "x * n**-1": COUNTS,
+    "x[6 // n :] * 2": COUNTS,
+    "x * (1 << n) + x * (n & 3), 5 ^ n": COUNTS,
+    "torch.zeros(1 << (n & 3)) + (n > 2) * 1": COUNTS,
+    "torch.arange(0, n * 0.5, 0.5), x.repeat(round(n / 4), 1) + 1": COUNTS,
+    "x.clamp(max=n) * math.sqrt(n), x * math.log2(n)": FLOATS,
+    "x.double() * (7.5 // n) + (-n % 7.5), x * (n // -0.7)": FLOATS,
+    "x.view(-1)[: 2 * round(n)] * 3, x.long() > n": FLOATS,
+    "x * min(n, 2.5), x * max(0.5, n), x * (n < 2)": FLOATS,
+    "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
+    "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
+    "x[n] * 1": COUNTS,
+    "torch.select_scatter(x, x[0], 0, n)": COUNTS,
+    "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,
+    "F.pad(x, (0, 0, n, -n)) * 2": COUNTS,
+    "x[:n].squeeze(0) * 1, torch.addmm(x[:n], x, x.t() @ x)": COUNTS,
+}
+
+
+@pytest.mark.parametrize(("text", "calls"), KERNELS.items(), ids=list(KERNELS))
+def test_kernels(text, calls):
     function = program(text)
     compiled = dynamo.compile(function, fullgraph=True)
-    for n in COUNTS:
+    for n in calls:
         same(outcome(function, X, n), outcome(compiled, X, n))
-    assert not notes_of(compiled)
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
+VIEWS = {
+    "view": lambda x, n: x[:n],
+    "views": lambda x, n: (x[:n], x[n:].t(), n),
+    "view_of_a_written_one": lambda x, n: x.add_(1)[:n],
+    "view_written": lambda x, n: x[:n].add_(1),
+    "views_of_a_result": lambda x, n: (lambda y: (y[:n], y[n:], y))(x * 2),
+    "narrowed": lambda x, n: (x.narrow(0, 0, n).view(n, 2, 1), x[None, : n + 1]),
+    "copy_or_view": lambda x, n: (x[:, :n].reshape(-1).add_(1), x),
+    "contiguous_or_not": lambda x, n: (x[:, :n].contiguous().add_(1), x),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name, backend):
+    """Returned views of sizes that depend on data are views of the same memory as eager's."""
+
+    def function(x, t):
+        return VIEWS[name](x, int((t > 0).sum()))
+
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in (3, 2, 6, 0):
+        t, seen = torch.arange(8) < n, []
+        for one in (function, compiled):
+            x = X.clone()
+            result = outcome(one, x, t)
+            given = result if isinstance(result, tuple) else (result,)
+            given = [r for r in given if isinstance(r, torch.Tensor)]
+            places = [(r.storage_offset(), r._base is x) for r in given]
+            for r in given:
+                r.mul_(3)
+            seen.append((result, x, places))
+        same(*seen)
+    copies = name in ("copy_or_view", "contiguous_or_not")
+    assert len(compiled.context.records) == 1 and bool(notes_of(compiled)) == copies
+
+
+def validated(x, t, log):
+    n = t.sum().item()
+    log.append(n)
+    if not 0 <= n <= 6:
+        raise ValueError(f"no place for {n}")
+    assert n != 1, "one"
+    return x[:n] * 2
 
 
 def handled(x, t, log):
@@ -111,7 +182,7 @@ def drawn(x, t, log):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("function", [handled, finished, written, drawn])
+@pytest.mark.parametrize("function", [validated, handled, finished, written, drawn])
 def test_effects(function, captured, backend):
     """What happens beside a division that fails is as in eager, and happens once."""
     with dynamo.config.patch(capture_scalar_outputs=captured):
@@ -123,6 +194,26 @@ def test_effects(function, captured, backend):
                 torch.manual_seed(0)
                 seen.append((outcome(one, x, t, log), x, log, torch.rand(1)))
             same(*seen)
+
+
+def test_training_of_spreads():
+    """One element has nan as gradient, and none has none."""
+
+    def function(x, m):
+        y = x[m]
+        return y.std() + y.var(0).sum() + F.kl_div(y.log_softmax(-1), y.softmax(-1))
+
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = dynamo.compile(function, backend="aot_eager", fullgraph=True)
+
+        def trained(one, count):
+            x = X.clone().requires_grad_()
+            one(x, (torch.arange(12) < count).view(6, 2)[:, 0]).backward()
+            return x.grad
+
+        for n in (7, 1, 0, 12):
+            same(outcome(trained, function, n), outcome(trained, compiled, n))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 
 def test_training():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -62,6 +64,13 @@ def promised(x):
     return found + torch.arange(3), found.view(3, 1)
 
 
+def viewed(x, n):
+    count = n.item()
+    if count < 1:
+        raise ValueError("none")
+    return x[:count], x * math.sqrt(count / 2) + (count & 1), x[: round(count / 4)] + 1
+
+
 def draw(*sizes):
     return torch.randn(*sizes)
 
@@ -72,6 +81,7 @@ CASES = {
     "places": (places, lambda n: (torch.randint(2, (3, 4)),)),
     "selected": (selected, lambda n: (draw(3, 4),)),
     "numbered": (numbered, lambda n: (draw(3), torch.tensor(3 + n))),
+    "viewed": (viewed, lambda n: (draw(9), torch.tensor(3 + n))),
     "largest": (largest, lambda n: (draw(3),)),
     "uniques": (uniques, lambda n: (torch.randint(3 + n, (9,)),)),
     "promised": (promised, lambda n: (torch.tensor([1.0, -1.0, 2.0, 3.0, -2.0]).roll(n),)),

@@ -142,9 +142,18 @@ def test_clamped():
     assert compare(aten.hardtanh.default, [inside, 0.0, 6.0])
 
 
+LOSSES = ("mse_loss_backward", "huber_loss_backward", "smooth_l1_loss_backward")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_of_no_elements(name):
+    x, more = torch.zeros(0, 3), () if name.startswith("mse") else (1.0,)
+    assert compare(getattr(aten, name).default, (torch.ones(()), x, x, 1, *more))
+
+
 @pytest.mark.parametrize(
     "op",
-    [op for op in RULES if op._schema.name.partition("::")[2] not in OTHERS],
+    [op for op in RULES if op._schema.name.partition("::")[2] not in (*OTHERS, *LOSSES)],
     ids=str,
 )
 def test_pointwise(op):

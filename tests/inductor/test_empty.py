@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
+from tests.dynamo.test_dynamic_data import notes_of
 
 
 def pooled(x):
@@ -147,16 +148,19 @@ def test_no_elements(program, grad):
         torch.testing.assert_close(got, wanted, equal_nan=True, msg=lambda m: f"{where}: {m}")
 
 
-def test_losses_of_nothing_train_op_by_op():
+def test_losses_of_nothing_train():
     """Torch's rules for their backwards divide by the number of elements."""
 
     def loss(x):
-        return F.mse_loss(x, x.detach()) + F.huber_loss(x, x.detach())
+        y = x.detach()
+        return F.mse_loss(x, y) + F.huber_loss(x, y) + F.smooth_l1_loss(x, y)
 
     x = torch.zeros(0, 3, requires_grad=True)
-    result = dynamo.compile(loss, backend="aot_eager")(x)
+    compiled = dynamo.compile(loss, backend="aot_eager")
+    result = compiled(x)
     result.backward()
     assert result.isnan() and x.grad.shape == (0, 3)
+    assert not notes_of(compiled)
 
 
 def test_a_batch_of_nothing_through_a_model():

@@ -69,12 +69,13 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             tx.jump(instr)
         return
     tx.in_tail_position(value, "__bool__", _CHECKED_BOOL)
-    if value.is_deferred:
+    if value.is_deferred or value.is_symbolic():
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
             if assumed is wanted:
                 tx.jump(instr)
             return
+    if value.is_deferred:
         if run_conditional(tx, instr, value, wanted):
             return
     elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
