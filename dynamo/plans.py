@@ -62,7 +62,8 @@ class Plan:
     loops that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
     functions are asked with the numbers of this call (values/caches.py). fixes_inputs: numbers in
     inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
-    that break the graph (interp/empty_regions.py). cause: of this attempt.
+    that break the graph (interp/empty_regions.py), and of loops (interp/loops_on_places.py). cause:
+    of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -93,9 +94,9 @@ class Plan:
         cause = "a number that a tensor of the frame's holds decides what the one graph is"
         return replace(self.anew(cause), fixes_inputs=True)
 
-    def skipping(self, jump: int) -> Plan:
-        cause = f"what the jump at step {jump} skips leaves something behind"
-        return replace(self.anew(cause), skipped_regions=self.skipped_regions | {jump})
+    def skipping(self, step: int) -> Plan:
+        cause = f"what step {step} may skip leaves something behind"
+        return replace(self.anew(cause), skipped_regions=self.skipped_regions | {step})
 
     def anew(self, cause: str) -> Plan:
         """A plan from the start, without the findings of earlier attempts, which no longer hold."""

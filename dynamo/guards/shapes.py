@@ -157,7 +157,7 @@ class FrameSymbols:
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
         self._by_hint: dict[int, torch.SymInt] = {}
-        self._selecting = False
+        self._selecting = self._sizing = False
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
         # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
@@ -423,28 +423,31 @@ class FrameSymbols:
         return (config.capture_dynamic_output_shape_ops or self._whole) and self.reads_captured()
 
     @contextlib.contextmanager
-    def selecting(self) -> Iterator[None]:
-        """Capture reads of data inside of the block, whatever the options say."""
-        self._selecting = True
+    def selecting(self, sizes: bool = False) -> Iterator[None]:
+        """Capture reads of data inside of the block, whatever the options say; sizes: and sizes."""
+        before = self._selecting, self._sizing
+        self._selecting, self._sizing = True, sizes or self._sizing
         try:
             yield
         finally:
-            self._selecting = False
+            self._selecting, self._sizing = before
 
     def selects_captured(self) -> bool:
         """Whether x[t] is captured: the selection by a number that only the call knows needs no
         more of it.
         """
-        return self.allowed and not self.output.bodies and self._has_room()
+        return self.has_room_for(1)
 
-    def _has_room(self) -> bool:
-        """Whether one more number from data may become a symbol. Their count is bounded: the facts
-        about each symbol are compared with those of all others, and a loop may read in every
+    def has_room_for(self, count: int) -> bool:
+        """Whether so many more numbers from data may become symbols. Their count is bounded: the
+        facts about each symbol are compared with those of all others, and a loop may read in every
         iteration.
         """
-        if self._whole or self._env is None:
-            return True
-        return sum(info.hint is None for info in self._env.symbols.values()) < MOST_DATA
+        if not self.allowed or self.output.bodies:
+            return False
+        symbols = {} if self._env is None else self._env.symbols
+        known = sum(info.hint is None for info in symbols.values())
+        return self._whole or known + count <= MOST_DATA
 
     def allow_data(self, first: bool = False) -> bool:
         """Have fake tensors give symbols for data, where config says so, or a break is an error;
@@ -454,10 +457,10 @@ class FrameSymbols:
         if self._env is None and not first:
             return False
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
-        scalars = scalars or self._selecting
+        scalars, sizes = scalars or self._selecting, sizes or self._sizing
         if self._whole:
             scalars = sizes = True
-        usable = self.allowed and not self.output.bodies and self._has_room()
+        usable = self.selects_captured()
         if not (usable and (scalars or sizes)):
             self.close()
             return False

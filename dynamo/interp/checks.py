@@ -255,7 +255,7 @@ class Checks:
             self._writes = True
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
-            self._memories.update(_written_memories(node))
+            self._memories.update(written_memories(node))
         fails = can_fail(node.target, node.args) or self._refused
         self._refused = False
         self._new_writes |= does.writes or does.other
@@ -374,7 +374,7 @@ def _statistics(node: Node) -> list[Node]:
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
 
 
-def _written_memories(node: Node) -> Iterator[int]:
+def written_memories(node: Node) -> Iterator[int]:
     """The memory that a node writes: for in-place functions of torch the first argument, and `out`;
     for operators the arguments named by the schema.
     """

@@ -1,0 +1,161 @@
+"""Loops over the places of the ones in a vector, which run for all its places.
+
+    for e in (chosen.sum(dim=1) > 0).nonzero():        for e in range(len(chosen)):
+        rows = torch.where(chosen[e])[0]          ->       rows = torch.where(chosen[e])[0]
+        out.index_add_(0, rows, f(e, x[rows]))             out.index_add_(0, rows, f(e, x[rows]))
+
+At the other places the iterations select nothing, have no effect (interp/emptiness.py) and leave
+nothing behind. The loop's iterations are in the graph then, however many of them a call makes.
+
+Gradients tell which iterations were made: a weight that none of them uses has none, rather than
+zeros. The graph goes on as if each such weight were used, and a check says whether that is so
+(interp/checks.py); likewise where an iteration draws random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
+from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
+from dynamo.interp.empty_regions import run_alone
+from dynamo.interp.sides import is_tensor, memory_of
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.deferred_places import DeferredPlaces
+from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph import Node, effects
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.interp.interpreter import Interpreter
+
+
+def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlaces) -> None:
+    """Run the loop whose FOR_ITER is `head`, with its iterator on the stack, to its end."""
+    assert head.target is not None, "jumps have targets"
+    rows = rows_behind(places.mask.node)
+    if rows is None or tx.output.bodies or not places.is_current():
+        places.refuse()
+    stack, first = list(tx.stack), tx.output.symbols.first_read
+    needs = _Needs(places.mask.fake.shape[0])
+    with tx.output.symbols.selecting(sizes=True):
+        for place in range(needs.count):
+            tx.index = head.index + 1
+            tx.push(places.item(tx, place))
+            ran = run_alone(tx, head.index, stack)
+            if ran is None or not _spares(ran, rows, place, needs):
+                places.refuse()
+    tx.output.symbols.first_read = first
+    if _is_written(tx, {rows, places.mask.node}):
+        places.refuse()
+    needs.check(tx, places)
+    tx.pop()
+    tx.index = head.target.index
+
+
+def _spares(ran: Sequence[Node], rows: Node, place: int, needs: _Needs) -> bool:
+    """Whether an iteration has no observable effect if its row is all zero."""
+    emptiness = Emptiness([], partial(_is_row, rows, place))
+    emptiness.gradients = emptiness.draws = True
+    if not all(map(emptiness.spares, ran)):
+        return False
+    needs.add(ran, place)
+    return True
+
+
+def _is_row(rows: Node, place: int, node: Node) -> bool:
+    """Whether a node takes this row."""
+    name = name_of(node)
+    if name not in ("getitem", "select", "__getitem__") or node.args[0] is not rows:
+        return False
+    index: Any = node.args[1:]
+    if name == "select":
+        return index == (0, place)
+    return index == (place,) or (is_tensor(index[0]) and _holds(index[0], place))
+
+
+def _holds(index: Node, place: int) -> bool:
+    """Whether a tensor that the frame made of numbers is that of this place."""
+    return index.target is torch.tensor and index.args[0] in (place, [place])
+
+
+_WRITE_NOTHING = STATE_FUNCTIONS | {"_check"}
+
+
+def _is_written(tx: Interpreter, nodes: Iterable[Node]) -> bool:
+    """Whether the memory of one of the nodes was written since."""
+    missing = set(nodes)
+    memories = {memory_of(node.meta["example_value"]) for node in missing}
+    for node in reversed(tx.output.graph.nodes):
+        missing.discard(node)
+        if not missing:
+            return False
+        does = effects.of(node) if node.op.startswith("call_") else effects.PURE
+        unknown = does.other and name_of(node) not in _WRITE_NOTHING
+        if unknown or (does.writes and not memories.isdisjoint(written_memories(node))):
+            return True
+    return True
+
+
+class _Needs:
+    """Groups of places of which one must be a one: the graph would give gradients otherwise that
+    there are not, or draw other random numbers.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._users: dict[Node, set[int]] = {}  # node that requires a gradient -> iterations
+        self._made: set[int] = set()  # iterations that must be made
+
+    def add(self, ran: Sequence[Node], place: int) -> None:
+        inside = set(ran)
+        for node in ran:
+            result = node.meta.get("example_value")
+            if effects.of(node).random:
+                self._made.add(place)
+            if not isinstance(result, torch.Tensor | tuple | list) or not _graded(result):
+                continue
+            given = node.all_input_nodes
+            if effects.of(node).writes:  # what was in there has a gradient of its own
+                given = [arg for arg in given if arg is not node.args[0]]
+            for arg in given:
+                if arg not in inside and _graded(arg.meta.get("example_value")):
+                    self._users.setdefault(arg, set()).add(place)
+
+    def check(self, tx: Interpreter, places: DeferredPlaces) -> None:
+        groups = {frozenset(group) for group in self._users.values()}
+        groups |= {frozenset([place]) for place in self._made}
+        if not groups:
+            return
+        if not tx.output.checks.can_be_made():
+            places.refuse()
+        single = sorted(place for group in groups if len(group) == 1 for place in group)
+        several = [sorted(group) for group in groups if len(group) > 1]
+        several = [group for group in several if not set(group) & set(single)]
+        found: list[Value] = []
+        if single:
+            found.append(self._of(tx, places.mask, single, "all"))
+        found += [self._of(tx, places.mask, group, "any") for group in sorted(several)]
+        for value in found:
+            tx.output.checks.make(value, places.broken, True)
+
+    def _of(self, tx: Interpreter, mask: TensorValue, places: list[int], method: str) -> Value:
+        chosen: Value = mask
+        if len(places) < self.count:
+            index = ConstantValue(tuple(places))
+            device: dict[str, Value] = {"device": ConstantValue(mask.fake.device)}
+            rows = call_in_graph(tx, "call_function", torch.tensor, [index], device)
+            operands = [mask, ConstantValue(0), rows]
+            chosen = call_in_graph(tx, "call_method", "index_select", operands, {})
+        return call_in_graph(tx, "call_method", method, [chosen], {})
+
+
+def _graded(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_graded, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
