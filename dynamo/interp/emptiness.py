@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 import torch
 
-from dynamo.interp.sides import is_tensor
+from dynamo.interp.sides import is_tensor, memory_of
 from fxgraph import Node, effects
 from fxgraph.fallible_operations import can_fail
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic
@@ -43,6 +43,12 @@ _FINE_ON_NOTHING = frozenset(
     + ["flip", "tril", "triu", "detach", "clone", "contiguous", "to", "type", "type_as", "float"]
     + ["half", "bfloat16", "double", "long", "int", "bool", "zeros_like", "ones_like"]
 )
+_OUT_OF_PLACE = {
+    operator.iadd: "add",
+    operator.isub: "sub",
+    operator.imul: "mul",
+    operator.itruediv: "truediv",
+}
 _VIEWS = frozenset(["view", "reshape"])
 _SELECTS = frozenset(["where", "nonzero", "argwhere"])  # the places of a tensor that are not zero
 # What leaves zeros as they are, and the elements in their rows or not.
@@ -60,6 +66,8 @@ _KEEPS_ZEROS = frozenset(
     ]
     + ["clone", "detach", "to", "bool", "long", "int", "float", "type", "getitem", "select"]
 )
+_KEEPS_SIGNS = _KEEPS_ZEROS - {"getitem", "int", "to", "type"} | {"sum", "amax"}
+_SAME_ELEMENTS = _KEEPS_ZEROS - {"getitem", "select", "to", "int", "float", "type"}
 _COMPARES = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -88,6 +96,7 @@ class Emptiness:
         self._is_given = is_given
         self.gradients = False  # whether results may require one
         self.draws = False  # whether random numbers may be drawn
+        self._own: set[Any] = set()  # the memory of tensors that nobody else has seen
 
     def spares(self, node: Node) -> bool:
         """Whether a node has no observable effect. Nodes are asked about in their order."""
@@ -97,7 +106,19 @@ class Emptiness:
         graded = isinstance(result, torch.Tensor) and result.requires_grad
         if does.other or (does.random and not self.draws) or (graded and not self.gradients):
             return False
-        return self._writes_nothing(node) if does.writes else self._is_fine(node, result)
+        if does.writes and "out" not in node.kwargs and self._writes_own(node):
+            name = _OUT_OF_PLACE.get(node.target, name_of(node).removesuffix("_"))
+            return name in _FINE_ON_NOTHING
+        spared = self._writes_nothing(node) if does.writes else self._is_fine(node, result)
+        if spared and not does.writes and isinstance(result, torch.Tensor):
+            given = {memory_of(t) for t in _tensors_in(node.all_input_nodes)}
+            if memory_of(result) not in given:
+                self._own.add(memory_of(result))
+        return spared
+
+    def _writes_own(self, node: Node) -> bool:
+        target: Any = node.args[0] if node.args else None
+        return is_tensor(target) and memory_of(target.meta["example_value"]) in self._own
 
     def _writes_nothing(self, node: Node) -> bool:
         place = _WRITES_CHOSEN.get(name_of(node))
@@ -124,7 +145,7 @@ class Emptiness:
             return True  # the same whatever is selected
         name = name_of(node)
         fine = name in _FINE_ON_NOTHING or (name in _VIEWS and _says_all_sizes(node))
-        return fine or self._reads_nothing(node, _READS_CHOSEN.get(name))
+        return fine or _is_basic(node) or self._reads_nothing(node, _READS_CHOSEN.get(name))
 
     def _selects(self, node: Node) -> bool:
         """Whether a node tells the places of a tensor's ones, or takes those of another tensor, and
@@ -161,11 +182,23 @@ class Emptiness:
         sizes = [expr_of(n).subs(self.sizes) for n in fake.shape if is_symbolic(n)]
         return fake.dtype in (torch.int64, torch.int32) and 0 in sizes
 
+    def is_chosen(self, size: sympy.Symbol, nodes: Iterable[Node]) -> bool:
+        """Whether this size, of a result of one of the nodes, is 0 only if the given tensor is all
+        zero.
+        """
+        for node in nodes:
+            if name_of(node) in _SELECTS and size in _data_in(node.meta["example_value"]):
+                source: Any = node.args[0]
+                while name_of(source) in _SAME_ELEMENTS and not self._is_given(source):
+                    source = source.args[0]
+                return self._is_given(source)
+        return False
+
     def _is_zero(self, node: Node) -> bool:
         """Whether a node's tensor is all zero."""
         if self._is_given(node):
             return True
-        source = node.args[0] if node.args else None
+        source: Any = node.args[0] if node.args else None
         if not node.op.startswith("call_") or not is_tensor(source):
             return False
         name = name_of(node)
@@ -202,9 +235,19 @@ def _is_safe(node: Node) -> bool:
     """Whether a node, of known sizes, cannot fail."""
     if not can_fail(node.target, node.args):
         return True
-    index = node.args[1] if name_of(node) == "getitem" else node
-    parts = index if isinstance(index, tuple | list) else (index,)
-    return all(isinstance(part, int | slice | type(None) | type(...)) for part in parts)
+    return _is_basic(node)
+
+
+def _is_basic(node: Node) -> bool:
+    """Whether a node takes places of known dimensions, and whole ones."""
+    if name_of(node) != "getitem" or not is_tensor(node.args[0]):
+        return False
+    index, shape = node.args[1], node.args[0].meta["example_value"].shape
+    parts = list(index) if isinstance(index, tuple | list) else [index]
+    if not all(type(part) is int or part is None or part == slice(None) for part in parts):
+        return False
+    taken = [part for part in parts if part is not None]
+    return all(type(part) is slice or type(size) is int for part, size in zip(taken, shape))
 
 
 def _is_part(node: Node) -> bool:
@@ -226,51 +269,64 @@ def _says_all_sizes(node: Node) -> bool:
     return positive or not any(type(n) is not Node and n == -1 for n in sizes)
 
 
+def _tensors_in(nodes: Iterable[Node]) -> list[torch.Tensor]:
+    found = [node.meta.get("example_value") for node in nodes]
+    parts = [part for one in found for part in (one if isinstance(one, tuple | list) else [one])]
+    return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
 def _tensors_of(index: Any) -> list[Node]:
     chosen = list(index) if isinstance(index, tuple | list) else [index]
     return [part for part in chosen if is_tensor(part)]
 
 
 # -- rows of a tensor ----------------------------------------------------------------------------
-def rows_behind(mask: Node) -> Node | None:
-    """The tensor whose row i is all zero where a vector's element i is: the vector is its sum over
-    all other dimensions, say.
+def rows_behind(mask: Node) -> list[Node]:
+    """The tensors whose row i is all zero exactly where a vector's element i is: the vector is
+    their sum over all other dimensions, say.
 
         mask = rows.sum(dim=(-1, -2)) > 0
     """
+    found: list[Node] = []
     node = mask
     while node.op.startswith("call_") and node.args and is_tensor(node.args[0]):
-        name, rest = name_of(node), node.args[1:]
-        if name in ("gt", "greater", "ne", "not_equal") and list(rest) == [0] and not node.kwargs:
-            node = node.args[0]
-            continue
-        if name in ("bool", "long", "int") and not rest:
-            node = node.args[0]
-            continue
+        name, rest, kwargs = name_of(node), node.args[1:], node.kwargs
+        source: Any = node.args[0]
+        compares = name in ("gt", "greater", "ne", "not_equal") and rest == (0,) and not kwargs
+        if compares and name[0] == "g" and not _is_never_negative(source):
+            break
         if name in ("sum", "any", "count_nonzero", "amax"):
-            rows = node.args[0]
-            counts = name in ("any", "count_nonzero") or _is_never_negative(rows)
-            dims = rest[0] if rest else node.kwargs.get("dim")
-            return rows if counts and _are_all_but_first(dims, rows) else None
-        return None
-    return None
+            counts = name in ("any", "count_nonzero") or _is_never_negative(source)
+            dims = rest[0] if rest else kwargs.get("dim")
+            if not counts or not _keeps_first(dims, kwargs.get("keepdim"), source):
+                break
+        elif not compares and (name not in ("bool", "long", "int") or rest or kwargs):
+            break
+        node = source
+        if node.meta["example_value"].ndim > 1:
+            found.append(node)
+    return found
 
 
-def _are_all_but_first(dims: Any, node: Node) -> bool:
+def _keeps_first(dims: Any, keepdim: Any, node: Node) -> bool:
+    """Whether a reduction over these dimensions keeps the first one as it is."""
     count = node.meta["example_value"].ndim
     given: Sequence[Any] = dims if isinstance(dims, tuple | list) else [dims]
-    if not all(type(dim) is int for dim in given):
-        return False
-    return {dim % count for dim in given} == set(range(1, count))
+    plain = all(type(dim) is int for dim in given) and not keepdim and len(given) > 0
+    return plain and all(dim % count for dim in given)
 
 
 def _is_never_negative(node: Node) -> bool:
     """Whether no element of a tensor is negative, or no number."""
-    if _is_mask(node) or name_of(node) == "one_hot":
+    if _is_mask(node) or name_of(node) in ("one_hot", "count_nonzero"):
         return True
-    source = node.args[0] if node.op.startswith("call_") and node.args else None
+    source: Any = node.args[0] if node.op.startswith("call_") and node.args else None
     if not is_tensor(source):
         return False
     if name_of(node) == "mul":
-        return all(is_tensor(arg) and _is_never_negative(arg) for arg in node.args)
-    return name_of(node) in _KEEPS_ZEROS - {"getitem"} and _is_never_negative(source)
+        numbers = [arg for arg in node.args if not is_tensor(arg)]
+        positive = all(type(arg) in (bool, int) and arg >= 0 for arg in numbers)
+        return positive and all(_is_never_negative(arg) for arg in node.args if is_tensor(arg))
+    name = name_of(node)
+    integral = not node.meta["example_value"].dtype.is_floating_point
+    return integral and name in _KEEPS_SIGNS and _is_never_negative(source)

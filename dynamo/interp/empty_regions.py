@@ -57,37 +57,51 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     if not leads_to(tx.code, skip, meeting):
         return False
     tx.index = region
-    ran = run_alone(tx, meeting, list(tx.stack))
-    spares = Emptiness([symbol]).spares
-    if ran is None or not output.checks.can_be_made() or not all(map(spares, ran)):
+    around, last = output.emptiness, last_node(tx)
+    try:
+        fits = run_alone(tx, meeting, list(tx.stack))
+    except (Unsupported, RaisedException):
+        if around is not None:  # which captures the loop in another way, or not
+            raise
+        fits = False
+    emptiness, ran = Emptiness([symbol]), nodes_behind(tx, last)
+    if around is not None and around.is_chosen(symbol, reversed(output.graph.nodes)):
+        emptiness.gradients = emptiness.draws = True  # always run in the iterations that are made
+    emptiness.gradients |= not torch.is_grad_enabled()
+    if not fits or not output.checks.can_be_made() or not all(map(emptiness.spares, ran)):
         raise Retry(output.plan.skipping(step))
     return True
 
 
-def run_alone(tx: Interpreter, meeting: int, stack: list[Value]) -> list[Node] | None:
-    """Run instructions up to `meeting`, where the stack is to be this one; the nodes that they add
-    to the graph. None: they have done more than compute tensors.
+def run_alone(tx: Interpreter, meeting: int, stack: list[Any]) -> bool:
+    """Run instructions up to `meeting`, where the stack is to be this one; whether they have done
+    nothing but compute tensors.
     """
     output = tx.output
     before, exception = dict(tx.locals), tx.exc_info
-    last = next(iter(reversed(output.graph.nodes)), None)
     grad, crossings = torch.is_grad_enabled(), output.side_effects.crossings
-    try:
-        with output.side_effects.fenced(), output.side_effects.untouched():
-            run_until(tx, meeting)
-    except (Unsupported, RaisedException):
-        return None
+    with output.side_effects.fenced(), output.side_effects.untouched():
+        run_until(tx, meeting)
     live = live_before(tx.code)[meeting]
     fits = not tx.done and tx.stack == stack and tx.exc_info is exception
     fits = fits and grad is torch.is_grad_enabled() and not output.finalizable
     fits = fits and crossings == output.side_effects.crossings
     if not fits or any(tx.locals.get(name) is not before.get(name) for name in live):
-        return None
+        return False
     for name in tx.locals.keys() - live:
         del tx.locals[name]
     tx.locals.update({k: v for k, v in before.items() if k not in tx.locals and k in live})
-    ran = list(itertools.takewhile(lambda node: node is not last, reversed(output.graph.nodes)))
-    return ran[::-1]
+    return True
+
+
+def last_node(tx: Interpreter) -> Node | None:
+    return next(iter(reversed(tx.output.graph.nodes)), None)
+
+
+def nodes_behind(tx: Interpreter, last: Node | None) -> list[Node]:
+    """The nodes behind the one that was the last, in order."""
+    behind = itertools.takewhile(lambda node: node is not last, reversed(tx.output.graph.nodes))
+    return list(behind)[::-1]
 
 
 def _tested_size(value: Value) -> tuple[Any, bool] | None:

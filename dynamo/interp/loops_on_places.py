@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo.errors import Unsupported
 from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
 from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
-from dynamo.interp.empty_regions import run_alone
-from dynamo.interp.sides import is_tensor, memory_of
+from dynamo.interp.empty_regions import last_node, nodes_behind, run_alone
+from dynamo.interp.sides import State, is_tensor, memory_of
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.deferred_places import DeferredPlaces
+from dynamo.values.exceptions import RaisedException
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 
@@ -38,40 +40,54 @@ if TYPE_CHECKING:
 def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlaces) -> None:
     """Run the loop whose FOR_ITER is `head`, with its iterator on the stack, to its end."""
     assert head.target is not None, "jumps have targets"
-    rows = rows_behind(places.mask.node)
-    if rows is None or tx.output.bodies or not places.is_current():
+    output, rows = tx.output, rows_behind(places.mask.node)
+    if not rows or output.bodies or not places.is_current():
         places.refuse()
-    stack, first = list(tx.stack), tx.output.symbols.first_read
+    first, outer = output.symbols.first_read, output.emptiness
     needs = _Needs(places.mask.fake.shape[0])
-    with tx.output.symbols.selecting(sizes=True):
+    with output.symbols.selecting(sizes=True):
         for place in range(needs.count):
-            tx.index = head.index + 1
-            tx.push(places.item(tx, place))
-            ran = run_alone(tx, head.index, stack)
-            if ran is None or not _spares(ran, rows, place, needs):
+            output.emptiness = Emptiness([], partial(_is_row, rows, place))
+            output.emptiness.gradients = output.emptiness.draws = True
+            last = last_node(tx)
+            runs = _iterate(tx, head, places, place)
+            ran = nodes_behind(tx, last)
+            if not all(map(output.emptiness.spares, ran)):
                 places.refuse()
-    tx.output.symbols.first_read = first
-    if _is_written(tx, {rows, places.mask.node}):
+            if runs:
+                needs.add(ran, place)
+            else:
+                needs.fails(place)
+    output.symbols.first_read, output.emptiness = first, outer
+    if _is_written(tx, {*rows, places.mask.node}):
         places.refuse()
     needs.check(tx, places)
     tx.pop()
     tx.index = head.target.index
 
 
-def _spares(ran: Sequence[Node], rows: Node, place: int, needs: _Needs) -> bool:
-    """Whether an iteration has no observable effect if its row is all zero."""
-    emptiness = Emptiness([], partial(_is_row, rows, place))
-    emptiness.gradients = emptiness.draws = True
-    if not all(map(emptiness.spares, ran)):
+def _iterate(tx: Interpreter, head: Instruction, places: DeferredPlaces, place: int) -> bool:
+    """Capture an iteration; False: it fails, where the last place stands for none (an expert that
+    is not there).
+    """
+    state = State.of(tx)
+    tx.index = head.index + 1
+    tx.push(places.item(tx, place))
+    try:
+        if not run_alone(tx, head.index, state.stack):
+            places.refuse()
+    except (Unsupported, RaisedException):
+        if place < places.mask.fake.shape[0] - 1 or place == 0:
+            places.refuse()
+        state.restore(tx)
         return False
-    needs.add(ran, place)
     return True
 
 
-def _is_row(rows: Node, place: int, node: Node) -> bool:
-    """Whether a node takes this row."""
+def _is_row(rows: Sequence[Node], place: int, node: Node) -> bool:
+    """Whether a node takes this row of one of the tensors."""
     name = name_of(node)
-    if name not in ("getitem", "select", "__getitem__") or node.args[0] is not rows:
+    if name not in ("getitem", "select", "__getitem__") or node.args[0] not in rows:
         return False
     index: Any = node.args[1:]
     if name == "select":
@@ -111,6 +127,7 @@ class _Needs:
         self.count = count
         self._users: dict[Node, set[int]] = {}  # node that requires a gradient -> iterations
         self._made: set[int] = set()  # iterations that must be made
+        self._failing: list[int] = []  # iterations that must not be made
 
     def add(self, ran: Sequence[Node], place: int) -> None:
         inside = set(ran)
@@ -118,7 +135,7 @@ class _Needs:
             result = node.meta.get("example_value")
             if effects.of(node).random:
                 self._made.add(place)
-            if not isinstance(result, torch.Tensor | tuple | list) or not _graded(result):
+            if not torch.is_grad_enabled() or not _graded(result):
                 continue
             given = node.all_input_nodes
             if effects.of(node).writes:  # what was in there has a gradient of its own
@@ -127,22 +144,27 @@ class _Needs:
                 if arg not in inside and _graded(arg.meta.get("example_value")):
                     self._users.setdefault(arg, set()).add(place)
 
+    def fails(self, place: int) -> None:
+        self._failing.append(place)
+
     def check(self, tx: Interpreter, places: DeferredPlaces) -> None:
         groups = {frozenset(group) for group in self._users.values()}
         groups |= {frozenset([place]) for place in self._made}
-        if not groups:
+        if not groups and not self._failing:
             return
         if not tx.output.checks.can_be_made():
             places.refuse()
         single = sorted(place for group in groups if len(group) == 1 for place in group)
         several = [sorted(group) for group in groups if len(group) > 1]
         several = [group for group in several if not set(group) & set(single)]
-        found: list[Value] = []
+        found: list[tuple[Value, bool]] = []
         if single:
-            found.append(self._of(tx, places.mask, single, "all"))
-        found += [self._of(tx, places.mask, group, "any") for group in sorted(several)]
-        for value in found:
-            tx.output.checks.make(value, places.broken, True)
+            found.append((self._of(tx, places.mask, single, "all"), True))
+        if self._failing:
+            found.append((self._of(tx, places.mask, self._failing, "any"), False))
+        found += [(self._of(tx, places.mask, group, "any"), True) for group in sorted(several)]
+        for value, passes in found:
+            tx.output.checks.make(value, places.broken, passes)
 
     def _of(self, tx: Interpreter, mask: TensorValue, places: list[int], method: str) -> Value:
         chosen: Value = mask

@@ -166,15 +166,29 @@ def deferred_places(tx: Interpreter, mask: Value) -> DeferredPlaces | None:
     return DeferredPlaces(output, mask, step, broken)
 
 
-def _nonzero(tx: Interpreter, tensor: Value, *args: Value, **kwargs: Value) -> Value:
+def _nonzero(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
     as_tuple = kwargs.get("as_tuple")
     plain = as_tuple is None or (as_tuple.is_constant() and as_tuple.as_constant() is False)
-    found = None
-    if not args and plain and not kwargs.keys() - {"as_tuple"}:
-        found = deferred_places(tx, tensor)
-    if found is not None:
-        return found
-    return call_in_graph(tx, "call_method", "nonzero", [tensor, *args], kwargs)
+    if len(args) == 1 and plain and not kwargs.keys() - {"as_tuple"}:
+        found = deferred_places(tx, args[0])
+        if found is not None:
+            return found
+    return call_in_graph(tx, op, target, args, kwargs)
 
 
-SPECIAL_METHODS["nonzero"] = _nonzero
+def _nonzero_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    return _nonzero(tx, "call_method", "nonzero", args, kwargs)
+
+
+def fold_nonzero(function: Any) -> Callable[..., Value]:
+    """torch.nonzero and torch.argwhere."""
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return _nonzero(tx, "call_function", function, args, kwargs)
+
+    return fold
+
+
+SPECIAL_METHODS["nonzero"] = _nonzero_method
