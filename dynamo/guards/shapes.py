@@ -109,6 +109,7 @@ class SeenFrame:
     # Of parameters that are arguments: a weak reference to the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
     general: bool = False  # the most general form was compiled
+    wrong_guesses: int = 0  # of what was likely (interp/checks.py)
 
 
 class _Varies:

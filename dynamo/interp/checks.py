@@ -42,6 +42,7 @@ from dynamo.break_regions import break_is_error
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import GlobalsSource
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from dynamo.bytecode import Instruction
+    from dynamo.guards.shapes import SeenFrame
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import GraphInput, OutputGraph
 
@@ -92,13 +94,15 @@ _FEW_TENSORS = 8
 class Check:
     """`value`, a tensor, is to have the truth `passes`; else the frame runs eagerly.
 
-    broken: the graph break here instead. version: of the tensor, when it was looked at.
+    broken: the graph break here instead. version: of the tensor, when it was looked at. guessed:
+    nothing but likelihood says so.
     """
 
     value: Any
     passes: bool
     broken: BreakBefore
     version: int
+    guessed: bool = False
 
 
 class Checks:
@@ -138,10 +142,19 @@ class Checks:
         self._looked_at = nodes[-1] if nodes else None
         return True
 
-    def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
+    def make(self, value: Any, broken: BreakBefore, passes: bool, guessed: bool = False) -> None:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
-        self.made.append(Check(value, passes, broken, version_of(value.fake)))
-        self.output.side_effects.touch()
+        self.made.append(Check(value, passes, broken, version_of(value.fake), guessed))
+        self.output.side_effects.tensor_written()
+        if guessed and not any(check.guessed for check in self.made[:-1]):
+            trust = _Trust(self.output.symbols.seen)
+            self.output.guards.add(GlobalsSource(), "predicate", trust)
+
+    def may_guess(self) -> bool:
+        """Whether a truth that is likely may be taken for granted: too many guesses about the frame
+        were wrong otherwise.
+        """
+        return self.can_be_made() and _Trust(self.output.symbols.seen)(None)
 
     def promise(self) -> None:
         """Promise that a failing check of the graph is raised by the frame itself, as by the
@@ -331,6 +344,24 @@ class Checks:
         fakes = [node.meta.get("example_value") for node in self.output.graph.nodes]
         found = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
         return tuple({device.index or 0 for device in found if device.type == "cuda"})
+
+
+_MOST_WRONG = 3  # guesses, each of which is a call of the graph for nothing
+
+
+class _Trust:
+    """Whether a frame may be captured as if what is likely were so."""
+
+    def __init__(self, seen: SeenFrame) -> None:
+        self.seen = seen
+        self.__name__ = "what was likely was so"
+
+    def __call__(self, _: Any) -> bool:
+        return self.seen.wrong_guesses < _MOST_WRONG
+
+
+def note_wrong_guess(seen: SeenFrame) -> None:
+    seen.wrong_guesses += 1
 
 
 def _can_write_back(written: list[GraphInput]) -> bool:

@@ -156,7 +156,7 @@ class Emptiness:
             one = len(node.args) == 1 and is_tensor(node.args[0])
             return one and self._is_zero(node.args[0])
         masks = name == "getitem" and is_tensor(node.args[0]) and is_tensor(node.args[1])
-        return masks and _is_mask(node.args[1]) and self._is_zero(node.args[1])
+        return masks and is_mask(node.args[1]) and self._is_zero(node.args[1])
 
     def _reads_nothing(self, node: Node, place: int | None) -> bool:
         """Whether an index at this place among the arguments fits: none of its tensors has an
@@ -176,7 +176,7 @@ class Emptiness:
         return plain and all(map(self._chooses_nothing, _tensors_of(index)))
 
     def _chooses_nothing(self, index: Node) -> bool:
-        if _is_mask(index):
+        if is_mask(index):
             return self._is_zero(index)
         fake = index.meta["example_value"]
         sizes = [expr_of(n).subs(self.sizes) for n in fake.shape if is_symbolic(n)]
@@ -213,7 +213,7 @@ class Emptiness:
         return False
 
 
-def _is_mask(node: Node) -> bool:
+def is_mask(node: Node) -> bool:
     return node.meta["example_value"].dtype is torch.bool
 
 
@@ -318,7 +318,7 @@ def _keeps_first(dims: Any, keepdim: Any, node: Node) -> bool:
 
 def _is_never_negative(node: Node) -> bool:
     """Whether no element of a tensor is negative, or no number."""
-    if _is_mask(node) or name_of(node) in ("one_hot", "count_nonzero"):
+    if is_mask(node) or name_of(node) in ("one_hot", "count_nonzero"):
         return True
     source: Any = node.args[0] if node.op.startswith("call_") and node.args else None
     if not is_tensor(source):

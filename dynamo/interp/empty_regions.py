@@ -15,6 +15,7 @@ A gradient tells whether a region ran (zeros, not None), so that it breaks the g
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -23,13 +24,16 @@ import torch
 from dynamo.bytecode.branches import leads_to, meeting_of
 from dynamo.bytecode.liveness import live_before
 from dynamo.errors import Unsupported
-from dynamo.interp.emptiness import Emptiness
-from dynamo.interp.sides import run_until
+from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
+from dynamo.interp.emptiness import Emptiness, is_mask, name_of
+from dynamo.interp.sides import is_tensor, memory_of, run_until
 from dynamo.plans import Retry
 from dynamo.values.base import Value
+from dynamo.values.deferred_scalar import DeferredScalar
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.symbol import SymbolValue
-from fxgraph import Node
+from dynamo.values.tensor import TensorValue
+from fxgraph import Node, effects
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -102,6 +106,109 @@ def nodes_behind(tx: Interpreter, last: Node | None) -> list[Node]:
     """The nodes behind the one that was the last, in order."""
     behind = itertools.takewhile(lambda node: node is not last, reversed(tx.output.graph.nodes))
     return list(behind)[::-1]
+
+
+_WRITE_NOTHING = STATE_FUNCTIONS | {"_check"}
+
+
+def are_written(tx: Interpreter, nodes: Iterable[Node]) -> bool:
+    """Whether the memory of one of the nodes was written since."""
+    missing = set(nodes)
+    memories = {memory_of(node.meta["example_value"]) for node in missing}
+    for node in reversed(tx.output.graph.nodes):
+        missing.discard(node)
+        if not missing:
+            return False
+        does = effects.of(node) if node.op.startswith("call_") else effects.PURE
+        unknown = does.other and name_of(node) not in _WRITE_NOTHING
+        if unknown or (does.writes and not memories.isdisjoint(written_memories(node))):
+            return True
+    return True
+
+
+def telling(ran: Sequence[Node]) -> tuple[set[Node], bool]:
+    """What tells whether these nodes run: the tensors from before them that get gradients then; and
+    whether random numbers are drawn.
+    """
+    inside, used, draws = set(ran), set(), False
+    for node in ran:
+        does = effects.of(node) if node.op.startswith("call_") else effects.PURE
+        draws = draws or does.random
+        if not torch.is_grad_enabled() or not _graded(node.meta.get("example_value")):
+            continue
+        given = node.all_input_nodes
+        if does.writes:  # what was in there has a gradient of its own
+            given = [arg for arg in given if arg is not node.args[0]]
+        used |= {arg for arg in given if arg not in inside and _graded(arg.meta["example_value"])}
+    return used, draws
+
+
+def _graded(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_graded, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+# -- whether a mask has any ones ------------------------------------------------------------------
+def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool) -> bool:
+    """The same of a conditional jump on whether a mask has any ones:
+
+    if mask.any():
+        out[mask] = expert(x[mask])
+    """
+    output, step = tx.output, tx.began
+    tested = _tested_mask(value)
+    if tested is None or output.bodies or output.trial is not None or output.emptiness is not None:
+        return False
+    meeting = meeting_of(tx.code, instr)
+    if step in output.plan.skipped_regions or meeting is None or instr.target is None:
+        return False
+    (mask, empty), later = tested, value.deferred_truth(tx)
+    skip, region = instr.target.index, instr.index + 1
+    if empty is not jumps_if:
+        skip, region = region, skip
+    if later is None or not leads_to(tx.code, skip, meeting) or not output.checks.can_be_made():
+        return False
+    tx.index = region
+    first, last = output.symbols.first_read, last_node(tx)
+    emptiness = output.emptiness = Emptiness([], lambda node: node is mask)
+    emptiness.gradients = emptiness.draws = True
+    try:
+        with output.symbols.selecting(sizes=True):
+            fits = run_alone(tx, meeting, list(tx.stack))
+    except (Unsupported, RaisedException):
+        fits = False
+    ran = nodes_behind(tx, last)
+    output.symbols.first_read, output.emptiness = first, None
+    fits = fits and all(map(emptiness.spares, ran)) and not are_written(tx, {mask})
+    if fits and any(telling(ran)):
+        fits = output.checks.may_guess()
+        if fits:
+            output.checks.make(*later, not empty, guessed=True)
+    if not fits:
+        raise Retry(output.plan.skipping(step))
+    return True
+
+
+def _tested_mask(value: Value) -> tuple[Node, bool] | None:
+    """The mask of which `value` says whether any element is one, and the truth that it has where
+    none is.
+    """
+    tensor = value.tensor if isinstance(value, DeferredScalar) else value
+    node: Any = tensor.node if isinstance(tensor, TensorValue) else None
+    empty = False
+    while is_tensor(node) and node.op.startswith("call_") and node.args and not node.kwargs:
+        name, (source, *rest) = name_of(node), node.args
+        if name == "any" and not rest:
+            return (source, empty) if is_mask(source) else None
+        if name in ("sum", "count_nonzero") and not rest:
+            return (source, empty) if is_mask(source) else None
+        if name in ("logical_not", "not_", "eq") and rest in ([], [0]):
+            empty = not empty
+        elif name not in ("gt", "ne", "bool", "to") or rest not in ([], [0]):
+            return None
+        node = source
+    return None
 
 
 def _tested_size(value: Value) -> tuple[Any, bool] | None:

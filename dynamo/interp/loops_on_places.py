@@ -14,23 +14,22 @@ zeros. The graph goes on as if each such weight were used, and a check says whet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo.errors import Unsupported
-from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
 from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
-from dynamo.interp.empty_regions import last_node, nodes_behind, run_alone
-from dynamo.interp.sides import State, is_tensor, memory_of
+from dynamo.interp.empty_regions import are_written, last_node, nodes_behind, run_alone, telling
+from dynamo.interp.sides import State, is_tensor
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.deferred_places import DeferredPlaces
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.tensor import TensorValue, call_in_graph
-from fxgraph import Node, effects
+from fxgraph import Node
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -59,7 +58,7 @@ def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlace
             else:
                 needs.fails(place)
     output.symbols.first_read, output.emptiness = first, outer
-    if _is_written(tx, {*rows, places.mask.node}):
+    if are_written(tx, {*rows, places.mask.node}):
         places.refuse()
     needs.check(tx, places)
     tx.pop()
@@ -100,24 +99,6 @@ def _holds(index: Node, place: int) -> bool:
     return index.target is torch.tensor and index.args[0] in (place, [place])
 
 
-_WRITE_NOTHING = STATE_FUNCTIONS | {"_check"}
-
-
-def _is_written(tx: Interpreter, nodes: Iterable[Node]) -> bool:
-    """Whether the memory of one of the nodes was written since."""
-    missing = set(nodes)
-    memories = {memory_of(node.meta["example_value"]) for node in missing}
-    for node in reversed(tx.output.graph.nodes):
-        missing.discard(node)
-        if not missing:
-            return False
-        does = effects.of(node) if node.op.startswith("call_") else effects.PURE
-        unknown = does.other and name_of(node) not in _WRITE_NOTHING
-        if unknown or (does.writes and not memories.isdisjoint(written_memories(node))):
-            return True
-    return True
-
-
 class _Needs:
     """Groups of places of which one must be a one: the graph would give gradients otherwise that
     there are not, or draw other random numbers.
@@ -130,19 +111,11 @@ class _Needs:
         self._failing: list[int] = []  # iterations that must not be made
 
     def add(self, ran: Sequence[Node], place: int) -> None:
-        inside = set(ran)
-        for node in ran:
-            result = node.meta.get("example_value")
-            if effects.of(node).random:
-                self._made.add(place)
-            if not torch.is_grad_enabled() or not _graded(result):
-                continue
-            given = node.all_input_nodes
-            if effects.of(node).writes:  # what was in there has a gradient of its own
-                given = [arg for arg in given if arg is not node.args[0]]
-            for arg in given:
-                if arg not in inside and _graded(arg.meta.get("example_value")):
-                    self._users.setdefault(arg, set()).add(place)
+        used, draws = telling(ran)
+        for node in used:
+            self._users.setdefault(node, set()).add(place)
+        if draws:
+            self._made.add(place)
 
     def fails(self, place: int) -> None:
         self._failing.append(place)
@@ -152,7 +125,7 @@ class _Needs:
         groups |= {frozenset([place]) for place in self._made}
         if not groups and not self._failing:
             return
-        if not tx.output.checks.can_be_made():
+        if not tx.output.checks.may_guess():
             places.refuse()
         single = sorted(place for group in groups if len(group) == 1 for place in group)
         several = [sorted(group) for group in groups if len(group) > 1]
@@ -164,7 +137,7 @@ class _Needs:
             found.append((self._of(tx, places.mask, self._failing, "any"), False))
         found += [(self._of(tx, places.mask, group, "any"), True) for group in sorted(several)]
         for value, passes in found:
-            tx.output.checks.make(value, places.broken, passes)
+            tx.output.checks.make(value, places.broken, passes, guessed=True)
 
     def _of(self, tx: Interpreter, mask: TensorValue, places: list[int], method: str) -> Value:
         chosen: Value = mask
@@ -175,9 +148,3 @@ class _Needs:
             operands = [mask, ConstantValue(0), rows]
             chosen = call_in_graph(tx, "call_method", "index_select", operands, {})
         return call_in_graph(tx, "call_method", method, [chosen], {})
-
-
-def _graded(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(map(_graded, value))
-    return isinstance(value, torch.Tensor) and value.requires_grad
