@@ -16,7 +16,7 @@ from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
-from dynamo.interp.data_dependent_loops import trial_for
+from dynamo.interp.data_dependent_loops import is_of_data, reads_sizes, trial_for
 from dynamo.interp.output import OutputGraph
 from dynamo.interp.root import RootInterpreter, Stop
 from dynamo.plans import (
@@ -91,6 +91,7 @@ class Capture:
         if too_long and origin(self.frame.f_code) is not None:
             # It goes on behind such a break, and still no tensor operation is in sight.
             self._skip(stop)
+        self._capture_data(plan, stop)
         self._leave_loop(plan, stop)
         plan = output.plan = plan.after(root.step_log)
         try:
@@ -123,6 +124,15 @@ class Capture:
         finally:
             spent = time.perf_counter() - start
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
+
+    def _capture_data(self, plan: Plan, stop: Stop) -> None:
+        """Have data captured where each iteration of a loop would break at a size that is data, if
+        then data does not break the graph.
+        """
+        if plan.captures_data is None and reads_sizes(stop):
+            raise Retry(plan.capturing_data(True))
+        if plan.captures_data and is_of_data(stop):
+            raise Retry(plan.capturing_data(False))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:
         """Break before the loop that reads at `stop`, if the loop should run natively."""

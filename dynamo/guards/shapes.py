@@ -121,6 +121,7 @@ VARIES = _Varies()
 
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
 MOST_DATA = 32  # symbols for data in one graph that may break
+MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
 
 
 class History:
@@ -159,6 +160,7 @@ class FrameSymbols:
         self._nodes: ExpressionNodes | None = None
         self._by_hint: dict[int, torch.SymInt] = {}
         self._selecting = self._sizing = False
+        self._in_loops = 0  # symbols for data in loops that are captured as a whole
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
         # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
@@ -411,17 +413,24 @@ class FrameSymbols:
         unbroken = context.fullgraph or context.export or context.hooks is not None
         return self.output.guesses or unbroken
 
+    @property
+    def _has_plan(self) -> bool:
+        """Whether the attempt is one that captures data."""
+        return bool(self.output.plan.captures_data)
+
     def reads_captured(self, count: int = 1) -> bool:
         """Whether numbers that are read from a tensor become symbols: of many, one read of all, and
         a break, are faster.
         """
         if count > MOST_LISTED and not self._whole:
             return False
-        return (config.capture_scalar_outputs or self._whole) and self.selects_captured()
+        wanted = config.capture_scalar_outputs or self._whole or self._has_plan
+        return wanted and self.selects_captured()
 
     def sizes_captured(self) -> bool:
         """Whether numbers that are read, and sizes that depend on data, become symbols."""
-        return (config.capture_dynamic_output_shape_ops or self._whole) and self.reads_captured()
+        wanted = config.capture_dynamic_output_shape_ops or self._whole or self._has_plan
+        return wanted and self.reads_captured()
 
     @contextlib.contextmanager
     def selecting(self, sizes: bool = False) -> Iterator[None]:
@@ -448,7 +457,14 @@ class FrameSymbols:
             return False
         symbols = {} if self._env is None else self._env.symbols
         known = sum(info.hint is None for info in symbols.values())
-        return self._whole or known + count <= MOST_DATA
+        if self._sizing or self._has_plan:
+            return self._whole or known + count <= MOST_IN_LOOPS
+        return self._whole or known - self._in_loops + count <= MOST_DATA
+
+    def has_room_in_loop(self, count: int) -> bool:
+        """The same, of numbers in a loop that is captured as a whole."""
+        with self.selecting(sizes=True):
+            return self.has_room_for(count)
 
     def allow_data(self, first: bool = False) -> bool:
         """Have fake tensors give symbols for data, where config says so, or a break is an error;
@@ -459,7 +475,7 @@ class FrameSymbols:
             return False
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
         scalars, sizes = scalars or self._selecting, sizes or self._sizing
-        if self._whole:
+        if self._whole or self._has_plan:
             scalars = sizes = True
         usable = self.selects_captured()
         if not (usable and (scalars or sizes)):
@@ -494,6 +510,7 @@ class FrameSymbols:
             reason = breaks.DataDependentValue(name)
             self.first_read = self.output.checks.breaking_at(tx, reason)
         fresh = self.env.pending_fresh_unbacked_symbols
+        self._in_loops += len(fresh) if self._sizing else 0
         self._bind(node, result, fresh)
         fresh.clear()
 

@@ -101,9 +101,21 @@ def _is_product(node: Node) -> bool:
     return name in _PRODUCTS and not node.meta["example_value"].requires_grad
 
 
+def is_of_data(stop: Stop) -> bool:
+    """Whether the graph breaks where it asks for data."""
+    return stop.is_break and not stop.loop and stop.reason.code in _CODES
+
+
+def reads_sizes(stop: Stop) -> bool:
+    """Whether the graph breaks in a loop, where it asks for a size that is data."""
+    if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
+        return False
+    return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
+
+
 def trial_for(stop: Stop) -> Trial | None:
     """A trial of the loop in which the break stands, if it reads a tensor."""
-    if not stop.is_break or stop.loop or stop.reason.code not in _CODES:
+    if not is_of_data(stop):
         return None
     for frame in reversed(stop.chain):
         index = frame.current.index

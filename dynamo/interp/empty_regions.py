@@ -9,7 +9,8 @@ The region from the jump to the instruction at which both ways meet is captured 
 unconditionally, if it computes tensors by operations that take nothing, writes only where an empty
 index chooses, and leaves nothing else behind.
 
-A gradient tells whether a region ran (zeros, not None), so that it breaks the graph as before.
+A gradient tells whether a region ran (zeros, not None), and so do random numbers: the graph goes on
+as if the region ran, and a check says whether it did.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from dynamo import breaks
 from dynamo.bytecode.branches import leads_to, meeting_of
 from dynamo.bytecode.liveness import live_before
 from dynamo.errors import Unsupported
@@ -29,6 +31,7 @@ from dynamo.interp.emptiness import Emptiness, is_mask, name_of
 from dynamo.interp.sides import is_tensor, memory_of, run_until
 from dynamo.plans import Retry
 from dynamo.values.base import Value
+from dynamo.values.captured_scalars import truth_in_graph
 from dynamo.values.deferred_scalar import DeferredScalar
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.symbol import SymbolValue
@@ -69,11 +72,24 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
             raise
         fits = False
     emptiness, ran = Emptiness([symbol]), nodes_behind(tx, last)
-    if around is not None and around.is_chosen(symbol, reversed(output.graph.nodes)):
-        emptiness.gradients = emptiness.draws = True  # always run in the iterations that are made
-    emptiness.gradients |= not torch.is_grad_enabled()
-    if not fits or not output.checks.can_be_made() or not all(map(emptiness.spares, ran)):
+    emptiness.gradients = emptiness.draws = True
+    fits = fits and output.checks.can_be_made() and all(map(emptiness.spares, ran))
+    # In the iterations of a loop that are made it always runs.
+    runs = around is not None and around.is_chosen(symbol, reversed(output.graph.nodes))
+    if fits and any(telling(ran)) and not runs:
+        fits = _guess(tx, truth_in_graph(tx, value), not empty)
+    if not fits:
         raise Retry(output.plan.skipping(step))
+    return True
+
+
+def _guess(tx: Interpreter, truth: Value | None, passes: bool) -> bool:
+    """Go on as if a region ran, with a check; False: that cannot be."""
+    checks = tx.output.checks
+    if truth is None or not checks.may_guess():
+        return False
+    broken = checks.breaking_at(tx, breaks.DataDependentJump(truth.describe()))
+    checks.make(truth, broken, passes, guessed=True)
     return True
 
 
@@ -182,9 +198,7 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     output.symbols.first_read, output.emptiness = first, None
     fits = fits and all(map(emptiness.spares, ran)) and not are_written(tx, {mask})
     if fits and any(telling(ran)):
-        fits = output.checks.may_guess()
-        if fits:
-            output.checks.make(*later, not empty, guessed=True)
+        fits = _guess(tx, later[0], not empty)
     if not fits:
         raise Retry(output.plan.skipping(step))
     return True

@@ -154,7 +154,7 @@ def deferred_places(tx: Interpreter, mask: Value) -> DeferredPlaces | None:
     if type(mask) is not TensorValue or mask.fake.ndim != 1 or output.trial is not None:
         return None
     size = mask.fake.shape[0]
-    if type(size) is not int or size == 0 or not output.symbols.has_room_for(size):
+    if type(size) is not int or size == 0 or not output.symbols.has_room_in_loop(size):
         return None
     if step in output.plan.skipped_regions or output.tensors_override or output.context.export:
         return None
