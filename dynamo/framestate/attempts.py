@@ -91,7 +91,7 @@ class Capture:
         if too_long and origin(self.frame.f_code) is not None:
             # It goes on behind such a break, and still no tensor operation is in sight.
             self._skip(stop)
-        self._capture_data(plan, stop)
+        self._capture_data(output, stop)
         self._leave_loop(plan, stop)
         plan = output.plan = plan.after(root.step_log)
         try:
@@ -125,13 +125,14 @@ class Capture:
             spent = time.perf_counter() - start
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
 
-    def _capture_data(self, plan: Plan, stop: Stop) -> None:
+    def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
         """Have data captured where each iteration of a loop would break at a size that is data, if
-        then data does not break the graph.
+        then data does not break the graph, and there are such sizes.
         """
+        plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data(True))
-        if plan.captures_data and is_of_data(stop):
+        if plan.captures_data and (is_of_data(stop) or not output.symbols.are_sizes()):
             raise Retry(plan.capturing_data(False))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:

@@ -54,7 +54,7 @@ from fxgraph import Node, general_case
 from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.expressions import is_condition
 from fxgraph.fake_results import make_fake
-from fxgraph.symbolic_values import expr_of, layout_numbers
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
 from fxgraph.symbols import DataDependent, ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
@@ -495,6 +495,13 @@ class FrameSymbols:
     def has_data(self) -> bool:
         """Whether a symbol depends on data."""
         return self._env is not None and self._env.has_data()
+
+    def are_sizes(self) -> bool:
+        """Whether the size of a tensor in the graph is data."""
+        nodes = self.output.graph.nodes if self.has_data() else ()
+        fakes = (node.meta.get("example_value") for node in nodes)
+        shapes = (fake.shape for fake in fakes if isinstance(fake, torch.Tensor))
+        return any(is_symbolic(n) and depends_on_data(n) for shape in shapes for n in shape)
 
     def has_fresh(self) -> bool:
         """Whether the last operation made symbols for data."""

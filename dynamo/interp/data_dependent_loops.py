@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dynamo import breaks
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.config import config
 from dynamo.continuations.resume import origin
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.root import Stop
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
+_LISTS = "Tensor.tolist()"
 _LONGEST = 20_000  # instructions
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
@@ -107,9 +109,11 @@ def is_of_data(stop: Stop) -> bool:
 
 
 def reads_sizes(stop: Stop) -> bool:
-    """Whether the graph breaks in a loop, where it asks for a size that is data."""
+    """Whether the graph breaks in a loop, where it asks for a size that is data; or at numbers that
+    may be sizes of the pieces of a tensor.
+    """
     if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
-        return False
+        return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
     return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
 
 

@@ -143,7 +143,7 @@ def are_written(tx: Interpreter, nodes: Iterable[Node]) -> bool:
 
 
 def telling(ran: Sequence[Node]) -> tuple[set[Node], bool]:
-    """What tells whether these nodes run: the tensors from before them that get gradients then; and
+    """Traces of these nodes: the tensors from before them that get gradients where they run; and
     whether random numbers are drawn.
     """
     inside, used, draws = set(ran), set(), False

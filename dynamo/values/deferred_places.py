@@ -61,7 +61,7 @@ class DeferredPlaces(Value):
         return version_of(self.mask.fake) == self.version
 
     def item(self, tx: Interpreter, place: int) -> Value:
-        """What a loop is given for a place."""
+        """The item that a loop is given for a place."""
         if self.form == _INTS:
             return ConstantValue(place)
         data = place if self.form == _NUMBERS else [place]
