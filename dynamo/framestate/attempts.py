@@ -16,7 +16,7 @@ from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
-from dynamo.interp.data_dependent_loops import is_of_data, reads_sizes, trial_for
+from dynamo.interp.data_dependent_loops import breaks_in_loop, is_of_data, reads_sizes, trial_for
 from dynamo.interp.output import OutputGraph
 from dynamo.interp.root import RootInterpreter, Stop
 from dynamo.plans import (
@@ -127,12 +127,13 @@ class Capture:
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
         """Have data captured where each iteration of a loop would break at a size that is data, if
-        then data does not break the graph, and there are such sizes.
+        then no loop breaks at data, and there are such sizes.
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data(True))
-        if plan.captures_data and (is_of_data(stop) or not output.symbols.are_sizes()):
+        in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not output.symbols.are_sizes()
+        if plan.captures_data and in_vain:
             raise Retry(plan.capturing_data(False))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:

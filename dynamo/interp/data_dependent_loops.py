@@ -114,7 +114,12 @@ def reads_sizes(stop: Stop) -> bool:
     """
     if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
         return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
-    return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
+    return breaks_in_loop(stop)
+
+
+def breaks_in_loop(stop: Stop) -> bool:
+    """Whether the innermost frame breaks in a loop."""
+    return in_loop(stop.chain[-1].code, stop.chain[-1].current.index)
 
 
 def trial_for(stop: Stop) -> Trial | None:

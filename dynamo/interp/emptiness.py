@@ -106,9 +106,8 @@ class Emptiness:
         graded = isinstance(result, torch.Tensor) and result.requires_grad
         if does.other or (does.random and not self.draws) or (graded and not self.gradients):
             return False
-        if does.writes and "out" not in node.kwargs and self._writes_own(node):
-            name = _OUT_OF_PLACE.get(node.target, name_of(node).removesuffix("_"))
-            return name in _FINE_ON_NOTHING
+        if does.writes and self._writes_own(node):
+            return True
         spared = self._writes_nothing(node) if does.writes else self._is_fine(node, result)
         if spared and not does.writes and isinstance(result, torch.Tensor):
             given = {memory_of(t) for t in _tensors_in(node.all_input_nodes)}
@@ -118,7 +117,10 @@ class Emptiness:
 
     def _writes_own(self, node: Node) -> bool:
         target: Any = node.args[0] if node.args else None
-        return is_tensor(target) and memory_of(target.meta["example_value"]) in self._own
+        name = _OUT_OF_PLACE.get(node.target, name_of(node).removesuffix("_"))
+        if not is_tensor(target) or "out" in node.kwargs or name not in _FINE_ON_NOTHING:
+            return False
+        return memory_of(target.meta["example_value"]) in self._own
 
     def _writes_nothing(self, node: Node) -> bool:
         place = _WRITES_CHOSEN.get(name_of(node))

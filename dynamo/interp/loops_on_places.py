@@ -91,7 +91,9 @@ def _is_row(rows: Sequence[Node], place: int, node: Node) -> bool:
     index: Any = node.args[1:]
     if name == "select":
         return index == (0, place)
-    return index == (place,) or (is_tensor(index[0]) and _holds(index[0], place))
+    if is_tensor(index[0]):
+        return _holds(index[0], place)
+    return type(index[0]) is int and index == (place,)
 
 
 def _holds(index: Node, place: int) -> bool:
