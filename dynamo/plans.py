@@ -62,7 +62,9 @@ class Plan:
     loops that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
     functions are asked with the numbers of this call (values/caches.py). fixes_inputs: numbers in
     inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
-    that break the graph (interp/empty_regions.py). cause: of this attempt.
+    that break the graph (interp/empty_regions.py), and of loops (interp/loops_on_places.py).
+    captures_data: numbers and sizes that are data are captured, whatever the options say; False:
+    that was of no use. cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -72,6 +74,7 @@ class Plan:
     fixes_numbers: bool = False
     fixes_inputs: bool = False
     skipped_regions: frozenset[int] = frozenset()
+    captures_data: bool | None = None
     cause: str = "the first attempt"
 
     def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
@@ -93,13 +96,18 @@ class Plan:
         cause = "a number that a tensor of the frame's holds decides what the one graph is"
         return replace(self.anew(cause), fixes_inputs=True)
 
-    def skipping(self, jump: int) -> Plan:
-        cause = f"what the jump at step {jump} skips leaves something behind"
-        return replace(self.anew(cause), skipped_regions=self.skipped_regions | {jump})
+    def skipping(self, step: int) -> Plan:
+        cause = f"what step {step} may skip leaves something behind"
+        return replace(self.anew(cause), skipped_regions=self.skipped_regions | {step})
+
+    def capturing_data(self, useful: bool) -> Plan:
+        cause = "a loop asks for sizes that are data" if useful else "data breaks the graph anyway"
+        return replace(self.anew(cause), captures_data=useful)
 
     def anew(self, cause: str) -> Plan:
         """A plan from the start, without the findings of earlier attempts, which no longer hold."""
         names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
+        names += ["captures_data"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

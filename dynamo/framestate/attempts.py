@@ -16,7 +16,7 @@ from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
-from dynamo.interp.data_dependent_loops import trial_for
+from dynamo.interp.data_dependent_loops import breaks_in_loop, is_of_data, reads_sizes, trial_for
 from dynamo.interp.output import OutputGraph
 from dynamo.interp.root import RootInterpreter, Stop
 from dynamo.plans import (
@@ -91,6 +91,7 @@ class Capture:
         if too_long and origin(self.frame.f_code) is not None:
             # It goes on behind such a break, and still no tensor operation is in sight.
             self._skip(stop)
+        self._capture_data(output, stop)
         self._leave_loop(plan, stop)
         plan = output.plan = plan.after(root.step_log)
         try:
@@ -123,6 +124,17 @@ class Capture:
         finally:
             spent = time.perf_counter() - start
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
+
+    def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
+        """Have data captured where each iteration of a loop would break at a size that is data, if
+        then no loop breaks at data, and there are such sizes.
+        """
+        plan = output.plan
+        if plan.captures_data is None and reads_sizes(stop):
+            raise Retry(plan.capturing_data(True))
+        in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not output.symbols.are_sizes()
+        if plan.captures_data and in_vain:
+            raise Retry(plan.capturing_data(False))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:
         """Break before the loop that reads at `stop`, if the loop should run natively."""

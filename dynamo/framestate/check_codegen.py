@@ -16,6 +16,7 @@ from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import (
     failed_before_writes,
     is_ordinary,
+    note_wrong_guess,
     restore_random,
     restore_written,
     save_random,
@@ -80,6 +81,11 @@ class CheckCodegen:
         codegen.jump(passed)
         if self.checks.made:
             codegen.place(found)
+            if any(check.guessed for check in self.checks.made):
+                note = partial(note_wrong_guess, self.root.output.symbols.seen)
+                codegen.load_callable(lambda: codegen.load_object(note, "note_wrong_guess"))
+                codegen.call(0)
+                codegen.pop_top()
             codegen.load_const(None)
             codegen.store_fast("__exception")
             codegen.jump(again)

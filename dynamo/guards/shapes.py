@@ -54,7 +54,7 @@ from fxgraph import Node, general_case
 from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.expressions import is_condition
 from fxgraph.fake_results import make_fake
-from fxgraph.symbolic_values import expr_of, layout_numbers
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
 from fxgraph.symbols import DataDependent, ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class SeenFrame:
     # Of parameters that are arguments: a weak reference to the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
     general: bool = False  # the most general form was compiled
+    wrong_guesses: int = 0  # of what was likely (interp/checks.py)
 
 
 class _Varies:
@@ -120,6 +121,7 @@ VARIES = _Varies()
 
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
 MOST_DATA = 32  # symbols for data in one graph that may break
+MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
 
 
 class History:
@@ -157,7 +159,8 @@ class FrameSymbols:
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
         self._by_hint: dict[int, torch.SymInt] = {}
-        self._selecting = False
+        self._selecting = self._sizing = False
+        self._in_loops = 0  # symbols for data in loops that are captured as a whole
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
         # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
@@ -410,41 +413,58 @@ class FrameSymbols:
         unbroken = context.fullgraph or context.export or context.hooks is not None
         return self.output.guesses or unbroken
 
+    @property
+    def _has_plan(self) -> bool:
+        """Whether the attempt is one that captures data."""
+        return bool(self.output.plan.captures_data)
+
     def reads_captured(self, count: int = 1) -> bool:
         """Whether numbers that are read from a tensor become symbols: of many, one read of all, and
         a break, are faster.
         """
         if count > MOST_LISTED and not self._whole:
             return False
-        return (config.capture_scalar_outputs or self._whole) and self.selects_captured()
+        wanted = config.capture_scalar_outputs or self._whole or self._has_plan
+        return wanted and self.selects_captured()
 
     def sizes_captured(self) -> bool:
         """Whether numbers that are read, and sizes that depend on data, become symbols."""
-        return (config.capture_dynamic_output_shape_ops or self._whole) and self.reads_captured()
+        wanted = config.capture_dynamic_output_shape_ops or self._whole or self._has_plan
+        return wanted and self.reads_captured()
 
     @contextlib.contextmanager
-    def selecting(self) -> Iterator[None]:
-        """Capture reads of data inside of the block, whatever the options say."""
-        self._selecting = True
+    def selecting(self, sizes: bool = False) -> Iterator[None]:
+        """Capture reads of data inside of the block, whatever the options say; sizes: and sizes."""
+        before = self._selecting, self._sizing
+        self._selecting, self._sizing = True, sizes or self._sizing
         try:
             yield
         finally:
-            self._selecting = False
+            self._selecting, self._sizing = before
 
     def selects_captured(self) -> bool:
         """Whether x[t] is captured: the selection by a number that only the call knows needs no
         more of it.
         """
-        return self.allowed and not self.output.bodies and self._has_room()
+        return self.has_room_for(1)
 
-    def _has_room(self) -> bool:
-        """Whether one more number from data may become a symbol. Their count is bounded: the facts
-        about each symbol are compared with those of all others, and a loop may read in every
+    def has_room_for(self, count: int) -> bool:
+        """Whether so many more numbers from data may become symbols. Their count is bounded: the
+        facts about each symbol are compared with those of all others, and a loop may read in every
         iteration.
         """
-        if self._whole or self._env is None:
-            return True
-        return sum(info.hint is None for info in self._env.symbols.values()) < MOST_DATA
+        if not self.allowed or self.output.bodies:
+            return False
+        symbols = {} if self._env is None else self._env.symbols
+        known = sum(info.hint is None for info in symbols.values())
+        if self._sizing or self._has_plan:
+            return self._whole or known + count <= MOST_IN_LOOPS
+        return self._whole or known - self._in_loops + count <= MOST_DATA
+
+    def has_room_in_loop(self, count: int) -> bool:
+        """The same, of numbers in a loop that is captured as a whole."""
+        with self.selecting(sizes=True):
+            return self.has_room_for(count)
 
     def allow_data(self, first: bool = False) -> bool:
         """Have fake tensors give symbols for data, where config says so, or a break is an error;
@@ -454,10 +474,10 @@ class FrameSymbols:
         if self._env is None and not first:
             return False
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
-        scalars = scalars or self._selecting
-        if self._whole:
+        scalars, sizes = scalars or self._selecting, sizes or self._sizing
+        if self._whole or self._has_plan:
             scalars = sizes = True
-        usable = self.allowed and not self.output.bodies and self._has_room()
+        usable = self.selects_captured()
         if not (usable and (scalars or sizes)):
             self.close()
             return False
@@ -476,6 +496,13 @@ class FrameSymbols:
         """Whether a symbol depends on data."""
         return self._env is not None and self._env.has_data()
 
+    def are_sizes(self) -> bool:
+        """Whether the size of a tensor in the graph is data."""
+        nodes = self.output.graph.nodes if self.has_data() else ()
+        fakes = (node.meta.get("example_value") for node in nodes)
+        shapes = (fake.shape for fake in fakes if isinstance(fake, torch.Tensor))
+        return any(is_symbolic(n) and depends_on_data(n) for shape in shapes for n in shape)
+
     def has_fresh(self) -> bool:
         """Whether the last operation made symbols for data."""
         return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
@@ -490,6 +517,7 @@ class FrameSymbols:
             reason = breaks.DataDependentValue(name)
             self.first_read = self.output.checks.breaking_at(tx, reason)
         fresh = self.env.pending_fresh_unbacked_symbols
+        self._in_loops += len(fresh) if self._sizing else 0
         self._bind(node, result, fresh)
         fresh.clear()
 

@@ -42,6 +42,7 @@ from dynamo.break_regions import break_is_error
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import GlobalsSource
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from dynamo.bytecode import Instruction
+    from dynamo.guards.shapes import SeenFrame
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import GraphInput, OutputGraph
 
@@ -93,13 +95,15 @@ _FEW_TENSORS = 8
 class Check:
     """`value`, a tensor, is to have the truth `passes`; else the frame runs eagerly.
 
-    broken: the graph break here instead. version: of the tensor, when it was looked at.
+    broken: the graph break here instead. version: of the tensor, when it was looked at. guessed:
+    nothing but likelihood says so.
     """
 
     value: Any
     passes: bool
     broken: BreakBefore
     version: int
+    guessed: bool = False
 
 
 class Checks:
@@ -139,10 +143,19 @@ class Checks:
         self._looked_at = nodes[-1] if nodes else None
         return True
 
-    def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
+    def make(self, value: Any, broken: BreakBefore, passes: bool, guessed: bool = False) -> None:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
-        self.made.append(Check(value, passes, broken, version_of(value.fake)))
-        self.output.side_effects.touch()
+        self.made.append(Check(value, passes, broken, version_of(value.fake), guessed))
+        self.output.side_effects.tensor_written()
+        if guessed and not any(check.guessed for check in self.made[:-1]):
+            trust = _Trust(self.output.symbols.seen)
+            self.output.guards.add(GlobalsSource(), "predicate", trust)
+
+    def may_guess(self) -> bool:
+        """Whether a truth that is likely may be taken for granted: too many guesses about the frame
+        were wrong otherwise.
+        """
+        return self.can_be_made() and _Trust(self.output.symbols.seen)(None)
 
     def promise(self) -> None:
         """Promise that a failing check of the graph is raised by the frame itself, as by the
@@ -256,7 +269,7 @@ class Checks:
             self._writes = True
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
-            self._memories.update(_written_memories(node))
+            self._memories.update(written_memories(node))
         fails = can_fail(node.target, node.args) or self._refused
         self._refused = False
         self._new_writes |= does.writes or does.other
@@ -334,6 +347,24 @@ class Checks:
         return tuple({device.index or 0 for device in found if device.type == "cuda"})
 
 
+_MOST_WRONG = 3  # guesses, each of which is a call of the graph for nothing
+
+
+class _Trust:
+    """Whether a frame may be captured as if what is likely were so."""
+
+    def __init__(self, seen: SeenFrame) -> None:
+        self.seen = seen
+        self.__name__ = "what was likely was so"
+
+    def __call__(self, _: Any) -> bool:
+        return self.seen.wrong_guesses < _MOST_WRONG
+
+
+def note_wrong_guess(seen: SeenFrame) -> None:
+    seen.wrong_guesses += 1
+
+
 def _can_write_back(written: list[GraphInput]) -> bool:
     """Whether all tensors that the graph wrote can be restored when the graph has failed."""
     for item in written:
@@ -375,7 +406,7 @@ def _statistics(node: Node) -> list[Node]:
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
 
 
-def _written_memories(node: Node) -> Iterator[int]:
+def written_memories(node: Node) -> Iterator[int]:
     """The memory that a node writes: for in-place functions of torch the first argument, and `out`;
     for operators the arguments named by the schema.
     """

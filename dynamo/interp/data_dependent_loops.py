@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dynamo import breaks
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.config import config
 from dynamo.continuations.resume import origin
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.root import Stop
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
+_LISTS = "Tensor.tolist()"
 _LONGEST = 20_000  # instructions
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
@@ -101,9 +103,28 @@ def _is_product(node: Node) -> bool:
     return name in _PRODUCTS and not node.meta["example_value"].requires_grad
 
 
+def is_of_data(stop: Stop) -> bool:
+    """Whether the graph breaks where it asks for data."""
+    return stop.is_break and not stop.loop and stop.reason.code in _CODES
+
+
+def reads_sizes(stop: Stop) -> bool:
+    """Whether the graph breaks in a loop, where it asks for a size that is data; or at numbers that
+    may be sizes of the pieces of a tensor.
+    """
+    if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
+        return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
+    return breaks_in_loop(stop)
+
+
+def breaks_in_loop(stop: Stop) -> bool:
+    """Whether the innermost frame breaks in a loop."""
+    return in_loop(stop.chain[-1].code, stop.chain[-1].current.index)
+
+
 def trial_for(stop: Stop) -> Trial | None:
     """A trial of the loop in which the break stands, if it reads a tensor."""
-    if not stop.is_break or stop.loop or stop.reason.code not in _CODES:
+    if not is_of_data(stop):
         return None
     for frame in reversed(stop.chain):
         index = frame.current.index

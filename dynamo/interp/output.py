@@ -56,6 +56,7 @@ from fxgraph.type_trials import has_unusual_types
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
+    from dynamo.interp.emptiness import Emptiness
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.root import RootInterpreter
     from dynamo.values.base import Value
@@ -154,6 +155,8 @@ class OutputGraph:
         self.checks = Checks(self)
         self.conditionals = Conditionals(self)
         self.trial: Trial | None = None
+        # What is the case where the iteration being captured is not made.
+        self.emptiness: Emptiness | None = None
         # The number of steps after which capture stops.
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
         # Loops that are captured to their end (values/resumed_iterators.py).

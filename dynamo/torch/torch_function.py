@@ -35,6 +35,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import build_descriptor, is_known_function
 from dynamo.values.constant import ConstantValue, constant_argument
+from dynamo.values.deferred_places import fold_nonzero
 from dynamo.values.enums import SingletonValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import (
@@ -274,6 +275,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
     table |= _collect(torch, "_C._nn.pad_sequence", ragged.fold_pad_sequence)
     table |= _collect(torch, "tensor_split", ragged.fold_tensor_split)
+    table |= _collect(torch, "nonzero argwhere", fold_nonzero)
     table |= _collect(torch, "_pack_padded_sequence", ragged.fold_pack)
     table |= _collect(torch, "_pad_packed_sequence", ragged.fold_unpack)
     return table | _collect(torch, "rand randn randint", torch_substitutes.fold_drawn)

@@ -61,6 +61,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.compiled_functions",
     "dynamo.values.super_objects",
     "dynamo.values.deferred_scalar",
+    "dynamo.values.deferred_places",
     "dynamo.values.indexing",
     "dynamo.torch.numpy_values",
     "dynamo.torch.numpy_scalars",

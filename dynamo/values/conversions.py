@@ -291,6 +291,9 @@ def _format(tx, value, spec=None):
     if spec is not None and not issubclass(spec.python_type(), str):
         fail_as(tx, format, ConstantValue(0), spec)
     text = formatted(value, spec)
+    real = tx.output.known_tensors.real_of(value.fake) if isinstance(value, TensorValue) else None
+    if real is not None and not real.ndim:
+        value = ConstantValue(real.item())
     if text is None and isinstance(value, TensorValue | DeferredScalar):
         text = formatted_tensor(tx, value, "" if spec is None else spec.as_constant())
     if text is not None:

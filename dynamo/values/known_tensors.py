@@ -82,6 +82,10 @@ class KnownTensors:
         current = known and known.fake is fake and version_of(fake) == known.version
         return known if current else None
 
+    def hold(self, fake: torch.Tensor, real: torch.Tensor) -> None:
+        """Keep the values of a fake tensor that the frame has just made of constants."""
+        self._held[id(fake)] = _Known(fake, real, version_of(fake), frozenset())
+
     def forget(self) -> None:
         """Writes may go unnoticed from here on."""
         self._held.clear()

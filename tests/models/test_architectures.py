@@ -43,14 +43,11 @@ def warnings_are_not_heard():
 # name -> (graphs of a call at most, why)
 VALUES_DECIDE = {
     "fsmt": (2, "asks whether any token is padding"),
-    "jetmoe": (7, "sizes of the experts' batches are a tensor's values"),
     "led": (2, "asks whether any attention is global"),
     "longformer": (2, "asks whether any attention is global"),
     "reformer": (17, "sets the seed of random numbers, asks how long the sequence really is"),
-    "switch_transformers": (28, "loops over the experts that were hit"),
     "videomae_pretraining": (5, "picks the masked patches by a boolean mask"),
     "vilt": (20, "sizes of the interpolated patches are a tensor's values"),
-    "xmod": (7, "picks the tokens of a language by a boolean mask"),
 }
 DROPPED_LAYERS = (12, "a random number decides whether a layer is dropped")
 OFF_THE_GRAPH_IN_TRAINING = {
@@ -62,7 +59,6 @@ OFF_THE_GRAPH_IN_TRAINING = {
     "ibert": (52, "collects the range of the activations by asserts and branches"),
     "m2m_100": DROPPED_LAYERS,
     "sew": DROPPED_LAYERS,
-    "switch_transformers": (40, "loops over the experts that were hit"),
     "unispeech": DROPPED_LAYERS,
     "unispeech_sat": DROPPED_LAYERS,
     "wav2vec2": DROPPED_LAYERS,

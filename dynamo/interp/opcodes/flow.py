@@ -10,13 +10,15 @@ from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import run_conditional
-from dynamo.interp.empty_regions import run_region
+from dynamo.interp.empty_regions import run_masked_region, run_region
 from dynamo.interp.inlining import finish_call, push_call
+from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value
 from dynamo.values.captured_scalars import truth_in_graph
 from dynamo.values.constant import ConstantValue
+from dynamo.values.deferred_places import DeferredPlaces
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import caught_classes, is_caught, new_raised, raise_python
 from dynamo.values.lookup import type_holds
@@ -77,6 +79,8 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             return
     if value.is_deferred:
         if run_conditional(tx, instr, value, wanted):
+            return
+        if run_masked_region(tx, instr, value, wanted):
             return
     elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
         return
@@ -169,6 +173,9 @@ _ENDS_LOOP = (CatchContinuation(StopIteration),)
 @handler
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
+    if type(iterator) is DeferredPlaces:
+        run_loop_on_places(tx, instr, iterator)
+        return
     tx.in_tail_position(iterator, "__next__", _ENDS_LOOP)
     tx.resumes(iterator)
     try:
