@@ -179,8 +179,8 @@ TensorMetadata = _reason(
 InferenceMode = _reason(
     "InferenceMode",
     "INFERENCE_MODE",
-    "operations inside and outside of torch.inference_mode cannot be in one graph",
-    "use torch.no_grad(), or call the compiled function in inference mode",
+    "a block of torch.inference_mode that the graph does not enter and leave by its own manager",
+    "write the block as `with torch.inference_mode():`, without a graph break in it",
 )
 NumpyConversion = _reason(
     "NumpyConversion",

@@ -185,7 +185,9 @@ class _FakeMode(FakeTensorMode):
         metas = self._ruled(func, args, kwargs) if key is not None else None
         if metas is not None:
             self.results.add_metas(key, metas)
-            return self.results.make(self, key, base)
+            made = self.results.make(self, key, base)
+            if made is not NotImplemented:
+                return made
         cached, self.cache_enabled = self.cache_enabled, False  # by torch, for which this is kept
         try:
             result = self._run(func, types, args, kwargs)

@@ -13,8 +13,8 @@ from torch.utils._device import DeviceContext
 
 from dynamo.interp.root import change_autocast_nesting, read_modes
 from dynamo.torch.autocast import autocast_nesting
-from dynamo.torch.inference import leave_all
 from dynamo.values.random_state import preserved_draws
+from fxgraph.inference_blocks import inference_restored
 
 _fake_log = logging.getLogger("torch._subclasses.fake_tensor")
 # The flag that redispatch_function sets, since torch 2.13.
@@ -51,9 +51,9 @@ def restored_state() -> Iterator[None]:
     """Undo the changes of captured code to torch's modes at the end of the block."""
     modes, nesting = read_modes(), autocast_nesting()
     try:
-        yield
+        with inference_restored():
+            yield
     finally:
-        leave_all()
         change_autocast_nesting(nesting - autocast_nesting())
         for setter, *args in modes:
             setter(*args)

@@ -40,7 +40,7 @@ from dynamo.interp.checks import STATE_FUNCTIONS
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
 from dynamo.records import Change, FrameRecord, GraphRecord
-from dynamo.torch.inference import compile_inside
+from dynamo.torch.inference import compile_with_blocks
 from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.cache_entries import hit, store
@@ -89,7 +89,7 @@ class FrameRewriter:
         if self.output.modes.entered:
             raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
         if stop.instr is not None:
-            if self.output.inference.open:
+            if self.output.inference:
                 raise Unsupported(breaks.InferenceMode())
             snapshot = take_snapshot(stop)
             self.output.emission = self.output.emission.materialising(snapshot.needed)
@@ -237,7 +237,7 @@ class FrameRewriter:
         asks = output.has_overrides and has_wrappers(module)
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
         with restored_state(), overrides:  # the graph may end in the middle of a `with`
-            compiled = compile_inside(
+            compiled = compile_with_blocks(
                 output, lambda: self._call_backend(context.backend_now, module, examples)
             )
         if asks:

@@ -55,6 +55,7 @@ from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
+from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
@@ -75,6 +76,7 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_dtype",
         "set_autocast_cache_enabled",
         "clear_autocast_cache",
+        *(switch.__name__ for switch in INFERENCE_SWITCHES),
         *(setter.__name__ for setter, _ in settings()),
     ]
 )

@@ -39,7 +39,6 @@ from dynamo.interp.watched_tensors import WatchedTensors
 from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.entered_modes import EnteredModes
-from dynamo.torch.inference_blocks import InferenceBlocks
 from dynamo.torch.subgraph import Subgraph, check_local
 from dynamo.values.identity_numbers import TokenKeys
 from dynamo.values.known_tensors import KnownTensors
@@ -150,7 +149,7 @@ class OutputGraph:
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # objects that nothing else holds
-        self.inference = InferenceBlocks()
+        self.inference: list[Value] = []  # managers of torch.inference_mode that are entered
         self.known_tensors = KnownTensors()
         self.checks = Checks(self)
         self.conditionals = Conditionals(self)
@@ -275,7 +274,6 @@ class OutputGraph:
             self.checks.node_may_fail(target, tx)
         if tx is not None and has_unusual_types(args, kwargs):
             self.checks.node_may_be_refused(op, target, args, kwargs, example, tx)
-        self.inference.check(op, target)
         self._nodes += 1
         self.watched.check()
         graph = self.graph
@@ -301,7 +299,7 @@ class OutputGraph:
         self, tensor: torch.Tensor, source: Source, static: bool, fake: torch.Tensor | None = None
     ) -> Node:
         """A placeholder for an outside tensor, named after its source. `fake`: made already."""
-        with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
+        with torch.inference_mode(False) if self.inference else contextlib.nullcontext():
             if fake is None and not static:
                 fake = self.symbols.fake_input(tensor, source)
             if fake is None:

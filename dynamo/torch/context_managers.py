@@ -10,7 +10,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import ModuleSource
-from dynamo.torch.inference import enter_inference, leave_inference
+from dynamo.torch.inference import enter_block, leave_block
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.intrinsics import INTRINSICS
@@ -47,7 +47,7 @@ def _end_range(tx: Interpreter, args: Sequence[Value]) -> Value:
 
 
 _RANGE = torch.autograd.profiler.record_function
-INTRINSICS.set(torch.inference_mode.__enter__.__code__, enter_inference)
-INTRINSICS.set(torch.inference_mode.__exit__.__code__, leave_inference)
+INTRINSICS.set(torch.inference_mode.__enter__.__code__, enter_block)
+INTRINSICS.set(torch.inference_mode.__exit__.__code__, leave_block)
 INTRINSICS.set(_RANGE.__enter__.__code__, _start_range)
 INTRINSICS.set(_RANGE.__exit__.__code__, _end_range)

@@ -1,8 +1,7 @@
 """torch.inference_mode, entered and left by the captured code.
 
-A graph is called inside of inference mode, or outside: its operations are all inside, or none is.
-Where that does not hold, the graph breaks as the mode is entered, or before the first operation
-after it.
+Each block is two nodes of the graph, between which the operations of the block stand. A graph whose
+operations are all inside has none of these nodes: it is called inside.
 """
 
 from __future__ import annotations
@@ -10,75 +9,95 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.torch.inference_blocks import is_operation
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from fxgraph import Graph
+from fxgraph.inference_blocks import (
+    INFERENCE_SWITCHES,
+    enter_inference,
+    inference_restored,
+    leave_inference,
+)
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
 
-_entered: list[Any] = []  # the guards that are at work while capturing
+# Functions that change torch's state, and compute nothing.
+_STATE = frozenset(["_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype"])
 
 
-def enter_inference(tx: Interpreter, args: Sequence[Value]) -> Value:
+def enter_block(tx: Interpreter, args: Sequence[Value]) -> Value:
     """manager.__enter__()"""
-    manager = args[0]
-    output, blocks = tx.output, tx.output.inference
-    entered_outside = torch.is_inference_mode_enabled() and not blocks.open
-    outside = manager.source is not None or entered_outside
-    if outside or output.bodies or manager.getattr(tx, "mode").as_constant() is not True:
-        raise Unsupported(breaks.InferenceMode())
-    before = any(is_operation(node.op, node.target) for node in output.graph.nodes)
-    if before and not blocks.used:
+    manager, output = args[0], tx.output
+    mode = manager.getattr(tx, "mode").as_constant()
+    whole = output.context.export or output.context.hooks is not None  # no Python around the graph
+    if manager.source is not None or output.bodies or whole or type(mode) is not bool:
         raise Unsupported(breaks.InferenceMode())
     output.side_effects.touch()
-    guard = torch._C._InferenceMode(True)
-    guard.__enter__()
-    _entered.append(guard)
-    blocks.open.append(manager)
-    blocks.used = True
+    output.create_node("call_function", enter_inference, (mode,), {}, None, tx)
+    enter_inference(mode)
+    output.inference.append(manager)
     return ConstantValue(None)
 
 
-def leave_inference(tx: Interpreter, args: Sequence[Value]) -> Value:
+def leave_block(tx: Interpreter, args: Sequence[Value]) -> Value:
     """manager.__exit__(...)"""
     blocks = tx.output.inference
-    if not blocks.open or blocks.open[-1] is not args[0]:
+    if not blocks or blocks[-1] is not args[0]:
         raise Unsupported(breaks.InferenceMode())
     tx.output.side_effects.touch()
-    blocks.open.pop()
-    _entered.pop().__exit__(None, None, None)
+    blocks.pop()
+    leave_inference()
+    tx.output.create_node("call_function", leave_inference, (), {}, None, tx)
     return ConstantValue(None)
 
 
-def leave_all() -> None:
-    """Capture of a frame ends, also in the middle of a block."""
-    while _entered:
-        _entered.pop().__exit__(None, None, None)
-
-
-def call_inside(function: Callable[..., Any], *args: Any) -> Any:
-    with torch.inference_mode():
-        return function(*args)
-
-
-def compile_inside(
+def compile_with_blocks(
     output: OutputGraph, compile_graph: Callable[[], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The compiled graph, made and called in the mode in which its operations were captured."""
-    if not output.inference.used:
+    """The compiled graph, made and called inside of a block where all its operations are inside."""
+    switches = [node for node in output.graph.nodes if node.target in INFERENCE_SWITCHES]
+    if not switches:
         return compile_graph()
-    compiled = call_inside(compile_graph)
+    inside = _inside(output.graph)
+    if inside is not None:
+        for node in switches:
+            output.graph.erase_node(node)
+    return _called(compile_graph, inside)
+
+
+def _called(
+    compile_graph: Callable[[], Callable[..., Any]], inside: bool | None
+) -> Callable[..., Any]:
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        with inference_restored():
+            if inside is not None:
+                enter_inference(inside)
+            return function(*args)
+
+    compiled = call(compile_graph)
 
     def run(*args: Any) -> Any:
-        return call_inside(compiled, *args)
+        return call(compiled, *args)
 
     for name in ("binds_static", "compile_report"):
         if hasattr(compiled, name):
             setattr(run, name, getattr(compiled, name))
     return run
+
+
+def _inside(graph: Graph) -> bool | None:
+    """The mode in which all operations of the graph are; None: no block has them all."""
+    modes: list[bool] = []
+    found: set[bool | None] = set()
+    for node in graph.nodes:
+        if node.target is enter_inference:
+            modes.append(node.args[0])
+        elif node.target is leave_inference:
+            modes.pop()
+        elif node.op.startswith("call_") and getattr(node.target, "__name__", "") not in _STATE:
+            found.add(modes[-1] if modes else None)
+    return found.pop() if len(found) == 1 else None

@@ -50,6 +50,7 @@ from fxgraph.higher_order import (
     runs_bodies,
     tensor_leaves,
 )
+from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.sym_node import SymNode
@@ -233,6 +234,8 @@ class TracingInterpreter(Interpreter):
             return run_recurrent(target, args)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
+        if target in INFERENCE_SWITCHES:
+            raise Unfunctionalizable("inference mode is entered or left")
         if target is set_deterministic:
             raise Unfunctionalizable("deterministic algorithms are switched on or off")
         if target is torch.nn.functional.one_hot:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +31,17 @@ from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import branch, loop
+from fxgraph.inference_blocks import INFERENCE_SWITCHES, inference_restored
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.symbolic_values import expr_of, is_symbol, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
-_MODES = ("autocast", "inference_mode")
+_MODES = ("autocast",)
+# Of autocast, in parts of a graph around blocks of inference mode.
+_AUTOCAST_SWITCHES = frozenset(
+    {torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled}
+)
 
 
 @dataclass
@@ -211,15 +216,16 @@ def split(
     compile_body: compiles a body of control flow, which may itself be in parts.
     """
     apart = {node for node in gm.graph.nodes if _apart(node)}
-    if not apart or any(_switches_mode(node) for node in gm.graph.nodes):
+    switches = {node for node in gm.graph.nodes if _switches_mode(node)}
+    if any(node.target in INFERENCE_SWITCHES for node in apart):
+        apart |= switches
+    elif switches or not apart:
         return None
     parts = _parts(gm, apart)
     real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
     static = {node: tensor for node, tensor in real.items() if node.meta.get("static")}
-    grad_mode, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-    deterministic = read_deterministic()
     flows: dict[Node, ControlFlow] = {}
-    try:
+    with _modes_restored():
         for part in parts:
             if part.module is None:
                 found = {n: flow_of(n, gm, compile_body, static) for n in part.nodes}
@@ -228,10 +234,6 @@ def split(
             else:
                 examples = [real.get(n, n.meta.get("example_value")) for n in part.inputs]
                 part.compiled = compile_part(part.module, examples)
-    finally:
-        torch.set_grad_enabled(grad_mode)
-        torch.set_default_dtype(dtype)
-        set_deterministic(deterministic)
     if not flows and not any(part.compiled for part in parts):
         return None
     made = _Plan(gm, parts, flows).linked(example_inputs)
@@ -249,6 +251,7 @@ def _apart(node: Node) -> bool:
         or isinstance(node.target, torch._ops.HigherOrderOperator)
         or node.target in (torch.autograd.grad, branch, loop)
         or node.target in (*GRAD_SWITCHES, SET_DEFAULT_DTYPE, set_deterministic)
+        or node.target in INFERENCE_SWITCHES
         or works_with_gradients(node) is not None
     )
 
@@ -279,9 +282,32 @@ def _switches_mode(node: Node) -> bool:
     return node.op == "call_function" and any(mode in name for mode in _MODES)
 
 
+@contextlib.contextmanager
+def _modes_restored() -> Iterator[None]:
+    grad_mode, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    deterministic, cached = read_deterministic(), torch.is_autocast_cache_enabled()
+    casts = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
+    ]
+    try:
+        with inference_restored():
+            yield
+    finally:
+        torch.set_grad_enabled(grad_mode)
+        torch.set_default_dtype(dtype)
+        set_deterministic(deterministic)
+        torch.set_autocast_cache_enabled(cached)
+        for device, enabled, cast in casts:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, cast)
+
+
 def _switch_modes(part: Part) -> None:
-    """Grad mode, the default dtype and determinism, as the next part to compile finds them."""
+    """Torch's modes, as the next part to compile finds them."""
     for node in part.nodes:
+        if node.target in INFERENCE_SWITCHES or node.target in _AUTOCAST_SWITCHES:
+            node.target(*node.args)
         if node.target is SET_DEFAULT_DTYPE:
             torch.set_default_dtype(node.args[0])
         if node.target is set_deterministic:

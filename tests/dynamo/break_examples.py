@@ -405,16 +405,19 @@ def uses_a_registered_class(x):
     return (x + 1) * Double.factor
 
 
+INFERENCE = torch.inference_mode()
+
+
 @program("INFERENCE_MODE")
 def inference(x):
-    with torch.inference_mode():
+    with INFERENCE:
         y = x + 1
     return y.clone()
 
 
 @mended("INFERENCE_MODE")
-def without_grad(x):
-    with torch.no_grad():
+def makes_the_manager(x):
+    with torch.inference_mode():
         y = x + 1
     return y.clone()
 

@@ -172,7 +172,7 @@ def logs(x):
         (to_numpy, ["leaves torch for numpy", "(x + 1).numpy()", "use torch operations"]),
         (crc, ["zlib.adler32"]),
         (logs, ["a call of logging.Logger.error", 'log.error("hello")']),
-        (inference, ["inside and outside of torch.inference_mode", "torch.no_grad()"]),
+        (inference, ["a block of torch.inference_mode", "with torch.inference_mode():"]),
         (disabled, ["for which compilation is disabled", "remove the disable"]),
     ],
 )
@@ -214,12 +214,6 @@ def test_inference_mode_around_all_is_captured(decorated):
     assert captured.op_counts == [2]
     report, _ = explained(function, X)
     assert not report.break_reasons
-
-
-def test_leaving_inference_mode_breaks_once():
-    report, _ = explained(inference, X)
-    assert [r.code for r in report.break_reasons] == ["INFERENCE_MODE"]
-    assert torch.equal(compiled(inference)[0](X), X + 1)
 
 
 def test_a_function_called_in_inference_mode_is_compiled_for_it():

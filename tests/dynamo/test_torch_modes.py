@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from dynamo.api.compile import compile
+from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import Unsupported
+from tests.dynamo.dynamic_support import Counting
 from tests.dynamo.torch_ops import check_program
 from tests.dynamo.values_support import CountingBackend
 
@@ -581,6 +583,61 @@ def test_grad_mode_has_no_effect_in_inference_mode(backend, dynamic):
         for result in compiled(x):
             assert (result.requires_grad, result.is_inference()) == (False, True)
     assert compiled(x)[0].requires_grad
+
+
+def status(tensors):
+    return [(t.is_inference(), t.requires_grad, t._is_view()) for t in tensors]
+
+
+def evaluates_between_steps(layer, x):
+    y = layer(x)
+    with torch.inference_mode():
+        z = (layer(x) + y).relu()
+        views = z.t(), x.view(-1)
+        with torch.inference_mode(False):
+            w = layer(x * 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        u = layer(x)
+        with torch.inference_mode():
+            v = layer(x)
+    return y, z, *views, w, u, v, z.clone() * y
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_blocks_of_inference_mode_are_parts_of_one_graph(backend, dynamic):
+    layer = torch.nn.Linear(3, 3)
+    counting = Counting(lookup_backend(backend))
+    compiled = compile(evaluates_between_steps, backend=counting, dynamic=dynamic, fullgraph=True)
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    results = [compiled(layer, x), evaluates_between_steps(layer, x)]
+    assert status(results[0]) == status(results[1])
+    torch.testing.assert_close(*results, rtol=1e-2, atol=1e-2)
+    assert len(counting.graphs) == 1
+    gradients = [
+        torch.autograd.grad(sum(t.sum() for t in made if t.requires_grad), layer.weight)[0]
+        for made in results
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-2, atol=1e-2)
+    with torch.inference_mode():
+        assert status(compiled(layer, x)) == status(evaluates_between_steps(layer, x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_inference_mode_is_left_where_an_operation_fails(backend):
+    def f(x, index):
+        y = x * 2
+        with torch.inference_mode():
+            z = y[index] * 2
+        return y + z.clone()
+
+    compiled = compile(f, backend=backend)
+    x = torch.ones(3)
+    torch.testing.assert_close(compiled(x, torch.tensor([0])), f(x, torch.tensor([0])))
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([7]))
+    assert not torch.is_inference_mode_enabled()
+    assert not compiled(x, torch.tensor([2])).is_inference()
 
 
 def test_kernels_are_made_under_a_default_device_of_other_tensors():

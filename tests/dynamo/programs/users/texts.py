@@ -295,7 +295,7 @@ PROGRAMS = {
     """,
     ),
     "text_of_inference": (
-        2,
+        1,
         """
         def f(x):
             with torch.inference_mode():
