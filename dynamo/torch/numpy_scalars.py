@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _EXACT = ("+", "-", "*")
-_PLAIN: dict[type, type] = {np.int64: int, np.float64: float}
+_PLAIN: dict[type, tuple[type, ...]] = {np.int64: (int,), np.float64: (float, int)}
 
 
 class NumpyNumber(Value):
@@ -77,10 +77,10 @@ class NumpyNumber(Value):
         """The other operand as a number of Python's, if the result is of this kind and equal to
         that of Python's numbers.
         """
-        plain = _PLAIN.get(self.kind)
+        plain = _PLAIN.get(self.kind, ())
         if isinstance(other, NumpyNumber):
-            return other.number if plain is not None and other.kind is self.kind else None
-        return other if plain is not None and other.python_type() is plain else None
+            return other.number if plain and other.kind is self.kind else None
+        return other if other.python_type() in plain else None
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         from dynamo.values.operators import compare_op

@@ -194,7 +194,7 @@ def uniquely_referenced(arguments: Sequence[Any]) -> UniqueReferences:
 
 
 def _parts(obj: Any) -> list[Any]:
-    """The parts of a container, an iterator, or an object of a class in Python, but for literals."""
+    """The parts of a container, an iterator, or an object of a class in Python: no literals."""
     kind = type(obj)
     if id(kind) in _CONTAINERS:
         # Not by iteration: tuples that objects of C types hold may have places without an item.
