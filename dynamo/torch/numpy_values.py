@@ -161,7 +161,8 @@ class ArrayValue(Value):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         number = self._as_number_for(tx, other) if op in _WITH_TENSORS else None
         if number is not None:
-            return operators.binary_op(tx, op, *([other, number] if reflected else [number, other]))
+            left, right = (other, number) if reflected else (number, other)
+            return operators.binary_op(tx, op, left, right)
         return OPERATORS[0](tx, op, [other, self] if reflected else [self, other])
 
     def _as_number_for(self, tx: Interpreter, other: Value) -> Value | None:

@@ -729,7 +729,8 @@ class DictView(BuiltinObject):
 
     def _kept_of_equal(self, tx: Interpreter, other: Value, others: Any, common: Any) -> Any:
         """The members of an intersection: of two equal ones, that which Python comes across."""
-        mine, theirs = self._as_set(tx).members, others.members
+        as_set: Any = self._as_set(tx)
+        mine, theirs = as_set.members, others.members
         of_set = other.python_type() is set and len(mine) <= len(theirs)
         of_view = isinstance(other, DictView) and len(mine) < len(theirs)
         kept = mine if of_set or of_view else theirs
