@@ -23,6 +23,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.random_state import program_draws
 from dynamo.values.tensor import TensorValue
+from fxgraph.symbolic_values import depends_on_data, hint_of
 
 if TYPE_CHECKING:
     from dynamo.guards.sources import Source
@@ -56,9 +57,12 @@ def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...
     fakes = [value.fake for value in args.wrapped() if isinstance(value, TensorValue)]
     if len(fakes) != len(args.contents):
         return None
-    if not all(type(size) is int for fake in fakes for size in fake.shape):
+    if any(depends_on_data(size) for fake in fakes for size in fake.shape):
         return None
-    return tuple(torch.empty(fake.shape, dtype=fake.dtype, device="meta") for fake in fakes)
+    shapes = [tuple(map(hint_of, fake.shape)) for fake in fakes]  # those of this call
+    return tuple(
+        torch.empty(shape, dtype=fake.dtype, device="meta") for fake, shape in zip(fakes, shapes)
+    )
 
 
 def _is_unchanged(tx: Interpreter, module: Value) -> bool:

@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
+_EXACT = ("+", "-", "*")
+_PLAIN: dict[type, tuple[type, ...]] = {np.int64: (int,), np.float64: (float, int)}
+
+
 class NumpyNumber(Value):
     """A numpy scalar whose number (`number`) is a symbol.
 
-    Operators of tensors and conversions to int and float take the number; whatever else is asked
-    needs the scalar of this call, which is guarded.
+    Operators of tensors, sums and products, and conversions to int and float take the number;
+    whatever else is asked needs the scalar of this call, which is guarded.
     """
 
-    def __init__(self, kind: type, number: SymbolValue, source: Source) -> None:
+    def __init__(self, kind: type, number: SymbolValue, source: Source | None = None) -> None:
         super().__init__(source)
         self.kind = kind
         self.number = number
@@ -61,8 +65,22 @@ class NumpyNumber(Value):
 
         if not (other.is_constant() or isinstance(other, SymbolValue | NumpyNumber)):
             return None
+        number = self._exact_operand(other) if op in _EXACT else None
+        if number is not None:
+            operands = (number, self.number) if reflected else (self.number, number)
+            result = binary_op(tx, op, *operands)
+            return NumpyNumber(self.kind, result) if isinstance(result, SymbolValue) else None
         ours, theirs = self._constant(), ConstantValue(other.as_constant())
         return binary_op(tx, op, *((theirs, ours) if reflected else (ours, theirs)))
+
+    def _exact_operand(self, other: Value) -> Value | None:
+        """The other operand as a number of Python's, if the result is of this kind and equal to
+        that of Python's numbers.
+        """
+        plain = _PLAIN.get(self.kind, ())
+        if isinstance(other, NumpyNumber):
+            return other.number if plain and other.kind is self.kind else None
+        return other if other.python_type() in plain else None
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         from dynamo.values.operators import compare_op
@@ -95,8 +113,7 @@ class NumpyNumber(Value):
         return self._constant().call_method(tx, name, args, kwargs)
 
     def recipe(self) -> Recipe:
-        assert self.source is not None
-        return Loaded(self.source), []
+        return (Loaded(self.source), []) if self.source else (self.kind, [self.number])
 
 
 class ItemMethod(Value):

@@ -17,6 +17,7 @@ import torch
 from dynamo import breaks, numpy_wrapping
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, ModuleSource, Source
+from dynamo.values import operators
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import handles
@@ -39,6 +40,7 @@ METHODS: dict[str, Callable[..., Value]] = {}
 FUNCTIONS: dict[Any, Callable[..., Value]] = {}
 # The implementation of operators: (tx, symbol, operands) -> Value.
 OPERATORS: list[Callable[..., Value]] = []
+_WITH_TENSORS = ("+", "-", "*", "/", "+=", "-=", "*=", "/=")  # rounded alike for numbers
 
 
 def refuse(what: str) -> Unsupported:
@@ -133,7 +135,10 @@ class ArrayValue(Value):
     def length(self, tx: Interpreter) -> int:
         if not self.shape:
             raise refuse("len() of an array without dimensions")
-        return self.shape[0]
+        return int(self.shape[0])
+
+    def length_value(self, tx: Interpreter) -> Value:
+        return tx.wrap(self.shape[0]) if self.shape else super().length_value(tx)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         return METHODS["__getitem__"](tx, self, key)
@@ -154,9 +159,27 @@ class ArrayValue(Value):
         raise Unsupported(breaks.DataDependentValue("item in array"))
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        number = self._as_number_for(tx, other) if op in _WITH_TENSORS else None
+        if number is not None:
+            left, right = (other, number) if reflected else (number, other)
+            return operators.binary_op(tx, op, left, right)
         return OPERATORS[0](tx, op, [other, self] if reflected else [self, other])
 
+    def _as_number_for(self, tx: Interpreter, other: Value) -> Value | None:
+        """The tensor without dimensions that a tensor takes as it takes this scalar: a number."""
+        if not self.scalar or not isinstance(other, TensorValue) or self.dtype.kind not in "iuf":
+            return None
+        wanted = torch.result_type(other.fake, self.dtype.type(1).item())
+        if torch.result_type(other.fake, self.tensor.fake) == wanted:
+            return self.tensor
+        if not wanted.is_floating_point:
+            return None
+        return call_in_graph(tx, "call_method", "to", [self.tensor, ConstantValue(wanted)], {})
+
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        number = self._as_number_for(tx, other)
+        if number is not None:
+            return operators.compare_op(tx, op, number, other)
         return OPERATORS[0](tx, op, [self, other])
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:

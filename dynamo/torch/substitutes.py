@@ -20,6 +20,7 @@ from torch.optim import adam
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.torch.overrides import unseen
 from dynamo.values.base import Value
@@ -184,6 +185,10 @@ def tensor_from_data(
         isinstance(data, SequenceValue) and any(isinstance(v, ArrayValue) for v in _leaves(data))
     ):
         raise Unsupported(breaks.NumpyConversion("a tensor made of an array"))
+    if like is None and isinstance(data, NumpyNumber):
+        typed = ConstantValue(TO_TORCH[np.dtype(data.kind)])
+        options = {name: value for name, value in kwargs.items() if name != "data"}
+        return tensor_from_data(tx, target, [data.number], {"dtype": typed, **options})
     if like is None and isinstance(data, ConstantValue) and isinstance(data.value, np.generic):
         typed = ConstantValue(TO_TORCH[data.value.dtype])
         options = {name: value for name, value in kwargs.items() if name != "data"}

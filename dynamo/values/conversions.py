@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TypeSource
@@ -243,10 +245,17 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     return call_real(tx, function, constant)
 
 
+_NAMED = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType),
+    *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
+)
+
+
 def _names_address(real: Any) -> bool:
     """Whether the text of an object gives no more than its class, its name and its address."""
     kind = type(real)
-    if kind in (types.FunctionType, types.BuiltinFunctionType):
+    if kind in _NAMED:
         return True
     return kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
 
@@ -258,7 +267,7 @@ def _guard_names(tx: Interpreter, source: Source | None, real: Any) -> None:
     tx.guard(source, "id", real)
     if type(real) is types.FunctionType:
         tx.guard(AttrSource(source, "__qualname__"), "constant", real.__qualname__)
-    elif type(real) is not types.BuiltinFunctionType:
+    elif type(real) not in _NAMED:
         for name in ("__module__", "__qualname__"):
             named = getattr(type(real), name)
             tx.guard(AttrSource(TypeSource(source), name), "constant", named)

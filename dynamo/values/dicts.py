@@ -721,9 +721,20 @@ class DictView(BuiltinObject):
             reals.reverse()
         result = sides[0].binary(tx, op, sides[1], False)
         assert isinstance(result, late_bound.SetValue)
+        if op == "&":
+            result.members = self._kept_of_equal(tx, other, others, result.members)
         known = self.kind == "keys" and None not in reals
         result.real = _VIEW_OPERATORS[op](*reals) if known else None
         return result
+
+    def _kept_of_equal(self, tx: Interpreter, other: Value, others: Any, common: Any) -> Any:
+        """The members of an intersection: of two equal ones, that which Python comes across."""
+        as_set: Any = self._as_set(tx)
+        mine, theirs = as_set.members, others.members
+        of_set = other.python_type() is set and len(mine) <= len(theirs)
+        of_view = isinstance(other, DictView) and len(mine) < len(theirs)
+        kept = mine if of_set or of_view else theirs
+        return {key: kept[key] for key in common}
 
     def py_isdisjoint(self, tx, other):
         return self._as_set(tx).py_isdisjoint(tx, other)

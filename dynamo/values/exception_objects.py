@@ -191,6 +191,13 @@ class TracebackValue(Value):
     def python_type(self) -> type:
         return types.TracebackType
 
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "tb_lineno":
+            return ConstantValue(self.frames[0].positions[0])
+        if name == "tb_next" and len(self.frames) == 1:
+            return ConstantValue(None)
+        return super().getattr(tx, name)
+
     def recipe(self) -> Recipe:
         own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
         shown = [showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own]]

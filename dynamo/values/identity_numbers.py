@@ -15,6 +15,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.operators import same_object
 from dynamo.values.recipes import Recipe
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -50,11 +51,26 @@ class TokenValue(Value):
         return same_object(self.subject, other.subject)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        if op not in ("==", "!=") or not isinstance(other, TokenValue):
+        if op not in ("==", "!="):
             raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+        if not isinstance(other, TokenValue):
+            return self._compare_with_number(tx, op, other)
         self._guard_distinct(tx)
         other._guard_distinct(tx)
         return ConstantValue(self.is_same(other) is (op == "=="))
+
+    def _compare_with_number(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """A number from outside may be this one, which is known of an object from outside."""
+        if not (other.is_constant() or other.is_symbolic()):
+            raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+        number = other.as_constant()
+        if isinstance(number, int):
+            key = TokenKey(tx, self)
+            if key.real is None:
+                raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+            key.assume()
+            number = number == key.real
+        return ConstantValue((number is True) is (op == "=="))
 
     def _guard_distinct(self, tx: Interpreter) -> None:
         if self.subject is not None:
@@ -84,9 +100,10 @@ class TokenKey:
         token = self.token
         if token.subject is None:
             return token.function()
-        known, real = token.subject.identity()
-        old = known and not tx.output.side_effects.is_new(token.subject)
-        return token.function(real) if old else None
+        if tx.output.side_effects.is_new(token.subject):
+            return None
+        known, real = _object_of(token.subject)
+        return token.function(real) if known else None
 
     def __hash__(self) -> int:
         return self.hashed
@@ -106,7 +123,16 @@ class TokenKey:
         elif self.real is None or token.function is not id or token.subject.is_constant():
             raise Unsupported(breaks.NotConstant(f"{token.function.__name__}()"))
         else:
-            output.guard(token.subject.source, "id", token.subject.identity()[1])
+            output.guard(token.subject.source, "id", _object_of(token.subject)[1])
+
+
+def _object_of(subject: Value) -> tuple[bool, Any]:
+    """Whether the object exists while capturing, and the object: a tensor from outside, too, which
+    captured code does not know by its identity otherwise.
+    """
+    if isinstance(subject, TensorValue):
+        return subject.real is not None and subject.source is not None, subject.real
+    return subject.identity()
 
 
 def _runs_in(thread: int | None) -> Callable[[Any], bool]:

@@ -13,7 +13,7 @@ import inspect
 import itertools
 import types
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,17 @@ _UNOBSERVED = (
 )
 # By id: a metaclass may compare its classes in its own way, or make them unhashable.
 _CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))
+# C types besides, whose parts are all that the collector finds in them.
+_HOLDERS = frozenset(
+    map(
+        id,
+        (
+            *(enumerate, zip, map, filter, reversed, deque, types.GeneratorType),
+            *map(type, (iter([]), iter(()), reversed([]), iter({}.values()), iter({}.items()))),
+            *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
+        ),
+    )
+)
 _CONSTANTS = frozenset(map(id, CONSTANT_TYPES))
 _LOOKED_AT = 64  # items of a container
 # An upper bound of capture's own references to an object that was read: Values, and the tables that
@@ -183,12 +194,14 @@ def uniquely_referenced(arguments: Sequence[Any]) -> UniqueReferences:
 
 
 def _parts(obj: Any) -> list[Any]:
-    """The parts of a container, or of an object of a class in Python, without literals."""
+    """The parts of a container, an iterator, or an object of a class in Python: no literals."""
     kind = type(obj)
     if id(kind) in _CONTAINERS:
         # Not by iteration: tuples that objects of C types hold may have places without an item.
         parts = gc.get_referents(obj) if len(obj) <= _LOOKED_AT else []
-    elif kind.__flags__ & HEAP_TYPE and not issubclass(kind, (*_UNOBSERVED, torch.Tensor)):
+    elif id(kind) in _HOLDERS or (
+        kind.__flags__ & HEAP_TYPE and not issubclass(kind, (*_UNOBSERVED, torch.Tensor))
+    ):
         parts = gc.get_referents(obj)
     else:
         return []

@@ -209,7 +209,7 @@ class FrozenSetValue(BuiltinObject):
     def _combine(self, tx: Interpreter, method: str, others: Sequence[Value]) -> Any:
         """self.method(*others), as a new set."""
         gathered = self._gather(tx, method, others)
-        members = _COMBINED[method](self.members, [other.members for other in gathered])
+        members = _COMBINED[method](self.members, gathered)
         reals = [self.known_real(tx), *(other.real for other in gathered)]
         known = all(real is not None for real in reals)
         return type(self)(members, real=getattr(self.cls, method)(*reals) if known else None)
@@ -299,28 +299,39 @@ _SET_METHODS = {
 }
 
 
-def _union(mine: Members, others: Sequence[Members]) -> Members:
+def _union(mine: Members, others: Sequence[_Gathered]) -> Members:
     members = dict(mine)
     for other in others:
-        members.update(_without(other, members))
+        members.update(_without(other.members, members))
     return members
 
 
-def _symmetric_difference(mine: Members, others: Sequence[Members]) -> Members:
+def _intersection(mine: Members, others: Sequence[_Gathered]) -> Members:
+    """Of two equal members, that of the iterable that Python goes through: the smaller set."""
+    kept = dict(mine)
+    for other in others:
+        if other.is_set and len(other.members) > len(kept):
+            kept = {k: v for k, v in kept.items() if k in other.members}
+        else:
+            kept = {k: v for k, v in other.members.items() if k in kept}
+    return kept
+
+
+def _difference(mine: Members, others: Sequence[_Gathered]) -> Members:
+    return {k: v for k, v in mine.items() if not any(k in other.members for other in others)}
+
+
+def _symmetric_difference(mine: Members, others: Sequence[_Gathered]) -> Members:
     (theirs,) = others
-    return {**_without(mine, theirs), **_without(theirs, mine)}
+    return {**_without(mine, theirs.members), **_without(theirs.members, mine)}
 
 
 # The members that an operation gives; an update of a set gives the same.
-_COMBINED: dict[str, Callable[[Members, Sequence[Members]], Members]] = {
+_COMBINED: dict[str, Callable[[Members, Sequence[_Gathered]], Members]] = {
     "copy": lambda mine, others: dict(mine),
     "union": _union,
-    "intersection": lambda mine, others: {
-        k: v for k, v in mine.items() if all(k in other for other in others)
-    },
-    "difference": lambda mine, others: {
-        k: v for k, v in mine.items() if not any(k in other for other in others)
-    },
+    "intersection": _intersection,
+    "difference": _difference,
     "symmetric_difference": _symmetric_difference,
 }
 _COMBINED |= {
@@ -346,6 +357,7 @@ class _Gathered:
 
     members: Members
     real: Any
+    is_set: bool = False
 
 
 def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
@@ -359,16 +371,17 @@ def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
 def gather(tx: Interpreter, value: Value) -> _Gathered:
     """The members of any iterable."""
     if isinstance(value, FrozenSetValue):
-        return _Gathered(value.members, value.known_real(tx))
+        return _Gathered(value.members, value.known_real(tx), is_set=True)
     items: list[Value] = []
     for _ in _keys_of_each(tx, value, items):
         pass
     real: Any = real_constants(items)
-    if value.is_constant() and isinstance(value.as_constant(), frozenset):
+    literal = value.is_constant() and isinstance(value.as_constant(), frozenset)
+    if literal:
         real = value.as_constant()
     elif real is not None and isinstance(value, DictValue):
         real = dict.fromkeys(real)
-    return _Gathered(_by_key(tx, items), real)
+    return _Gathered(_by_key(tx, items), real, is_set=literal)
 
 
 def _keys_of_each(tx: Interpreter, value: Value, taken: list[Value]) -> Iterator[Hashable]:
@@ -545,7 +558,7 @@ class SetValue(FrozenSetValue):
             raise Unsupported(breaks.UncapturedCall(f"set.{method}")) from None
         self.changing(tx)
         self.record(method, *map(_as_gathered, others, gathered))
-        self.members = _COMBINED[method](self.members, [other.members for other in gathered])
+        self.members = _COMBINED[method](self.members, gathered)
         reals = [other.real for other in gathered]
         if self.real is not None and all(real is not None for real in reals):
             getattr(self.real, method)(*reals)

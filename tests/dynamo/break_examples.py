@@ -207,16 +207,16 @@ def chooses_a_function(x):
 
 
 @program("ATTRIBUTE_ACCESS")
-def reads_the_line(x):
+def reads_the_place(x):
     y = x + 1
     try:
         raise ValueError
     except ValueError as error:
-        return y * bool(error.__traceback__.tb_lineno)
+        return y * bool(error.__traceback__.tb_lasti)
 
 
 @mended("ATTRIBUTE_ACCESS")
-def reads_no_line(x):
+def reads_no_place(x):
     y = x + 1
     try:
         raise ValueError

@@ -303,3 +303,34 @@ def test_attributes_of_different_modules_stay_constants():
     inputs = [[n for n in gm.graph.nodes if n.op == "placeholder"] for gm in counting.graphs]
     values = [node.meta["val"] for nodes in inputs for node in nodes]
     assert all(isinstance(value, torch.Tensor) for value in values)
+
+
+def test_comparisons_of_shapes_break_nothing():
+    def program(x, y):
+        found = x.stride() == y.stride(), list(x.shape) == [*y.shape], y.shape[0] in x.shape
+        return x + 1, found, list(x.shape).index(x.shape[1]), (x.shape, 1) < (y.shape, 2)
+
+    compiled = dynamo.compile(program, backend="eager", dynamic=True, fullgraph=True)
+    for shapes in (((3, 4), (3, 4)), ((5, 4), (3, 4)), ((5, 6), (7, 6))):
+        x, y = map(torch.ones, shapes)
+        same(compiled(x, y), program(x, y))
+
+
+def test_modules_that_look_at_the_shapes_of_their_inputs():
+    """A lazy module's first call, and a backward hook, under symbols."""
+    torch.manual_seed(0)
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Tanh(), torch.nn.LazyLinear(2))
+    lazy[1].register_full_backward_hook(lambda module, grads, _: (grads[0] * 2,))
+
+    def program(x):
+        return lazy(x).sum(1)
+
+    counting = Counting(eager)
+    compiled = dynamo.compile(program, backend=counting, dynamic=True, fullgraph=True)
+    for rows in (4, 5, 7):
+        x, y = (torch.ones(rows, 6, requires_grad=True) for _ in range(2))
+        compiled(x).sum().backward()
+        program(y).sum().backward()
+        assert x.grad is not None
+        same(x.grad, y.grad)
+    assert len(counting.graphs) == 1

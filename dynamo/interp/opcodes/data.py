@@ -67,7 +67,11 @@ def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def IS_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(ConstantValue(operators.is_op(tx, left, right) is not bool(instr.argval)))
+    if tx.hidden and left is not right and left.is_symbolic() and right.is_symbolic():
+        same = False  # C functions ask for identity first, and next for equality
+    else:
+        same = operators.is_op(tx, left, right)
+    tx.push(ConstantValue(same is not bool(instr.argval)))
 
 
 @handler

@@ -477,4 +477,28 @@ PROGRAMS = {
         ---
         run(T(3))
         """,
+    "which_of_two_equal_members_an_intersection_keeps": """
+        class A:
+            def __init__(self, n, name): self.n, self.name = n, name
+            def __eq__(self, other): return self.n == other.n
+            def __hash__(self): return hash(self.n)
+        a, b = {A(1, "a1"), A(2, "a2")}, {A(1, "b1")}
+        c = {A(1, "c1"), A(5, "c5"), A(2, "c2")}
+        def f(x, a, b, c):
+            keys, other = dict.fromkeys(a).keys(), dict.fromkeys(b)
+            changed, updated = set(a), set(a)
+            changed &= c
+            updated.intersection_update(b, c)
+            return x + 1, [
+                a & b, b & a, a & c, c & a, a.intersection([*b]), a.intersection(c, b),
+                a.intersection([*c], [*b]), keys & b, b & keys, keys & c, c & keys, keys & [*b],
+                keys & other.keys(), other.keys() & keys, keys & frozenset(c), changed, updated,
+                a.intersection(other), a.intersection(keys), {1} & {True}, {1: 0}.keys() & {True},
+            ]
+        def names(found): return [sorted(str(getattr(m, "name", m)) for m in one) for one in found]
+        ---
+        names(run(T(2), a, b, c)[1])
+        names(run(T(2), b, c, a)[1])
+        names(run(T(2), c, a, b)[1])
+        """,
 }

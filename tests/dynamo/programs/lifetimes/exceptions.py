@@ -288,4 +288,30 @@ PROGRAMS = {
         run(T(2))
         list(log)
     """,
+    "iterator_holds_generator": """
+        def guarded(x):
+            try:
+                for i in range(2): yield x * i
+            finally: log.append("closed")
+        def inner(x, y, wrap):
+            for k in wrap(guarded(x)):
+                y.add_(int(x.sum() > 0))
+                raise ValueError("a")
+        def f(x, y, wrap): inner(x, y, wrap)
+        def chained(it): return itertools.chain(it, [1])
+        ---
+        catches(run, T(2), T(2), enumerate)
+        catches(run, T(2), T(2), chained)
+        list(log)
+    """,
+    "iterator_holds_object": """
+        def inner(x, y):
+            for k in map(lambda d, i: i, [D(1)], [1, 2]):
+                y.add_(int(x.sum() > 0))
+                raise ValueError("a")
+        def f(x, y): inner(x, y)
+        ---
+        catches(run, T(2), T(2))
+        list(log)
+    """,
 }

@@ -1,6 +1,45 @@
 """numpy in programs: preprocessing, dtypes, layouts, keywords, arrays turned round."""
 
 PROGRAMS = {
+    "np_len_varies": (
+        2,
+        """
+        def f(a): return a + 1, len(a), a.shape
+        ---
+        run(np.arange(3.0))
+        run(np.arange(4.0))
+        run(np.arange(5.0))
+    """,
+    ),
+    "np_arguments_computed_with": (
+        2,
+        """
+        def f(x, n, v, k):
+            return x * n + (n + k) * 2 - v, x * (v * k - v), n * n, v + 1.5, torch.tensor(n - 1), torch.tensor(v)
+        ---
+        run(T(3), np.int64(0), np.float64(0.5), 3)
+        run(T(3), np.int64(1), np.float64(1), 4)
+        run(T(3), np.int64(2), np.float64(2.5), 5)
+        run(T(3), np.int64(5), np.float64(-7), 7)
+    """,
+    ),
+    "np_items_with_tensors": (
+        3,
+        """
+        def f(x, y, z):
+            for i in np.arange(3):
+                x = x * i + 1; y = i * y; x = x / (i + 1)
+                y += i
+            for v in np.linspace(0, 1, 3):
+                x = x * v; z = z * v; w = x > v; u = v <= z
+            for v in np.arange(2, dtype=np.float32): x = v + x; z = z - v
+            return x, y, z, w, u
+        ---
+        run(T(3), T(3, dtype=torch.int64), T(dtype=torch.float64))
+        run(T(3), T(3, dtype=torch.int32), T(dtype=torch.float32))
+        run(T(3), T(3, dtype=torch.int16), T(dtype=torch.int32))
+    """,
+    ),
     "np_basic": (
         2,
         """

@@ -717,4 +717,45 @@ PROGRAMS = {
         run(T(3), torch.exp)
     """,
     ),
+    "id_among_numbers": (
+        5,
+        """
+        class P: pass
+        _framegraph_cache = {}  # its keys differ from world to world
+        def f(x, p, number):
+            found = id(x) == number, id(p) != number, id(p) == 3.5, _framegraph_cache.get(id(p), 7)
+            if id(x) in _framegraph_cache: return x + _framegraph_cache[id(x)], found
+            _framegraph_cache[id(x)] = len(_framegraph_cache)
+            return x * 2, found
+        ---
+        p, x, y = P(), T(3), T(3)
+        [run(x, p, 3), run(x, p, id(x)), run(y, p, id(x)), run(y, p, id(p)), run(x, x, id(x))]
+    """,
+    ),
+    "texts_of_descriptors": (
+        1,
+        """
+        class A: __slots__ = ("q",)
+        def f(x):
+            named = torch.Tensor.add, int.__add__, dict.get, A.q, torch.ops.aten.add, torch.ops.aten.add.Tensor
+            return x + 1, [*map(repr, named), *map(str, named), f"{named[0]}"]
+        ---
+        run(T(3))
+    """,
+    ),
+    "line_of_a_traceback": (
+        1,
+        """
+        def g(): raise KeyError
+        def f(x):
+            try: raise ValueError
+            except ValueError as e: first, nothing = e.__traceback__.tb_lineno, e.__traceback__.tb_next
+            try:
+                g()
+            except KeyError as e: second = e.__traceback__.tb_lineno
+            return x + first, nothing, second
+        ---
+        run(T(3))
+    """,
+    ),
 }
