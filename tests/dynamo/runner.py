@@ -113,7 +113,8 @@ def dl_tensor(value: torch.Tensor | int) -> Tensor:
 
 class Library:
     def __init__(self, path: Path) -> None:
-        c, pointer = ctypes.CDLL(str(path)), ctypes.c_void_p
+        self.path = str(path)
+        c, pointer = ctypes.CDLL(self.path), ctypes.c_void_p
         c.fg_load.argtypes, c.fg_load.restype = [ctypes.c_char_p, pointer], pointer
         c.fg_run.argtypes = [pointer, pointer, ctypes.c_int, pointer, ctypes.c_int]
         c.fg_error.restype = ctypes.c_char_p

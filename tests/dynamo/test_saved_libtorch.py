@@ -18,10 +18,10 @@ from torch import nn
 import dynamo
 from dynamo.errors import ProgramError
 from dynamo.saved import container
-from inductor.runner import FOLDER, libtorch_flags
+from inductor.runner import FOLDER, libtorch_flags, sources
 from tests.dynamo import runner
 from tests.dynamo.damaging import sections_of
-from tests.dynamo.runner import Library, build
+from tests.dynamo.runner import ONE_UNIT, Library, build
 from tests.dynamo.test_saved_data import CASES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -345,12 +345,16 @@ def sorted_numbers(program, folder):
     return done.stdout.split()
 
 
-def test_one_line_builds_it(sorting):
-    line = f"g++ -o sorts sorts.cpp $({sys.executable} -m dynamo runner --libtorch)"
+def test_one_line_builds_it(library, sorting):
+    """The line's flags, with the library that they built in place of its sources."""
+    command = [sys.executable, "-m", "dynamo", "runner", "--libtorch"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        line, shell=True, cwd=sorting, capture_output=True, text=True, timeout=300, env=env
-    )
+    flags = subprocess.run(command, capture_output=True, text=True, env=env).stdout.split()
+    built = [str(file) for file in (*sources(), FOLDER / "libtorch" / "operators.cpp")]
+    assert set(built) <= set(flags) and set(libtorch_flags()) <= set(flags)
+    others = [flag for flag in flags if flag not in built]
+    command = ["g++", "-o", "sorts", "sorts.cpp", library.path, *others]
+    done = subprocess.run(command, cwd=sorting, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted_numbers(sorting / "sorts", sorting) == list("123456")
     libraries = subprocess.run(["ldd", str(sorting / "sorts")], capture_output=True, text=True)
@@ -365,6 +369,7 @@ def test_cmake_builds_it(sorting, tmp_path):
     settings = [
         f"-DFRAMEGRAPH_RUNNER={FOLDER}",
         f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}",
+        *ONE_UNIT,
     ]
     for command in (
         ["cmake", "-S", str(sorting), "-B", str(tmp_path), *settings],

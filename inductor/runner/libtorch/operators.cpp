@@ -1,10 +1,10 @@
 // Operators by libtorch's dispatcher: found by name when a program is loaded, called boxed.
-#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +62,7 @@ c10::TypePtr without_optional(c10::TypePtr type) {
 bool is_tensor(const c10::TypePtr& type) { return type->kind() == TypeKind::TensorType; }
 
 at::Tensor wrapped(const c10::Scalar& number) {
-  at::Tensor scalar = c10::scalar_to_tensor(number);
+  at::Tensor scalar = at::scalar_tensor(number, at::TensorOptions(number.type()));
   scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
   return scalar;
 }
