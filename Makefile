@@ -54,6 +54,9 @@ accept: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers --dtype bfloat16
+	$(BIN)/python -m benchmarks.peers --training
+	$(BIN)/python -m benchmarks.peers --training --dtype bfloat16
 	$(BIN)/python -m benchmarks.inference
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.static_graph

@@ -1,6 +1,7 @@
-"""Steady time of inference beside every setting of torch.compile, as ratios to eager.
+"""Steady time beside every setting of torch.compile, as ratios to eager.
 
-    python -m benchmarks.peers                       # every subject but add_one
+    python -m benchmarks.peers                       # inference, every subject but add_one
+    python -m benchmarks.peers --training            # a step of training (benchmarks/training.py)
     python -m benchmarks.peers resnet18 bert --seconds 2 --threads 1
     python -m benchmarks.peers --settings default freezing
     python -m benchmarks.peers bert vit --dtype bfloat16
@@ -11,7 +12,8 @@ width of the middle half of these ratios. "best" is the least median time of a c
 torch.compile's settings over ours: eager's time varies between processes with what the allocator
 of the C library gives back to the system, so that ratios to it do not divide.
 "roofline" is the share of the machine's peak, as a product of two 1024x1024 matrices reaches it
-just before, that the model's products and convolutions reach in our call.
+just before, that the model's products and convolutions reach in our call. Weights of training are
+not frozen: the setting "freezing" is left out there.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from benchmarks import training
 from benchmarks.inference import OURS, check
 
 # Name -> settings of torch.compile: its arguments, and torch._inductor.config.
@@ -41,7 +44,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 PEAK_SIZE = 1024
 
 
-def compiled_by(system: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_by(system: str, fn: Callable[..., Any], trains: bool) -> Callable[..., Any]:
     if system == OURS:
         import dynamo
 
@@ -51,11 +54,12 @@ def compiled_by(system: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     arguments, settings = SETTINGS[system]
     for name, value in settings.items():
-        setattr(config, name, value)
+        setattr(config, name, value and not (trains and name == "freezing"))
+    config.fallback_random = trains  # the numbers that eager draws for dropout
     return torch.compile(fn, **arguments)
 
 
-def child(system: str, subject: str, seconds: float, dtype: str) -> dict[str, float]:
+def child(system: str, subject: str, seconds: float, dtype: str, trains: bool) -> dict[str, float]:
     """Measure one subject under one compiler in this process."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -69,17 +73,22 @@ def child(system: str, subject: str, seconds: float, dtype: str) -> dict[str, fl
     for name, x in inputs.items():
         if isinstance(x, torch.Tensor) and x.is_floating_point():
             inputs[name] = x.to(getattr(torch, dtype))
-    with torch.no_grad():
+    watched = training.watch(fn, inputs) if trains else []
+
+    def run(function: Callable[..., Any]) -> Any:
+        return training.step(function, inputs, watched) if trains else function(**inputs)
+
+    with torch.set_grad_enabled(trains):
         with FlopCounterMode(display=False) as flops:
-            expected = fn(**inputs)
-        compiled = compiled_by(system, fn)
+            expected = run(fn)
+        compiled = compiled_by(system, fn, trains)
         start = time.perf_counter()
-        check(compiled(**inputs), expected)
+        (training.check if trains else check)(run(compiled), expected)
         cold = time.perf_counter() - start
         for _ in range(3):
-            compiled(**inputs)
+            run(compiled)
         peak = peak_flops()
-        pairs = in_turns(lambda: fn(**inputs), lambda: compiled(**inputs), seconds)
+        pairs = in_turns(lambda: run(fn), lambda: run(compiled), seconds)
     ratios = [eager / own for eager, own in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4)
     call = statistics.median(own for _, own in pairs)
@@ -133,8 +142,9 @@ def measure(system: str, subject: str, options: argparse.Namespace) -> dict[str,
         if options.threads:
             environment["OMP_NUM_THREADS"] = str(options.threads)
         command = [sys.executable, "-m", "benchmarks.peers", "--child", system, subject]
+        trains = ["--training"] if options.training else []
         done = subprocess.run(
-            [*command, "--seconds", str(options.seconds), "--dtype", options.dtype],
+            [*command, "--seconds", str(options.seconds), "--dtype", options.dtype, *trains],
             env=environment,
             capture_output=True,
             text=True,
@@ -173,18 +183,23 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     every = [name for name in SUBJECTS if name != "add_one"]
-    parser.add_argument("subjects", nargs="*", default=every)
-    parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("subjects", nargs="*")
+    parser.add_argument("--training", action="store_true", help="a step, not a call of inference")
+    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS))
     parser.add_argument("--seconds", type=float, default=3.0, help="call-time budget of one figure")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--threads", type=int, help="of every process")
     parser.add_argument("--child", choices=[*SETTINGS, OURS], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.subjects = options.subjects or (training.SUBJECTS if options.training else every)
+    if options.settings is None:
+        options.settings = [one for one in SETTINGS if not (options.training and one == "freezing")]
     if unknown := set(options.subjects) - set(SUBJECTS):
         parser.error(f"no subject {', '.join(unknown)}; the subjects are: {', '.join(SUBJECTS)}")
     if options.child:
         (subject,) = options.subjects
-        print(json.dumps(child(options.child, subject, options.seconds, options.dtype)))
+        arguments = options.child, subject, options.seconds, options.dtype, options.training
+        print(json.dumps(child(*arguments)))
         return
     systems = [OURS, *options.settings]
     headers = ["subject", "eager ms", *systems, "best", "roofline", "cold s: ours"]

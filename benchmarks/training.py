@@ -32,15 +32,17 @@ def compiler(system: str) -> Callable[..., Any]:
 def check(actual: list[Any], expected: list[Any]) -> None:
     """All gradients as one vector, close to eager's: small batches' norms amplify rounding so much
     that eager's own float32 gradients of a MobileNetV2 are 0.7% from those of float64. Where eager
-    has none, zeros will do, which torch.compile gives.
+    has none, zeros will do, which torch.compile gives. Deep models round in many places to
+    bfloat16.
     """
     import torch
 
     pairs = [(a, e) for a, e in zip(actual, expected, strict=True) if e is not None]
     assert all(a is not None for a, _ in pairs), "a gradient is missing"
     ours, theirs = (torch.cat([g.flatten() for g in grads]) for grads in zip(*pairs))
-    distance = ((ours - theirs).norm() / theirs.norm()).item()
-    assert distance < 0.02, f"the gradients are {distance:.1%} from eager's"
+    distance = ((ours.float() - theirs.float()).norm() / theirs.float().norm()).item()
+    narrow = theirs.dtype in (torch.bfloat16, torch.float16)
+    assert distance < (0.2 if narrow else 0.02), f"the gradients are {distance:.1%} from eager's"
 
 
 def watch(fn: Any, inputs: dict[str, Any]) -> list[Any]:
