@@ -138,6 +138,13 @@ def test_views(name, backend):
     assert len(compiled.context.records) == 1 and bool(notes_of(compiled)) == copies
 
 
+def finite(x, t, log):
+    n = (t.sum() / t[0]).item()
+    if not math.isfinite(n):
+        raise ValueError(f"{n} is not finite")
+    return x * n
+
+
 def validated(x, t, log):
     n = t.sum().item()
     log.append(n)
@@ -182,7 +189,7 @@ def drawn(x, t, log):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("function", [validated, handled, finished, written, drawn])
+@pytest.mark.parametrize("function", [finite, validated, handled, finished, written, drawn])
 def test_effects(function, captured, backend):
     """What happens beside a division that fails is as in eager, and happens once."""
     with dynamo.config.patch(capture_scalar_outputs=captured):
