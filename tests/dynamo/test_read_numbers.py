@@ -84,6 +84,7 @@ KERNELS = {
     "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
     "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
     "x[n] * 1": COUNTS,
+    "F.pad(x.sum().expand(abs(n)), (0, 3)) * 1": COUNTS,
     "torch.select_scatter(x, x[0], 0, n)": COUNTS,
     "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,
     "F.pad(x, (0, 0, n, -n)) * 2": COUNTS,
