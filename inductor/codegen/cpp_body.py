@@ -323,8 +323,8 @@ class Body:
         made = self.made.get(name) or self.made_here.get(name)
         mask = args[0] if access.masked else None
         if made is not None and mask is not None:  # a load gives 0 outside of its mask
-            zero = Operand(literal(False if made.dtype == torch.bool else 0, made.dtype), made.dtype)
-            return self._op_where(v, mask, made, zero)
+            nothing = literal(False if made.dtype == torch.bool else 0, made.dtype)
+            return self._op_where(v, mask, made, Operand(nothing, made.dtype))
         if made is not None:
             return made
         stride = self._along_lane(access.index)
