@@ -366,10 +366,12 @@ def is_condition(expr: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_integral(expr: Any) -> bool:
-    """Whether no float takes part in `expr`."""
-    if expr.has(Real, Rounded, sympy.Float):
+    """Whether `expr` is made of integers; one that is made of a float is an atom."""
+    if isinstance(expr, Rounded):
+        return True
+    if isinstance(expr, Real) or expr.is_Float or (expr.is_Symbol and not expr.is_integer):
         return False
-    return all(symbol.is_integer for symbol in expr.free_symbols)
+    return all(map(is_integral, expr.args))
 
 
 # -- values ---------------------------------------------------------------------------------------

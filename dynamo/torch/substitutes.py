@@ -339,7 +339,8 @@ def fold_gaussian_nll_loss(
     tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """The loss in its parts: it raises for some data."""
-    return tx.inline(UserFunctionValue(torch.nn.functional.gaussian_nll_loss), args, kwargs)
+    function: Any = torch.nn.functional.gaussian_nll_loss
+    return tx.inline(UserFunctionValue(function), args, kwargs)
 
 
 _FACTORY = frozenset(["dtype", "device", "requires_grad"])

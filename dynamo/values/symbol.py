@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -491,6 +492,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.ceil: _rounding(math.ceil),
     math.trunc: _rounding(math.trunc),
     math.pow: _math_pow,
+    math.isfinite: lambda n: float not in _types(n) or abs(n) <= sys.float_info.max,
+    math.isinf: lambda n: float in _types(n) and abs(n) > sys.float_info.max,
     **{
         getattr(math, name): _math(name)
         for name in ("sqrt", "cos", "sin", "tan", "tanh", "atan", "log2", "exp", "log", "log10")

@@ -321,9 +321,12 @@ class Body:
         access: Access = v.attr
         name = access.buffer
         made = self.made.get(name) or self.made_here.get(name)
+        mask = args[0] if access.masked else None
+        if made is not None and mask is not None:  # a load gives 0 outside of its mask
+            nothing = literal(False if made.dtype == torch.bool else 0, made.dtype)
+            return self._op_where(v, mask, made, Operand(nothing, made.dtype))
         if made is not None:
             return made
-        mask = args[0] if access.masked else None
         stride = self._along_lane(access.index)
         vector = stride != 0
         level = self._index_level(access.index)

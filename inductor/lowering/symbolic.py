@@ -83,9 +83,9 @@ class GraphSizes:
         except Undecided:
             if not isinstance(value, torch.SymInt):
                 raise
-            low, high = value.node.shape_env.bounds(value)
             name = f"r{len(self.given)}"
-            made = self.symbols[name] = Symbol(name, low, high, UNKNOWN_HINT)
+            # Without bounds: checks of the graph itself tell them.
+            made = self.symbols[name] = Symbol(name, None, None, UNKNOWN_HINT)
             self.given[value.node._expr] = self.given[value.node.expr] = Size.of(made)
 
     def _size(self, expr: Any, env: Any) -> Extent:

@@ -84,6 +84,7 @@ KERNELS = {
     "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
     "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
     "x[n] * 1": COUNTS,
+    "F.pad(x.sum().expand(abs(n)), (0, 3)) * 1": COUNTS,
     "torch.select_scatter(x, x[0], 0, n)": COUNTS,
     "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,
     "F.pad(x, (0, 0, n, -n)) * 2": COUNTS,
@@ -138,6 +139,13 @@ def test_views(name, backend):
     assert len(compiled.context.records) == 1 and bool(notes_of(compiled)) == copies
 
 
+def finite(x, t, log):
+    n = (t.sum() / t[0]).item()
+    if not math.isfinite(n):
+        raise ValueError(f"{n} is not finite")
+    return x * n
+
+
 def validated(x, t, log):
     n = t.sum().item()
     log.append(n)
@@ -182,7 +190,7 @@ def drawn(x, t, log):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("function", [validated, handled, finished, written, drawn])
+@pytest.mark.parametrize("function", [finite, validated, handled, finished, written, drawn])
 def test_effects(function, captured, backend):
     """What happens beside a division that fails is as in eager, and happens once."""
     with dynamo.config.patch(capture_scalar_outputs=captured):

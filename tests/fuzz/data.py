@@ -53,6 +53,11 @@ x + math.log(y[0].item() + 2); x * 2 ** int((x > k).sum())
 x + (9 >> int((y > k).sum())); x * round(y[2].item()); x + x[: 4 // int((y > k).sum())].sum()
 x + x.view(int((y > k).sum()), -1).sum(0).sum(); x * (x[0].item() % y[0].item())
 x + torch.arange(0, y[0].item(), 0.5).sum(); x + x[:: int((y > k).sum())].sum()
+x + torch.cat([x, y])[3 * int((y > k).sum())]; x * min(y[0].item(), 2.5) // (y[1].item() + 4)
+x * (int((y > k).sum()) > 1); y + torch.cat([x, y])[: int((x > k).sum())].squeeze(0).sum()
+x + torch.nn.functional.pad(y, (0, -2 * int((y > k).sum()))).sum(); x * (y[0].item() // 0.7)
+x[: int(y[3].item())].sum() + y; x * (int((x > k).sum()) & 3) + (1 << int((y > k).sum()))
+x + y[x > k].std().nan_to_num(); torch.cat([x, y])[: max(int((y > k).sum()), 2)][:2].sum() + x
 l[0] + 1; l[-1]; d['k'] * 2
 """
 PREDICATES = """

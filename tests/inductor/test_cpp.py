@@ -313,3 +313,12 @@ def test_an_operator_that_returns_its_argument_is_not_overwritten() -> None:
     c = staged(fn, [x], aten_ops=["native_dropout"])
     torch.testing.assert_close(c.compiled(x)[0], fn(kept)[0])
     assert torch.equal(x, kept)
+
+
+def test_padding_of_a_sum_that_is_in_a_register() -> None:
+    def fn(x):
+        total = x.sum(1, keepdim=True)
+        sign = total.expand(-1, 2) > 0
+        return F.pad(total.expand(-1, 3), (1, 4)) + x, F.pad(sign, (0, 6)), total
+
+    check(fn, torch.randn(3, 8) + 1)
