@@ -170,6 +170,7 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
             if rewritten.code is code:
                 return keep_original(frame, context, rewritten, record, capture.only_now)
             guarded = finish(frame, rewritten, record)
+            capture.seen.compiled += 1
             _count_without_graph(code, context, record)
         except SkipFrame:
             return None
@@ -254,7 +255,7 @@ def _run_once(frame: Any, context: CompileContext) -> Any:
     compiled.
     """
     code = frame.f_code
-    seen = context.history.frame(code, fresh=True)
+    seen = context.history.frame(code, 0)
     for index, (name, value) in enumerate(zip(code.co_varnames, frame.f_locals_array)):
         source = LocalSource(name, index, name in code.co_cellvars)
         if isinstance(value, torch.Tensor):
