@@ -243,11 +243,11 @@ def _skip_inside_transform(code: types.CodeType) -> Any:
 
 def _skip_inside_mode(code: types.CodeType) -> Any:
     """A mode sees every call of torch, those of capture, too: under any of them, the frame runs
-    as it is.
+    as it is, with all that it calls. The mode's own handlers would be compiled for each operator.
     """
     guards = GuardSet()
     guards.add(GlobalsSource(), "predicate", inside_mode)
-    return _hook.GuardedCode(code, guards.build(), True, None)
+    return _hook.GuardedCode(code, guards.build(), False, None)
 
 
 def _run_once(frame: Any, context: CompileContext) -> Any:
