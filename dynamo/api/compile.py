@@ -19,7 +19,7 @@ from dynamo.api.generator_functions import CompiledGeneratorFunction, makes_gene
 from dynamo.api.module import CompiledModule, compile_module
 from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
-from dynamo.guards.shapes import takes_symbols
+from dynamo.guards.shapes import History, takes_symbols
 from dynamo.numpy_wrapping import numpy_wrapper
 from dynamo.torch.transforms import MAKERS
 
@@ -227,6 +227,7 @@ def compile_fresh(
 def reset() -> None:
     """Forget everything compiled; functions stay decorated and compile again when called."""
     _hook.reset_all()
+    History.resets += 1
 
 
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, of classes such as list

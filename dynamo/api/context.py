@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo import stances
-from dynamo.bytecode.cache import CodeMap, IdentityMap
+from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
@@ -33,10 +33,6 @@ class CompileContext:
     again: Callable[..., Any] | None = None  # api.compile.compile_again
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
-    # By module and name, for those that another one replaces in each call (torch/modules.py).
-    parameters_seen: IdentityMap[Any, dict[str, tuple[int, int]]] = field(
-        default_factory=IdentityMap
-    )
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise

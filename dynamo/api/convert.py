@@ -170,6 +170,7 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
             if rewritten.code is code:
                 return keep_original(frame, context, rewritten, record, capture.only_now)
             guarded = finish(frame, rewritten, record)
+            capture.seen.compiled += 1
             _count_without_graph(code, context, record)
         except SkipFrame:
             return None
@@ -242,11 +243,11 @@ def _skip_inside_transform(code: types.CodeType) -> Any:
 
 def _skip_inside_mode(code: types.CodeType) -> Any:
     """A mode sees every call of torch, those of capture, too: under any of them, the frame runs
-    as it is.
+    as it is, with all that it calls. The mode's own handlers would be compiled for each operator.
     """
     guards = GuardSet()
     guards.add(GlobalsSource(), "predicate", inside_mode)
-    return _hook.GuardedCode(code, guards.build(), True, None)
+    return _hook.GuardedCode(code, guards.build(), False, None)
 
 
 def _run_once(frame: Any, context: CompileContext) -> Any:
@@ -254,7 +255,7 @@ def _run_once(frame: Any, context: CompileContext) -> Any:
     compiled.
     """
     code = frame.f_code
-    seen = context.history.frame(code, fresh=True)
+    seen = context.history.frame(code, 0)
     for index, (name, value) in enumerate(zip(code.co_varnames, frame.f_locals_array)):
         source = LocalSource(name, index, name in code.co_cellvars)
         if isinstance(value, torch.Tensor):

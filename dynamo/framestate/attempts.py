@@ -53,7 +53,7 @@ class Capture:
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.first_plan = Plan(unrolls=not older)
-        self.seen = context.history.frame(frame.f_code, fresh=not older)
+        self.seen = context.history.frame(frame.f_code, len(older))
         self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)
 
     def release(self) -> None:

@@ -108,8 +108,21 @@ class SeenFrame:
     why: dict[str, str] = field(default_factory=dict)
     # Of parameters that are arguments: a weak reference to the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
+    members: dict[str, set[int]] = field(default_factory=dict)  # of modules: their addresses
+    compiled: int = 0
+    ended: int = 0  # of those compiled, with objects that they are compiled for
+    resets: int = 0  # before
     general: bool = False  # the most general form was compiled
     wrong_guesses: int = 0  # of what was likely (interp/checks.py)
+
+    def succeeded(self) -> SeenFrame:
+        """The history after nothing compiled is left. What is compiled for a parameter goes with
+        the parameter; that another came is remembered.
+        """
+        kept = SeenFrame(parameters=self.parameters, resets=History.resets)
+        if self.resets == History.resets:
+            kept.members, kept.compiled = self.members, self.compiled
+        return kept
 
 
 class _Varies:
@@ -119,6 +132,7 @@ class _Varies:
 VARIES = _Varies()
 
 
+_MEMBERS = 2  # more than two models in turn, or than a state dict that is assigned
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
 MOST_DATA = 32  # symbols for data in one graph that may break
 MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
@@ -127,17 +141,20 @@ MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
 class History:
     """The sizes and numbers that one CompileContext has seen."""
 
+    resets = 0  # calls of dynamo.reset()
+
     def __init__(self) -> None:
         self._frames: CodeMap[SeenFrame] = CodeMap()
 
-    def frame(self, code: CodeType, fresh: bool) -> SeenFrame:
-        """The history of a code object; `fresh`: nothing compiled for it is left."""
+    def frame(self, code: CodeType, left: int) -> SeenFrame:
+        """The history of a code object; `left`: how much is compiled for it."""
         seen = self._frames.get(code)
-        if seen is not None and not fresh:
-            return seen
-        # What is compiled for a parameter goes with the parameter; that another came is remembered.
-        parameters = {} if seen is None else seen.parameters
-        return self._frames.set(code, SeenFrame(parameters=parameters))
+        if seen is None:
+            seen = self._frames.set(code, SeenFrame(resets=self.resets))
+        elif not left:
+            seen = self._frames.set(code, seen.succeeded())
+        seen.ended = max(seen.compiled - left, 0)
+        return seen
 
 
 # -- one frame ------------------------------------------------------------------------------------
@@ -203,6 +220,15 @@ class FrameSymbols:
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 
+    def others_come(self, tensor: torch.Tensor, source: ModuleItemSource) -> bool:
+        """Whether other modules, or others of their parameters and buffers, keep coming in this
+        place of the frame: from then on any may come.
+        """
+        members = self.seen.members.setdefault(source.name, set())
+        if len(members) <= _MEMBERS:
+            members.add(id(tensor))
+        return len(members) > _MEMBERS or self.seen.ended >= _MEMBERS
+
     def _locate(self) -> tuple[str | None, str]:
         tx = self.output.running or self.root
         if tx is None:
@@ -225,6 +251,8 @@ class FrameSymbols:
         sizes that are equal share symbols, and marks of the user's are promises.
         """
         if not self.allowed or source.made_by_frame:
+            return None
+        if isinstance(source, ModuleItemSource) and isinstance(tensor, torch.nn.Parameter):
             return None
         name = source.name
         seen = self.seen.tensors.get(name)

@@ -50,34 +50,16 @@ GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
 REPLACED_BUFFERS: IdentityMap[torch.nn.Module, set[str]] = IdentityMap()
 
 
-# name -> the address of the parameter or buffer in the last compilation, and how often it was
-# another before. A weak reference would be noticed where the tensor ends.
-Seen = dict[str, tuple[int, int]]
-_REPLACEMENTS = 2  # more than a state dict that is assigned, as when each call has its own
-
-
-def _is_replaced(seen: Seen, name: str, tensor: torch.Tensor) -> bool:
-    """Whether other tensors keep coming in this place of the module."""
-    last, times = seen.get(name, (id(tensor), 0))
-    times += last != id(tensor)
-    seen[name] = id(tensor), times
-    return times >= _REPLACEMENTS
-
-
 class StaticPending(Pending):
     """A parameter or buffer that was not used yet."""
 
-    __slots__ = ("seen",)
-
-    def __init__(self, tx: Interpreter, real: Any, source: Source | None, seen: Seen) -> None:
-        super().__init__(tx, real, source)
-        self.seen = seen
+    __slots__ = ()
 
     def wrap(self) -> Value:
         if isinstance(self.real, torch.Tensor):
             item = self.source
-            varies = isinstance(item, ModuleItemSource) and _is_replaced(
-                self.seen, item.key, self.real
+            varies = isinstance(item, ModuleItemSource) and self.tx.output.symbols.others_come(
+                self.real, item
             )
             return wrap_tensor(self.tx, self.real, item, static=not varies)
         return super().wrap()
@@ -92,12 +74,10 @@ class ModuleTable(DictValue):
         source: Source | None,
         kind: type[DictValue],
         varying: set[str],
-        seen: Seen,
     ) -> None:
         super().__init__({}, source, real)
         self.cls = kind.cls
         self.varying = varying
-        self.seen = seen
 
     def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
         """An OrderedDict's own; containers make one when a child is deleted."""
@@ -109,7 +89,7 @@ class ModuleTable(DictValue):
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
         if isinstance(source, ModuleItemSource) and source.key in self.varying:
             return Pending(tx, real, source)
-        return StaticPending(tx, real, source, self.seen)
+        return StaticPending(tx, real, source)
 
     def item_source(self, key: Any) -> Source | None:
         return None if self.source is None else ModuleItemSource(self.source, key)
@@ -138,8 +118,7 @@ class ModuleValue(ObjectValue):
         if known is not None:
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
-        seen = tx.output.context.parameters_seen.setdefault(self.real, {})
-        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real) or set(), seen)
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real) or set())
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
 

@@ -224,3 +224,26 @@ def test_as_it_is(function):
     expected = outcome(function)
     for _ in range(2):
         check(captured, expected)
+
+
+def test_handlers_of_modes_around_the_frame_are_not_compiled():
+    def adds(x):
+        return torch.add(x, 1).sin() + helper(x)
+
+    def helper(x):
+        return torch.add(x, x)
+
+    x = torch.linspace(-1, 1, 4)
+    function, captured = compiled(adds)
+    for _ in range(2):
+        asked = []
+        results = []
+        for called in (function, adds):
+            SEEN.clear()
+            with Notes("outer"), Doubles():
+                results.append(called(x))
+            asked.append(list(SEEN))
+        assert same(*results) and asked[0] == asked[1]
+    assert not captured.op_counts
+    assert same(function(x), adds(x))
+    assert captured.op_counts == [4]

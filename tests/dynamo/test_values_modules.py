@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import dynamo
 from dynamo.api.compile import compile
 from tests.dynamo.values_support import CountingBackend
 
@@ -235,6 +236,63 @@ def test_of_parameters_that_each_call_replaces_any_may_come(kind):
             found.append([result, module.bias.grad.clone(), kept[-1].grad])
         assert all(map(lambda a, b: a is b is None or torch.equal(a, b), *found))
     assert backend.graphs == 3
+
+
+def a_new_layer(turn, kept):
+    kept.append(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    return kept[-1]
+
+
+def a_new_layer_in_place_of_the_last(turn, kept):
+    kept[:] = []
+    return a_new_layer(turn, kept)
+
+
+def an_assigned_state(turn, kept):
+    layer = kept[0] if kept else a_new_layer(turn, kept)
+    state = {name: t.clone() * turn for name, t in layer.state_dict().items()}
+    layer.load_state_dict(state, assign=True)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer", [a_new_layer, a_new_layer_in_place_of_the_last, an_assigned_state]
+)
+def test_one_graph_serves_the_modules_that_keep_coming(layer):
+    backend, kept = CountingBackend(), []
+    captured = compile(lambda module, x: module(x).sin(), backend=backend, fullgraph=True)
+    for turn in range(12):
+        module = layer(turn, kept)
+        twin = copy.deepcopy(module)
+        x = torch.randn(3, 4)
+        found, expected = captured(module, x), twin(x).sin()
+        found.sum().backward()
+        expected.sum().backward()
+        compare(found, expected)
+        for one, other in zip(module.parameters(), twin.parameters()):
+            compare(one.grad, other.grad)
+        for one, other in zip(module.buffers(), twin.buffers()):
+            compare(one, other)
+        del module, twin, found
+    assert backend.graphs <= 4
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_parameters_of_two_models_in_turn_are_known_objects(models):
+    given = [nn.Linear(4, 4) for _ in range(models)]
+    record = []
+
+    def backend(gm, examples):
+        record.append([n.meta.get("static") for n in gm.graph.nodes if n.op == "placeholder"])
+        return gm.forward
+
+    captured = compile(lambda module, x: module(x), backend=backend)
+    for _ in range(3):
+        dynamo.reset()
+        record.clear()
+        for module in given * 2:
+            captured(module, torch.randn(3, 4))
+        assert len(record) == models and all(static.count(True) == 2 for static in record)
 
 
 class Equal(nn.BatchNorm1d):
