@@ -36,7 +36,7 @@ from dynamo.torch.numpy_elementwise import (
     written,
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
-from dynamo.torch.numpy_reversed import refuse_reversed, view_of
+from dynamo.torch.numpy_reversed import ReadOnlyArray, refuse_reversed, view_of
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -160,6 +160,10 @@ def _sizes(args: Sequence[Value]) -> tuple[int, ...]:
 
 @_known("reshape")
 def _reshape(tx, array, *shape):
+    if isinstance(array, ReadOnlyArray) and array.tensor.fake.is_contiguous():
+        sizes = _sizes(shape)
+        viewed = call_torch(tx, "view", array.tensor, sizes)
+        return view_of(array, viewed, np.reshape, ConstantValue(sizes))
     refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
         return _REORDERED(tx, array, from_constant(_sizes(shape)))
@@ -171,6 +175,8 @@ _REORDERED = handler("reshape", np.reshape)
 
 @_known("ravel")
 def _ravel(tx, array):
+    if isinstance(array, ReadOnlyArray) and array.tensor.fake.is_contiguous():
+        return view_of(array, call_torch(tx, "view", array.tensor, -1), np.ravel)
     refuse_reversed(array, "numpy.ravel")
     return array_view(call_torch(tx, "view", row_major(array, "numpy.ravel").tensor, -1))
 

@@ -1,4 +1,5 @@
-"""Views of arrays with negative steps, which torch does not have: image[:, ::-1], np.flip(image).
+"""Views of arrays with negative steps, which torch does not have: image[:, ::-1], np.flip(image);
+and arrays from outside, of which those that refuse writes are treated alike.
 
 The graph computes with a copy of the items as they are; an array that leaves the frame is made by
 numpy itself, as a view of its base. Operations that tell the copy from the view break the graph:
@@ -13,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dynamo.torch.numpy_values import ArrayValue, refuse
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import CallSource, Source
+from dynamo.torch.numpy_values import ArrayValue, refuse, view_of_array, view_of_read_only
 from dynamo.values.base import Value
+from dynamo.values.builder import builder
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue, TupleValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.ranges import SliceValue
-from dynamo.values.recipes import Recipe
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.recipes import Loaded, Recipe
+from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -62,6 +67,41 @@ class ReversedArray(ArrayValue):
 
     def recipe(self) -> Recipe:
         return self.make, self.children()
+
+
+class ReadOnlyArray(ReversedArray):
+    """An array from outside that refuses writes, as its views do; `tensor` has its memory."""
+
+    def __init__(self, tensor: TensorValue, source: Source) -> None:
+        self.memory = tensor
+        self.version = version_of(tensor.fake)
+        ArrayValue.__init__(self, tensor, source)
+
+    def children(self) -> Sequence[Value]:
+        return ()
+
+    def recipe(self) -> Recipe:
+        assert self.source is not None
+        return Loaded(self.source), []
+
+
+@builder(np.ndarray)
+def build_array(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """An array of a dtype that torch has: its memory is an input of the graph."""
+    view_of_memory = view_of_array if obj.flags.writeable else view_of_read_only
+    view = view_of_memory(obj)
+    if view is None:
+        raise Unsupported(breaks.UnknownObject("ndarray"))
+    if source is None:
+        source = tx.output.install("array", obj)
+    tx.guard(source, "type", np.ndarray)
+    where = CallSource(source, view_of_memory, view_of_memory.__name__)
+    tensor = wrap_tensor(tx, view, where, False)
+    assert isinstance(tensor, TensorValue)
+    kind = ArrayValue if obj.flags.writeable else ReadOnlyArray
+    value = kind(tensor, source)
+    value.real = obj
+    return tx.output.remember(obj, source, value)
 
 
 def view_of(

@@ -16,7 +16,7 @@ import torch
 
 from dynamo import breaks, numpy_wrapping
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import CallSource, ModuleSource, Source
+from dynamo.guards.sources import ModuleSource, Source
 from dynamo.values import operators
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -24,7 +24,7 @@ from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.recipes import Attribute, Recipe
-from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph, wrap_tensor
+from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -276,9 +276,28 @@ def to_scalar(tensor: torch.Tensor) -> Any:
 
 def view_of_array(array: Any) -> Any:
     """The tensor with the memory of an array; None where there is none, for guards to fail."""
-    plain = array.flags.writeable and array.dtype in TO_TORCH and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array) if array.flags.writeable and _fits_torch(array) else None
+
+
+def view_of_read_only(array: Any) -> Any:
+    """The same for an array that refuses writes, of which torch would warn."""
+    if array.flags.writeable or not _fits_torch(array):
+        return None
+    return torch.from_numpy(np.asarray(_Writable(array)))
+
+
+class _Writable:
+    """The memory of an array that refuses writes."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        shown = array.__array_interface__
+        self.__array_interface__ = {**shown, "data": (shown["data"][0], False)}
+
+
+def _fits_torch(array: Any) -> bool:
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
-    return torch.from_numpy(array) if plain and whole else None
+    return array.dtype in TO_TORCH and min(array.strides, default=0) >= 0 and whole
 
 
 def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
@@ -325,22 +344,6 @@ def _unwrapped_tensor(tx, array):
     if array.tensor.node.op.startswith("call_"):
         return array.tensor
     return call_in_graph(tx, "call_method", "view_as", [array.tensor, array.tensor], {})
-
-
-@builder(np.ndarray)
-def build_array(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """An array of a dtype that torch has: its memory is an input of the graph."""
-    view = view_of_array(obj)
-    if view is None:
-        raise Unsupported(breaks.UnknownObject("ndarray"))
-    if source is None:
-        source = tx.output.install("array", obj)
-    tx.guard(source, "type", np.ndarray)
-    tensor = wrap_tensor(tx, view, CallSource(source, view_of_array, "view_of_array"), False)
-    assert isinstance(tensor, TensorValue)
-    value = ArrayValue(tensor, source)
-    value.real = obj
-    return tx.output.remember(obj, source, value)
 
 
 @builder(np.finfo, np.iinfo)

@@ -29,6 +29,7 @@ from dynamo.torch import ragged, torch_state
 from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
 from dynamo.torch.devices import default_device
+from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
@@ -436,6 +437,14 @@ def with_default_device(
     return {**kwargs, "device": ConstantValue(device)}
 
 
+class OperatorValue(TorchFunctionValue):
+    """An operator of torch.ops, which may take objects of the program."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        given = {name: opaque_argument(tx, value) for name, value in kwargs.items()}
+        return super().call(tx, [opaque_argument(tx, value) for value in args], given)
+
+
 class TensorDescriptorValue(TorchFunctionValue):
     """An unbound method of Tensor: Tensor.add(x, y)."""
 
@@ -563,7 +572,7 @@ def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Va
 
 @builder(*_OPERATOR_TYPES)
 def build_operator(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+    return _build(tx, obj, source, lambda: OperatorValue(obj, source))
 
 
 @builder(types.MethodDescriptorType, types.WrapperDescriptorType)

@@ -23,6 +23,42 @@ PROGRAMS = {
         run(T(3), np.int64(5), np.float64(-7), 7)
     """,
     ),
+    "np_arrays_that_refuse_writes": """
+        def f(a, how):
+            b = a + 1, a.sum(), a.copy(), a.shape, a.astype(np.float32), np.concatenate([a, a])
+            if how == 0: a += 1
+            if how == 1: a[0] = 3
+            if how == 2: a.sort()
+            if how == 3: np.add(a, 1, out=a)
+            if how == 4: a.T[0] = 4
+            return b, a, a[0], a[1:], a.T, a.reshape(-1), a.ravel(), a[None]
+        def flags(found): return [v.flags.writeable for v in found[1:]], [np.shares_memory(v, x) for v in found[1:]]
+        x = np.arange(6.0).reshape(2, 3)
+        x.setflags(write=False)
+        ---
+        flags(run(x, None))
+        run(x, 0)
+        run(x, 1)
+        run(x, 2)
+        run(x, 3)
+        run(x, 4)
+        x.setflags(write=True)
+        run(x, 3)
+    """,
+    "np_written_beside_a_view_that_refuses_writes": (
+        2,
+        """
+        def f(a, b):
+            a += 1
+            return b + 1, b[0], b
+        x = np.arange(3.0)
+        y = x.view()
+        y.setflags(write=False)
+        ---
+        run(x, y)
+        run(x, np.arange(3.0))
+    """,
+    ),
     "np_items_with_tensors": (
         3,
         """

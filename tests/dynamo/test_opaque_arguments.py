@@ -1,0 +1,88 @@
+"""Objects of the program as arguments of custom operators."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._library.opaque_object import register_opaque_type
+from torch._opaque_base import OpaqueBase
+
+import dynamo
+
+
+class Counter(OpaqueBase):
+    """Passed by reference."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+class Scale(OpaqueBase):
+    """Passed by value."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    def __hash__(self):
+        return hash(self.number)
+
+    def __fx_repr__(self):
+        return f"Scale({self.number})", {"Scale": Scale}
+
+
+register_opaque_type(Counter, typ="reference")
+register_opaque_type(Scale, typ="value")
+
+
+@torch.library.custom_op("framegraph_opaque::counted", mutates_args=())
+def counted(x: torch.Tensor, counter: Counter) -> torch.Tensor:
+    counter.number += 1
+    return x + counter.number
+
+
+@torch.library.custom_op("framegraph_opaque::scaled", mutates_args=())
+def scaled(x: torch.Tensor, scale: Scale) -> torch.Tensor:
+    return x * scale.number
+
+
+@counted.register_fake
+@scaled.register_fake
+def _(x, _):
+    return torch.empty_like(x)
+
+
+def program(x, counter, scale):
+    return counted(x, counter) * scaled(x.sin(), scale) + scaled(x, Scale(3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_operators_take_objects(backend):
+    compiled = dynamo.compile(program, backend=backend, fullgraph=True)
+    x, worlds = torch.arange(4.0), []
+    for run in (program, compiled):
+        first, second, scale = Counter(1), Counter(20), Scale(7)
+        calls = [(first, Scale(1)), (first, Scale(1)), (second, Scale(1)), (second, Scale(5))]
+        results = [run(x, *call) for call in calls]
+        results.append(run(x, first, scale))
+        scale.number = 8
+        worlds.append([*results, run(x, first, scale), torch.tensor([first.number, second.number])])
+    torch.testing.assert_close(worlds[1], worlds[0])
+    assert len(compiled.context.records) == 4  # a scale that changes stays equal to itself
+
+
+def test_an_object_that_the_frame_made_or_changed_breaks():
+    def made(x):
+        return counted(x + 1, Counter(4)) * 2
+
+    def changed(x, counter):
+        counter.number = 30
+        return counted(x + 1, counter) * 2
+
+    x = torch.ones(3)
+    assert torch.equal(dynamo.compile(made, backend="eager")(x), made(x))
+    counter, other = Counter(1), Counter(2)
+    assert torch.equal(dynamo.compile(changed, backend="eager")(x, counter), changed(x, other))
+    assert counter.number == other.number == 31
