@@ -138,7 +138,7 @@ class ModuleValue(ObjectValue):
         if known is not None:
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
-        seen = tx.output.context.parameters_seen.setdefault(self.real, {})
+        seen = tx.output.context.parameters_seen.computed(self.real, dict)
         value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real) or set(), seen)
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
@@ -340,7 +340,7 @@ def _module_setattr(tx, module, name, value):
                 raise_python(tx, TypeError, text)
             table = module.table(tx, table_name)
             if table_name == "_buffers" and module.real is not None and table.source is not None:
-                REPLACED_BUFFERS.setdefault(module.real, set()).add(attr)
+                REPLACED_BUFFERS.computed(module.real, set).add(attr)
                 tx.output.unmark_static(ModuleItemSource(table.source, attr))
             table.setitem(tx, name, value)
             return
