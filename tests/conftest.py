@@ -129,10 +129,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.nodeid.startswith(start):
                 item.add_marker(pytest.mark.skip(reason=f"torch {torch}: {reason}"))
     spread = config.getoption("--spread")
-    left_out = [item for item in items if not _in_spread(item, spread)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if _in_spread(item, spread)]
+    if spread > 1:
+        chosen = [item for item in items if _in_spread(item, spread)]
+        config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+        items[:] = chosen
 
 
 def _in_spread(item: Any, spread: int) -> bool:

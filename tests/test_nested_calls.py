@@ -76,11 +76,8 @@ REASONS = {
     # in __lt__ leaves the sort to Python.
     "the order of comparisons is that of the running CPython": ["values/sorting.py:sort_in_place"],
     "no model and no library has been seen to break there": [
-        "values/classes.py:ClassValue._class_attr",
-        "values/classes.py:ClassValue._meta_attr",
         "values/classes.py:PyModuleValue._by_program",
         "values/instance_checks.py:_abstract_instance",
-        "values/super_objects.py:SuperValue._bound",
     ],
 }
 

@@ -359,8 +359,7 @@ def _report_fault(record: FrameRecord, context: CompileContext, error: Exception
 
 
 def _frame_number(code: types.CodeType) -> int:
-    known = _frame_numbers.get(code)
-    return known if known is not None else _frame_numbers.set(code, next(_frame_counter))
+    return _frame_numbers.computed(code, lambda: next(_frame_counter))
 
 
 def _recompile_reason(frame: Any, entry: Any) -> str:

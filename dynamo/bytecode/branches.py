@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import InstructionMap
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
@@ -32,20 +32,15 @@ _REFUSED = frozenset(
 )
 _LARGEST = 5000  # instructions, of code that people write
 
-_meetings: CodeMap[dict[int, int | None]] = CodeMap()
-_turns: CodeMap[dict[int, Turn | None]] = CodeMap()
+_meetings: InstructionMap[int | None] = InstructionMap()
+_turns: InstructionMap[Turn | None] = InstructionMap()
 
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
     """The index of the instruction at which both sides of `jump` meet; that behind the last one
     where each of them returns. None: neither branch can be separated from the code around it.
     """
-    known = _meetings.get(code)
-    if known is None:
-        known = _meetings.set(code, {})
-    if jump.index not in known:
-        known[jump.index] = _meeting(normalize(code), jump)
-    return known[jump.index]
+    return _meetings.computed(code, jump.index, lambda: _meeting(normalize(code), jump))
 
 
 def leads_to(code: CodeType, start: int, end: int) -> bool:
@@ -95,12 +90,7 @@ def turn_of(code: CodeType, jump: Instruction) -> Turn | None:
     """The iterations of the loop that `jump` begins or ends; None if it does neither, or if there
     are other ways out of them.
     """
-    known = _turns.get(code)
-    if known is None:
-        known = _turns.set(code, {})
-    if jump.index not in known:
-        known[jump.index] = _turn(normalize(code), jump)
-    return known[jump.index]
+    return _turns.computed(code, jump.index, lambda: _turn(normalize(code), jump))
 
 
 def _turn(program: Sequence[Instruction], jump: Instruction) -> Turn | None:

@@ -36,9 +36,12 @@ class IdentityMap(Generic[K, T]):
         entries[key] = (weakref.ref(item, forget), value)
         return value
 
-    def setdefault(self, item: K, value: T) -> T:
-        known = self.get(item)
-        return self.set(item, value) if known is None else known
+    def computed(self, item: K, compute: Callable[[], T]) -> T:
+        """The value of an item, computed on the first call."""
+        entry = self._entries.get(id(item))
+        if entry is not None and entry[0]() is item:
+            return entry[1]
+        return self.set(item, compute())
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,6 +49,19 @@ class IdentityMap(Generic[K, T]):
 
 class CodeMap(IdentityMap[CodeType, T]):
     """Keyed by code objects."""
+
+
+class InstructionMap(Generic[T]):
+    """Keyed by code objects and the indices of their instructions."""
+
+    def __init__(self) -> None:
+        self._codes: CodeMap[dict[int, T]] = CodeMap()
+
+    def computed(self, code: CodeType, index: int, compute: Callable[[], T]) -> T:
+        known = self._codes.computed(code, dict)
+        if index not in known:
+            known[index] = compute()
+        return known[index]
 
 
 def when_gone(code: CodeType, call: Callable[[], None]) -> None:

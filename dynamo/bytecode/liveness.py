@@ -27,10 +27,7 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
     A name is live where some path, exceptions included, reads it before writing it. Where the
     function may look at its locals (`locals()`, `eval`), all its names are live everywhere.
     """
-    known = _cache.get(code)
-    if known is None:
-        known = _cache.set(code, _live_before(code, normalize(code)))
-    return known
+    return _cache.computed(code, lambda: _live_before(code, normalize(code)))
 
 
 def _live_before(code: CodeType, instructions: list[Instruction]) -> list[frozenset[str]]:

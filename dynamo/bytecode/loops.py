@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from types import CodeType
 
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import InstructionMap
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
@@ -32,23 +32,18 @@ class Loop:
         return self.head.target
 
 
-_cache: CodeMap[dict[int, Loop | None]] = CodeMap()
+_loops: InstructionMap[Loop | None] = InstructionMap()  # by their heads
 
 
 def loop_around(code: CodeType, index: int) -> Loop | None:
     """The innermost loop around a canonical instruction, if that loop can run as a whole."""
-    loops = _cache.get(code)
-    if loops is None:
-        loops = _cache.set(code, {})
     program = normalize(code)
     back = [i for i in program[index:] if i.target is not None and i.target.index <= index]
     heads = [jump.target.index for jump in back if jump.target is not None]
     if not heads:
         return None
     head = max(heads)
-    if head not in loops:
-        loops[head] = _loop_at(program, head)
-    return loops[head]
+    return _loops.computed(code, head, lambda: _loop_at(program, head))
 
 
 def in_loop(code: CodeType, index: int) -> bool:

@@ -195,10 +195,7 @@ def normalize(code: CodeType) -> list[Instruction]:
     Raises NormalizeError where the code cannot be understood (it was not made by CPython's
     compiler).
     """
-    known = _cache.get(code)
-    if known is None:
-        known = _cache.set(code, normalize_natives(decode(code), code))
-    return known
+    return _cache.computed(code, lambda: normalize_natives(decode(code), code))
 
 
 # -- building the list ----------------------------------------------------------------------------

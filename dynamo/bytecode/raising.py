@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import CodeMap, InstructionMap
 from dynamo.bytecode.normalize import ExceptionHandler, Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
@@ -19,26 +19,20 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 _LIMIT = 500
 _LEAVES = frozenset(["RETURN_VALUE", "YIELD_VALUE", "SEND", "RETURN_GENERATOR"])
 
-_good_sides: CodeMap[dict[int, bool | None]] = CodeMap()
+_good_sides: InstructionMap[bool | None] = InstructionMap()
 _raise: CodeMap[bool] = CodeMap()
 
 
 def raises(code: CodeType) -> bool:
     """Whether the code has a `raise` statement, or an assertion."""
-    known = _raise.get(code)
-    if known is not None:
-        return known
-    return _raise.set(code, any(instr.op == "RAISE_VARARGS" for instr in normalize(code)))
+    return _raise.computed(code, lambda: any(i.op == "RAISE_VARARGS" for i in normalize(code)))
 
 
 def good_side(code: CodeType, jump: Instruction) -> bool | None:
     """Whether a conditional jump of `code` jumps where only its other branch can do nothing but
     raise: True or False; None where neither branch is such, or the frame catches the exception.
     """
-    sides = _good_sides.get(code) or _good_sides.set(code, {})
-    if jump.index not in sides:
-        sides[jump.index] = _good_side(normalize(code), jump)
-    return sides[jump.index]
+    return _good_sides.computed(code, jump.index, lambda: _good_side(normalize(code), jump))
 
 
 def _good_side(program: list[Instruction], jump: Instruction) -> bool | None:

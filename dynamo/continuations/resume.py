@@ -429,7 +429,7 @@ def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
     if made is not None:
         template, place = made.template, made.places[instr.native]
     else:
-        template = _templates.get(code) or _templates.set(code, _Template(code))
+        template = _templates.computed(code, lambda: _Template(code))
         place = template.place_of[instr.native]
     if place <= template.start:
         raise CannotResume(f"{code.co_qualname} has not started at {instr}")

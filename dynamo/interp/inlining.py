@@ -64,9 +64,10 @@ _parameters: CodeMap[Parameters] = CodeMap()
 
 def parameters_of(code: types.CodeType) -> Parameters:
     """The parameters of functions with this code."""
-    known = _parameters.get(code)
-    if known is not None:
-        return known
+    return _parameters.computed(code, lambda: _parameters_of(code))
+
+
+def _parameters_of(code: types.CodeType) -> Parameters:
     names, count, kwonly = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
     more = list(names[count + kwonly :])
     starred = more.pop(0) if code.co_flags & inspect.CO_VARARGS else None
@@ -75,9 +76,7 @@ def parameters_of(code: types.CodeType) -> Parameters:
     plain = not kwonly and starred is None and double_starred is None
     sees_its_frame = not SEES_ITS_FRAME.isdisjoint(code.co_names)
     parts = names[:count], names[count : count + kwonly], starred, double_starred
-    return _parameters.set(
-        code, Parameters(*parts, by_keyword, code.co_freevars, plain, sees_its_frame)
-    )
+    return Parameters(*parts, by_keyword, code.co_freevars, plain, sees_its_frame)
 
 
 def push_call(

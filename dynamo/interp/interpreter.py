@@ -100,9 +100,10 @@ _programs: CodeMap[Program] = CodeMap()
 
 def program_of(code: types.CodeType) -> Program:
     """The canonical instructions of `code`, each with its handler."""
-    known = _programs.get(code)
-    if known is not None:
-        return known
+    return _programs.computed(code, lambda: _program_of(code))
+
+
+def _program_of(code: types.CodeType) -> Program:
     refused = refused_code(code)
     if refused is not None:
         raise Unsupported(refused)
@@ -112,7 +113,7 @@ def program_of(code: types.CodeType) -> Program:
         program = [
             (_with_fast_path(handler, instr, fast_path), instr) for handler, instr in program
         ]
-    return _programs.set(code, program)
+    return program
 
 
 def _with_fast_path(handler: Handler, instr: Instruction, fast_path: FastPath) -> Handler:

@@ -319,7 +319,7 @@ def _module_setattr(tx, module, name, value):
                 raise_python(tx, TypeError, text)
             table = module.table(tx, table_name)
             if table_name == "_buffers" and module.real is not None and table.source is not None:
-                REPLACED_BUFFERS.setdefault(module.real, set()).add(attr)
+                REPLACED_BUFFERS.computed(module.real, set).add(attr)
                 tx.output.unmark_static(ModuleItemSource(table.source, attr))
             table.setitem(tx, name, value)
             return

@@ -48,6 +48,8 @@ class Value:
     may_be_another: bool = False
     # Two of such kinds from outside are guarded to be two objects where capture told them apart.
     is_guarded_distinct: bool = False
+    # Reading an attribute ends with the call of its getter, if that is the program's.
+    calls_getters_last: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
     left: Sequence[Any] = ()  # of an exception: the values of the frames that it left

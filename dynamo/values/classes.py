@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 class ClassValue(TailCallable, MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
+    calls_getters_last = True
+
     def __init__(self, cls: type, source: Source | None = None) -> None:
         super().__init__(source)
         self.cls = cls
@@ -140,7 +142,7 @@ class ClassValue(TailCallable, MetaclassInstance):
         if isinstance(found, property):
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fget")
-            return tx.call_function(tx.wrap(found.fget, source), [self], {})
+            return tx.call_at_end(self, name, tx.wrap(found.fget, source), [self])
         if name == "__dict__" and tx.output.side_effects.stored_attrs(self):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
@@ -164,7 +166,7 @@ class ClassValue(TailCallable, MetaclassInstance):
         if isinstance(getter, types.FunctionType) and not isinstance(self.cls, enum.EnumType):
             assume_lookup(tx, self.cls, name, found)
             none = ConstantValue(None)
-            return tx.call_function(tx.wrap(getter), [tx.wrap(found), none, self], {})
+            return tx.call_at_end(self, name, tx.wrap(getter), [tx.wrap(found), none, self])
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:

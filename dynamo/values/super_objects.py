@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 class SuperValue(Value):
     """super(cls, obj)."""
 
+    calls_getters_last = True
+
     def __init__(self, after: type, receiver: Value) -> None:
         super().__init__()
         self.after = after
@@ -71,7 +73,7 @@ class SuperValue(Value):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         if isinstance(found, SLOT_TYPES) or type(found) in _SLOT_DESCRIPTORS:
             return bind(tx, receiver, found, name)
-        return self._bound(tx, found, self._source(tx, start, name, found), on_class)
+        return self._bound(tx, name, found, self._source(tx, start, name, found), on_class)
 
     def _own(self, tx: Interpreter, name: str) -> Value:
         """An attribute of the super object itself."""
@@ -82,7 +84,9 @@ class SuperValue(Value):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         no_attribute(tx, super, name)
 
-    def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
+    def _bound(
+        self, tx: Interpreter, name: str, found: Any, source: Source | None, on_class: bool
+    ) -> Value:
         """found.__get__(receiver); `source` leads to `found` in the class."""
 
         def part(attr: str) -> Source | None:
@@ -97,7 +101,7 @@ class SuperValue(Value):
         if isinstance(found, property):
             if on_class:
                 return tx.wrap(found, source)
-            return tx.call_function(tx.wrap(found.fget, part("fget")), [receiver], {})
+            return tx.call_at_end(self, name, tx.wrap(found.fget, part("fget")), [receiver])
         if isinstance(found, types.ClassMethodDescriptorType):
             return BuiltinMethod(owner, found.__name__, found)
         getter = class_lookup(type(found), "__get__")
@@ -106,7 +110,8 @@ class SuperValue(Value):
         if not isinstance(getter, types.FunctionType):
             raise Unsupported(breaks.AttributeAccess(self.describe(), type(found).__name__))
         instance = ConstantValue(None) if on_class else receiver
-        return tx.call_function(tx.wrap(getter), [tx.wrap(found, source), instance, owner], {})
+        args = [tx.wrap(found, source), instance, owner]
+        return tx.call_at_end(self, name, tx.wrap(getter), args)
 
     def _start(self) -> tuple[type, bool]:
         """The class whose MRO is searched, and whether the receiver is that class itself."""

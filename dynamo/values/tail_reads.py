@@ -29,7 +29,7 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
         tx.in_tail_position(
             owner, name, [CatchContinuation(AttributeError, fallback, operands), *above]
         )
-    elif isinstance(owner, ObjectValue) and owner.reads_plainly(tx):
+    elif owner.calls_getters_last or (isinstance(owner, ObjectValue) and owner.reads_plainly(tx)):
         tx.in_tail_position(owner, name, (RESULT, *above))
     return owner.getattr(tx, name)
 

@@ -206,6 +206,11 @@ def drawn_from_known(x):
     return x * torch.nn.functional.dropout(torch.ones(8), 0.5).sum().item()
 
 
+def drawn_inside(x):
+    """By an operation that is no random one by name."""
+    return x * torch._standard_gamma(torch.tensor([1.0, 2.0])).tolist()[0]
+
+
 def from_outside(x):
     return x * OUTSIDE.max().item()
 
@@ -231,6 +236,7 @@ OUTSIDE = torch.tensor([1.0, 2.0])
         written_in_inference_mode,
         drawn,
         drawn_from_known,
+        drawn_inside,
         from_outside,
     ],
 )

@@ -628,4 +628,62 @@ def default_ends_with_the_call(x):
     return y * found
 
 
+class Scaled(type):
+    @property
+    def scale(cls):
+        note("scale", cls.__name__)
+        return 2.0
+
+
+class Factor:
+    def __get__(self, instance, owner):
+        note("described", owner.__name__)
+        return 3.0
+
+
+class Plain:
+    factor = Factor()
+
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def part(self):
+        y = self.x + 1
+        note("part")
+        return y * 2
+
+
+class Derived(Plain, metaclass=Scaled):
+    @property
+    def part(self):
+        return super().part * 3
+
+    def scaled(self):
+        y = self.x + 1
+        return y * super().factor
+
+
+@program(2)
+def property_of_super(x):
+    return Derived(x).part + 1
+
+
+@program(2)
+def descriptor_of_super(x):
+    return Derived(x).scaled() + 1
+
+
+@program(2)
+def property_of_a_metaclass(x):
+    y = x + 1
+    return y * Derived.scale
+
+
+@program(2)
+def descriptor_of_a_class(x):
+    y = x + 1
+    return y * Derived.factor
+
+
 test_program = checks_of(PROGRAMS)

@@ -288,21 +288,20 @@ def DELETE_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner.delattr(tx, instr.argval)
 
 
-def _load_super(tx: Interpreter, argval: Any) -> Value:
+def _load_super(tx: Interpreter, argval: Any, above: Sequence[Value]) -> None:
     name, _ = argval
     super_class, klass, receiver = tx.popn(3)
-    return super_class.call(tx, [klass, receiver], {}).getattr(tx, name)
+    _load_attr(tx, super_class.call(tx, [klass, receiver], {}), name, above)
 
 
 @handler
 def LOAD_SUPER_ATTR(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(_load_super(tx, instr.argval))
+    _load_super(tx, instr.argval, ())
 
 
 @handler
 def LOAD_SUPER_METHOD(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(_load_super(tx, instr.argval))
-    tx.push(NULL)
+    _load_super(tx, instr.argval, (NULL,))
 
 
 # -- imports --------------------------------------------------------------------------------------
