@@ -24,7 +24,7 @@ CHOICES = [
     [[4, 4]] * TOKENS,
 ]
 SEEN: list[object] = []
-LAYERS = torch.nn.ModuleList(torch.nn.Linear(1, i) for i in range(EXPERTS))
+LAYERS = torch.nn.ModuleList(torch.nn.Linear(1, i + 1) for i in range(EXPERTS))
 
 
 def rows_of(chosen):
