@@ -540,6 +540,8 @@ class FrameSymbols:
         if not self.has_fresh():
             return
         assert self._nodes is not None, "a symbol exists"
+        if self.output.bodies:  # of a part whose ends are data
+            raise Unsupported(breaks.DynamicShapeOp(getattr(node.target, "__name__", node.target)))
         if self.first_read is None and not self._computes_before(node):
             name = getattr(node.target, "__name__", str(node.target))
             reason = breaks.DataDependentValue(name)

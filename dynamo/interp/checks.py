@@ -294,6 +294,10 @@ class Checks:
         if not _can_write_back(self.copied()):
             self._break_at(broken)
 
+    def has_written(self, fake: torch.Tensor) -> bool:
+        """Whether the graph writes the memory of a tensor."""
+        return memory_of(fake) in self._memories
+
     def _may_change(self, fake: torch.Tensor) -> bool:
         """Whether the graph may write memory that a later check reads: through `.data`, or through
         another input with the same memory.

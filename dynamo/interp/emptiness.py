@@ -66,7 +66,7 @@ _KEEPS_ZEROS = frozenset(
     ]
     + ["clone", "detach", "to", "bool", "long", "int", "float", "type", "getitem", "select"]
 )
-_KEEPS_SIGNS = _KEEPS_ZEROS - {"getitem", "int", "to", "type"} | {"sum", "amax"}
+_KEEPS_SIGNS = _KEEPS_ZEROS - {"int", "to", "type"} | {"sum", "amax"}
 _SAME_ELEMENTS = _KEEPS_ZEROS - {"getitem", "select", "to", "int", "float", "type"}
 _COMPARES = {
     "eq": operator.eq,

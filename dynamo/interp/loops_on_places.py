@@ -25,6 +25,7 @@ from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
 from dynamo.interp.empty_regions import are_written, last_node, nodes_behind, run_alone, telling
 from dynamo.interp.sides import State, is_tensor
 from dynamo.values.base import Value
+from dynamo.values.bounded_tensors import elements_of
 from dynamo.values.constant import ConstantValue
 from dynamo.values.deferred_places import DeferredPlaces
 from dynamo.values.exceptions import RaisedException
@@ -39,14 +40,16 @@ if TYPE_CHECKING:
 def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlaces) -> None:
     """Run the loop whose FOR_ITER is `head`, with its iterator on the stack, to its end."""
     assert head.target is not None, "jumps have targets"
-    output, rows = tx.output, rows_behind(places.mask.node)
+    output, numbered = tx.output, places.numbered
+    rows = [numbered.node] if numbered is not None else rows_behind(places.mask.node)
+    is_row = _is_row if numbered is None else _is_equality
     if not rows or output.bodies or not places.is_current():
         places.refuse()
     first, outer = output.symbols.first_read, output.emptiness
     needs = _Needs(places.mask.fake.shape[0])
     with output.symbols.selecting(sizes=True):
         for place in range(needs.count):
-            output.emptiness = Emptiness([], partial(_is_row, rows, place))
+            output.emptiness = Emptiness([], partial(is_row, rows, place))
             output.emptiness.gradients = output.emptiness.draws = True
             last = last_node(tx)
             runs = _iterate(tx, head, places, place)
@@ -94,6 +97,16 @@ def _is_row(rows: Sequence[Node], place: int, node: Node) -> bool:
     if is_tensor(index[0]):
         return _holds(index[0], place)
     return type(index[0]) is int and index == (place,)
+
+
+def _is_equality(numbered: Sequence[Node], place: int, node: Node) -> bool:
+    """Whether a node tells where a number is in the tensor."""
+    if name_of(node) != "eq" or len(node.args) != 2 or not is_tensor(node.args[0]):
+        return False
+    tensor, number = node.args
+    if elements_of(tensor) is not elements_of(numbered[0]):
+        return False
+    return _holds(number, place) if is_tensor(number) else type(number) is int and number == place
 
 
 def _holds(index: Node, place: int) -> bool:

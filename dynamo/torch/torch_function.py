@@ -33,6 +33,7 @@ from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
+from dynamo.values.bounded_tensors import fold_bincount, fold_unique
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import build_descriptor, is_known_function
 from dynamo.values.constant import ConstantValue, constant_argument
@@ -277,6 +278,8 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "_C._nn.pad_sequence", ragged.fold_pad_sequence)
     table |= _collect(torch, "tensor_split", ragged.fold_tensor_split)
     table |= _collect(torch, "nonzero argwhere", fold_nonzero)
+    table |= _collect(torch, "bincount", fold_bincount)
+    table |= _collect(torch, "unique", fold_unique)
     table |= _collect(torch, "_pack_padded_sequence", ragged.fold_pack)
     table |= _collect(torch, "_pad_packed_sequence", ragged.fold_unpack)
     return table | _collect(torch, "rand randn randint", torch_substitutes.fold_drawn)

@@ -62,6 +62,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.super_objects",
     "dynamo.values.deferred_scalar",
     "dynamo.values.deferred_places",
+    "dynamo.values.bounded_tensors",
     "dynamo.values.indexing",
     "dynamo.torch.numpy_values",
     "dynamo.torch.numpy_scalars",

@@ -46,7 +46,6 @@ from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
     UNARY_FUNCTIONS,
-    as_index,
     binary_op,
     compare_op,
     contains_op,
@@ -509,7 +508,6 @@ def _register_operators() -> None:
     TABLE[operator.getitem] = lambda tx, owner, key: owner.getitem(tx, key)
     TABLE[operator.setitem] = lambda tx, owner, key, value: owner.setitem(tx, key, value)
     TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)
-    TABLE[operator.index] = lambda tx, value: ConstantValue(as_index(tx, value))
 
 
 _register_operators()

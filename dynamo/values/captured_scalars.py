@@ -23,6 +23,7 @@ from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.late_bound import bound_late
 from dynamo.values.memory_overlap import version_of
+from dynamo.values.operators import as_index
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
@@ -115,6 +116,13 @@ def _converted(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None
 def _index(tx: Interpreter, tensor: TensorValue) -> Value | None:
     dtype = tensor.fake.dtype
     return None if dtype.is_floating_point else _converted(tx, tensor, int)
+
+
+@handles(operator.index)
+def _operator_index(tx: Interpreter, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        return value.call_method(tx, "__index__", [], {})
+    return ConstantValue(as_index(tx, value))
 
 
 def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:

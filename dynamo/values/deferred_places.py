@@ -17,6 +17,7 @@ from dynamo.bytecode import normalize
 from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
@@ -47,13 +48,25 @@ class DeferredPlaces(Value):
         self.form = form
         self.is_iterator = is_iterator
         self.version = version_of(mask.fake)
+        # A tensor whose elements are the numbers of the ones.
+        self.numbered: TensorValue | None = None
 
     def refuse(self) -> NoReturn:
         raise Retry(self.output.plan.skipping(self.step))
 
     def _like(self, form: str, is_iterator: bool = False) -> DeferredPlaces:
         made = DeferredPlaces(self.output, self.mask, self.step, self.broken, form, is_iterator)
-        made.version = self.version
+        made.version, made.numbered = self.version, self.numbered
+        return made
+
+    def numbers(self) -> DeferredPlaces:
+        """The same, in a vector."""
+        return self._like(_NUMBERS)
+
+    def numbers_in(self, tensor: TensorValue) -> DeferredPlaces:
+        """The same, of a mask that says which numbers are in a tensor."""
+        made = self.numbers()
+        made.numbered = tensor
         return made
 
     def is_current(self) -> bool:
@@ -102,7 +115,7 @@ class DeferredPlaces(Value):
         fits = not kwargs and len(given) == len(args) and not self.is_iterator
         flat = self.form == _NUMBERS
         if fits and not flat and (name, given) in _FLATTENING:
-            return self._like(_NUMBERS)
+            return self.numbers()
         if fits and flat and (name, given) == ("tolist", []):
             return self._like(_INTS)
         self.refuse()
@@ -148,33 +161,40 @@ for _name in (
     setattr(DeferredPlaces, _name, _refusing(_name))
 
 
+def deferrable(tx: Interpreter, size: Any) -> bool:
+    """Whether a loop over the places of a vector of this size may be all that is interested."""
+    output = tx.output
+    if output.trial is not None or output.tensors_override or output.context.export:
+        return False
+    if type(size) is not int or size == 0 or tx.began in output.plan.skipped_regions:
+        return False
+    loops = any(instr.op == "FOR_ITER" for instr in normalize(tx.code)[tx.index :])
+    return loops and output.symbols.has_room_in_loop(size)
+
+
 def deferred_places(tx: Interpreter, mask: Value) -> DeferredPlaces | None:
     """The places of the ones in a vector, if a loop may be all that is interested."""
-    output, step = tx.output, tx.began
-    if type(mask) is not TensorValue or mask.fake.ndim != 1 or output.trial is not None:
+    output = tx.output
+    if type(mask) is not TensorValue or mask.fake.ndim != 1:
         return None
-    size = mask.fake.shape[0]
-    if type(size) is not int or size == 0 or not output.symbols.has_room_in_loop(size):
-        return None
-    if step in output.plan.skipped_regions or output.tensors_override or output.context.export:
-        return None
-    if not any(instr.op == "FOR_ITER" for instr in normalize(tx.code)[tx.index :]):
-        return None
-    if output.known_tensors.real_of(mask.fake) is not None:
+    if (
+        not deferrable(tx, mask.fake.shape[0])
+        or output.known_tensors.real_of(mask.fake) is not None
+    ):
         return None
     broken = output.checks.breaking_at(tx, breaks.DynamicShapeOp("nonzero"))
-    return DeferredPlaces(output, mask, step, broken)
+    return DeferredPlaces(output, mask, tx.began, broken)
 
 
 def _nonzero(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
-    as_tuple = kwargs.get("as_tuple")
-    plain = as_tuple is None or (as_tuple.is_constant() and as_tuple.as_constant() is False)
+    as_tuple = kwargs.get("as_tuple", ConstantValue(False))
+    plain = as_tuple.is_constant() and type(as_tuple.as_constant()) is bool
     if len(args) == 1 and plain and not kwargs.keys() - {"as_tuple"}:
         found = deferred_places(tx, args[0])
         if found is not None:
-            return found
+            return TupleValue([found.numbers()]) if as_tuple.as_constant() else found
     return call_in_graph(tx, op, target, args, kwargs)
 
 
@@ -186,6 +206,8 @@ def fold_nonzero(function: Any) -> Callable[..., Value]:
     """torch.nonzero and torch.argwhere."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if function is torch.argwhere and kwargs:
+            return call_in_graph(tx, "call_function", function, args, kwargs)
         return _nonzero(tx, "call_function", function, args, kwargs)
 
     return fold

@@ -24,6 +24,7 @@ CHOICES = [
     [[4, 4]] * TOKENS,
 ]
 SEEN: list[object] = []
+LAYERS = torch.nn.ModuleList(torch.nn.Linear(1, i + 1) for i in range(EXPERTS))
 
 
 def rows_of(chosen):
@@ -95,6 +96,45 @@ def masks(x, w, each, chosen):
         here = rows[e[0]]
         out[here] += x[here] @ w[e[0]]
     return out
+
+
+def by_module(x, w, each, chosen):
+    """Of a ModuleList, whose index is a tensor of one element."""
+    out = torch.zeros_like(x)
+    rows = rows_of(chosen)[:EXPERTS]
+    for e in rows.sum((1, 2)).nonzero():
+        at = torch.where(rows[e].squeeze(0))[1]
+        out.index_add_(0, at, x[at] * (LAYERS[e].out_features + 1))
+    return out
+
+
+def as_tuple(x, w, each, chosen):
+    out = torch.zeros_like(x)
+    rows = rows_of(chosen)[:EXPERTS]
+    for e in rows.sum((1, 2)).nonzero(as_tuple=True)[0].tolist():
+        at = torch.where(rows[e])[1]
+        out.index_add_(0, at, x[at] @ w[e])
+    return out
+
+
+def first_of(chosen):
+    """Places, smaller than the number of experts."""
+    return F.one_hot(chosen[:, 0].clamp(max=EXPERTS - 1), EXPERTS).argmax(-1)
+
+
+def found_numbers(x, w, each, chosen):
+    out = torch.zeros_like(x)
+    for e in torch.unique(first := first_of(chosen)):
+        here = first == e
+        out[here] += x[here] @ w[int(e)]
+    return out
+
+
+def pieces(x, w, each, chosen):
+    first = first_of(chosen)
+    counts = torch.bincount(first, minlength=EXPERTS).tolist()
+    parts = x[first.argsort(stable=True)].split(counts)
+    return torch.cat([part @ w[e] for e, part in enumerate(parts)])
 
 
 def drops(x, w, each, chosen):
@@ -199,6 +239,16 @@ def written_between(x, w, each, chosen):
     return out
 
 
+def written_numbers(x, w, each, chosen):
+    """More than the operation gives that found them."""
+    first, out = first_of(chosen), torch.zeros_like(x)
+    first += 1
+    for e in first.unique():
+        at = torch.where(first == e)[0]
+        out.index_add_(0, at, x[at] * (e + 1))
+    return out, torch.bincount(first, minlength=EXPERTS)
+
+
 def first_row(x, w, each, chosen):
     """What fails on nothing."""
     out, rows = torch.zeros_like(x), rows_of(chosen)
@@ -208,10 +258,12 @@ def first_row(x, w, each, chosen):
     return out
 
 
-WHOLE = [stacked, by_name, by_number, flat, listed, masks]
+WHOLE = [
+    stacked, by_name, by_number, flat, listed, masks, by_module, as_tuple, found_numbers, pieces,
+]  # fmt: skip
 OTHERS = [
     counts, logs, leaves_last, stops, returns, numbered, measured, writes_all, other_row, signs,
-    written_between, first_row,
+    written_between, first_row, written_numbers,
 ]  # fmt: skip
 
 
