@@ -1,4 +1,5 @@
-"""What operators check of arguments that depend on data, and torch's shape rules do not ask.
+"""Conditions on arguments that depend on data, which operators check and torch's shape rules do
+not.
 
 before                                 after
     select = aten.select.int(x, 0, u0)     lt = operator.lt(u0, 6)
