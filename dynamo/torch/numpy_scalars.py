@@ -69,7 +69,8 @@ class NumpyNumber(Value):
         if number is not None:
             operands = (number, self.number) if reflected else (self.number, number)
             result = binary_op(tx, op, *operands)
-            return NumpyNumber(self.kind, result) if isinstance(result, SymbolValue) else None
+            if isinstance(result, SymbolValue):
+                return NumpyNumber(self.kind, result)
         ours, theirs = self._constant(), ConstantValue(other.as_constant())
         return binary_op(tx, op, *((theirs, ours) if reflected else (ours, theirs)))
 
