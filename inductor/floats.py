@@ -196,7 +196,7 @@ class _Rewrite:
         return made
 
     def _of_numbers(self, node: Node) -> Any:
-        """What is no number itself: a condition, a check, an integer, an operator on tensors."""
+        """A condition, a check, an integer or an operator on tensors: no number itself."""
         value = node.meta.get("val")
         if isinstance(value, torch.SymBool):
             self.numbers.add(node)
