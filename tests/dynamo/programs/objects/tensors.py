@@ -668,7 +668,7 @@ PROGRAMS = {
         """,
     ),
     "ts_mode_outside": (
-        3,
+        1,
         "",
         """
         from torch.overrides import TorchFunctionMode
@@ -704,7 +704,7 @@ PROGRAMS = {
         """,
     ),
     "mode_changes": (
-        5,
+        1,
         "",
         """
         from torch.overrides import TorchFunctionMode
