@@ -21,6 +21,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.stack_items import RESULT
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -149,8 +150,8 @@ PACKED = torch.nn.utils.rnn.PackedSequence
 
 
 def packed_argument(namespace: dict, code: types.CodeType) -> int | None:
-    """The argument of a recurrent layer's forward that may be a packed sequence, whose sizes are
-    data: the layer's work then stays outside of graphs.
+    """The argument of a recurrent layer's forward that may be a packed sequence. If it was packed
+    outside of the graph, sizes are data, and the layer's work stays outside, too.
     """
     recurrent = namespace.get("__name__") == RECURRENT and code.co_name == "forward"
     return code.co_varnames.index("input") if recurrent and "input" in code.co_varnames else None
@@ -165,7 +166,11 @@ def _refuse_packed(
     value: Value | Lazy | None = args[index] if index < len(args) else kwargs.get("input")
     if isinstance(value, Lazy):
         value = value.realize(tx)
-    if value is not None and value.python_type_is(PACKED):
+    if value is None or not value.python_type_is(PACKED):
+        return
+    batch_sizes = value.getattr(tx, "batch_sizes")
+    known = tx.output.known_tensors
+    if not isinstance(batch_sizes, TensorValue) or known.first_of(batch_sizes.fake) is None:
         raise Unsupported(breaks.DynamicShapeOp(f"{function.name} of a packed sequence"))
 
 

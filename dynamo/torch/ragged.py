@@ -87,7 +87,10 @@ def fold_pack(function: Any) -> Callable[..., Value]:
             return call_in_graph(tx, "call_function", function, args, kwargs)
         packed = inline(tx, ragged.pack_padded_sequence, x, lengths, batch_first)
         batch_sizes: Any = packed.unpack(tx)[1]
-        setattr(batch_sizes.fake, _BATCH, lengths.fake.shape[0])
+        batch = lengths.fake.shape[0]
+        setattr(batch_sizes.fake, _BATCH, batch)
+        if type(batch) is int:
+            tx.output.known_tensors.hold_first(batch_sizes.fake, batch)
         return packed
 
     return fold

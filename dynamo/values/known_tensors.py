@@ -8,6 +8,7 @@ vary, the values of this call are known: a read of them makes constants of the n
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -71,14 +72,15 @@ class KnownTensors:
 
     def __init__(self) -> None:
         self._held: dict[int, _Known] = {}  # by the fake's id
+        self._first: dict[int, _Known] = {}  # by the id of a fake of whose elements one is known
 
     def real_of(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The tensor with the values, which are guarded; not to be written."""
-        known = self._find(fake)
+        known = self._find(fake, self._held)
         return None if known is None else known.read()
 
-    def _find(self, fake: Any) -> _Known | None:
-        known = self._held.get(id(fake))
+    def _find(self, fake: Any, table: dict[int, _Known]) -> _Known | None:
+        known = table.get(id(fake))
         current = known and known.fake is fake and version_of(fake) == known.version
         return known if current else None
 
@@ -86,15 +88,25 @@ class KnownTensors:
         """Keep the values of a fake tensor that the frame has just made of constants."""
         self._held[id(fake)] = _Known(fake, real, version_of(fake), frozenset())
 
+    def hold_first(self, fake: torch.Tensor, value: int) -> None:
+        """Keep the first element of a vector that the frame has just made."""
+        real = torch.tensor(value, dtype=fake.dtype)
+        self._first[id(fake)] = _Known(fake, real, version_of(fake), frozenset())
+
+    def first_of(self, fake: torch.Tensor) -> torch.Tensor | None:
+        known = self._find(fake, self._first)
+        return None if known is None else known.real
+
     def forget(self) -> None:
         """Writes may go unnoticed from here on."""
         self._held.clear()
+        self._first.clear()
 
     def node_added(self, node: Node) -> None:
         """A node of the graph may write: tensors that share memory with its arguments are not known
         then, also where the write raises no version counter.
         """
-        if not self._held:
+        if not self._held and not self._first:
             return
         found = effects.of(node)
         if found.other:
@@ -103,15 +115,23 @@ class KnownTensors:
             nodes = [leaf for leaf in leaves((node.args, node.kwargs)) if isinstance(leaf, Node)]
             fakes = [fake for node in nodes for fake in leaves(node.meta.get("val"))]
             written = {_memory(fake) for fake in fakes if _has_memory(fake)}
-            self._held = {
-                key: held for key, held in self._held.items() if _memory(held.fake) not in written
-            }
+            for table in (self._held, self._first):
+                for key in [k for k, held in table.items() if _memory(held.fake) in written]:
+                    del table[key]
 
     def note(self, result: Any, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Keep the values of the fake result of an operation, if its arguments tell them."""
         if target in (getattr, set_data_):  # writes of x.data do not count as those of x
             self.forget()
             return
+        if target is operator.getitem and type(args[1]) is int and args[1] == 0:
+            first = self.first_of(args[0].meta.get("val"))
+            if first is not None:
+                self.hold(result, first)
+                # So that an operation which takes the number for a size finds it.
+                result.constant = first
+                result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
+                return
         if not self._may_be_known(target, (args, kwargs)):
             return
         fakes = list(result) if type(result) in (list, tuple) else [result]
@@ -144,7 +164,7 @@ class KnownTensors:
             if isinstance(val, _VARYING):
                 found.add(val.node)
             elif isinstance(val, torch.Tensor):
-                known = self._find(val)
+                known = self._find(val, self._held)
                 found |= frozenset() if known is None else known.numbers
         return frozenset(found)
 
@@ -182,7 +202,7 @@ class KnownTensors:
         val = leaf.meta.get("val")
         if isinstance(val, _VARYING):
             return val.node.hint
-        known = self._find(val)
+        known = self._find(val, self._held)
         return None if known is None else known.real
 
 

@@ -8,14 +8,19 @@ before                                      after
 
 The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
-code. Layers that the operators do not take (packed sequences, other dtypes, other devices) are
-decomposed as torch does it.
+code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
+does it. Sequences that are packed are layers of all sequences at once, each as long as the longest:
+
+    gates = filled(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
+    y, h, c = framegraph.recurrent_layer(gates, h0, c0, ...)
+    rows = y[places of the rows]
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +46,8 @@ def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
     """
     call = _Call(target, args)
     if call.is_whole():
-        return call.by_layers(_by_library)
+        packed = _Packed(call) if call.packed else None
+        return call.by_layers(functools.partial(_by_library, packed))
     without = torch.backends.mkldnn.flags(enabled=False)
     with without if torch.is_grad_enabled() else contextlib.nullcontext():
         if call.known and (call.draws() or (target is not torch.lstm and call.batch_first)):
@@ -84,7 +90,8 @@ class _Call:
 
     def is_whole(self) -> bool:
         """Whether our operators take the call: plain dense tensors of sizes that fit."""
-        if not self.known or self.packed or self.x.dim() != 3 or torch.is_autocast_enabled("cpu"):
+        rank = 2 if self.known and self.packed else 3
+        if not self.known or self.x.dim() != rank or torch.is_autocast_enabled("cpu"):
             return False
         tensors = [self.x, *self.states, *self.weights]
         return (
@@ -103,11 +110,13 @@ class _Call:
         hidden = self.weights[1].shape[0] // _GATES[self.kind]
         state = self.weights[each].shape[0] if projected else hidden
         rows = _GATES[self.kind] * hidden
-        batch = self.x.shape[0 if self.batch_first else 1]
+        batch = self.states[0].shape[1]
+        if not self.packed and batch != self.x.shape[0 if self.batch_first else 1]:
+            return False
         sizes = [(count, batch, state), (count, batch, hidden)]
         fits = [_same(t.shape, size) for t, size in zip(self.states, sizes)]
         for number in range(count):
-            inner = self.x.shape[2] if number < self.directions else self.directions * state
+            inner = self.x.shape[-1] if number < self.directions else self.directions * state
             expected = [(rows, inner), (rows, state), *[(rows,)] * (each - 2)]
             own = self.weights[number * (each + projected) :]
             fits += map(_same, (t.shape for t in own), [*expected, *[(state, hidden)] * projected])
@@ -161,7 +170,52 @@ def _decomposed(
     return target(x, given, weights, *settings, False)
 
 
-def _by_library(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
+class _Packed:
+    """The places of the rows of a packed sequence among `time` steps of `batch` sequences, as
+    numbers of rows. Sequences are turned round for the second direction.
+    """
+
+    def __init__(self, call: _Call) -> None:
+        sizes = call.batch_sizes
+        rows, self.time, self.batch = call.x.shape[0], sizes.shape[0], call.states[0].shape[1]
+        ends = sizes.cumsum(0)
+        row, every = torch.arange(rows), torch.arange(self.batch)
+        step = torch.searchsorted(ends, row, right=True)
+        sequence = row - (ends - sizes)[step]
+        lengths = (every < sizes[:, None]).sum(0)
+        self._places = [
+            step * self.batch + sequence,
+            (lengths[sequence] - 1 - step) * self.batch + sequence,
+        ]
+        self._last = (lengths - 1) * self.batch + every
+
+    def run(self, kind: int, direction: int, rows: Any, *given: Any) -> tuple[torch.Tensor, ...]:
+        """The layer of the gates of rows -> (its rows, states behind the last row of each)."""
+        places = self._places[direction]
+        gates = _filling(kind, rows).expand(self.time * self.batch, rows.shape[1])
+        gates = gates.index_copy(0, places, rows).view(self.time, self.batch, rows.shape[1])
+        y, _, c = _layer(kind, False, gates, *given)
+        y = y.flatten(0, 1)
+        return y[places], y[self._last], c
+
+
+def _filling(kind: int, rows: torch.Tensor) -> torch.Tensor:
+    """The gates of a step behind a sequence's end, by which the state is finite, and an LSTM's cell
+    stays as it is: it takes nothing (i), and forgets nothing (f).
+    """
+    if kind == _LSTM:
+        size = rows.shape[1] // 4
+        values = torch.tensor([-_FAR, _FAR, 0.0, 0.0], dtype=rows.dtype)
+        return values.repeat_interleave(size, output_size=4 * size)
+    return rows.new_full([rows.shape[1]], -math.inf if kind == _KINDS[torch.rnn_relu] else 0.0)
+
+
+_FAR = 1e4  # of which the sigmoid is 1
+
+
+def _by_library(
+    packed: _Packed | None, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
+) -> Any:
     """A layer by the library's operator, a call for each direction."""
     outputs, found = [], []
     each = len(weights) // call.directions
@@ -169,9 +223,13 @@ def _by_library(call: _Call, x: Any, states: Any, weights: Any, transposed: bool
         w_ih, w_hh, *own = weights[direction * each : (direction + 1) * each]
         b_ih, b_hh, *own = own if call.biases else (None, None, *own)
         given = [state[direction] for state in states] + [None] * (2 - len(states))
-        inputs = _input_gates(x, w_ih, b_ih, transposed)
-        w_hr = own[0] if own else None
-        output, *last = _layer(call.kind, direction > 0, inputs, *given, w_hh, b_hh, w_hr)
+        given += [w_hh, b_hh, own[0] if own else None]
+        if packed is not None:
+            rows = _row_gates(x, w_ih, b_ih)
+            output, *last = packed.run(call.kind, direction, rows, *given)
+        else:
+            inputs = _input_gates(x, w_ih, b_ih, transposed)
+            output, *last = _layer(call.kind, direction > 0, inputs, *given)
         outputs.append(output)
         found.append(last[: len(states)])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
@@ -184,9 +242,12 @@ def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tens
     """
     if transposed and not (torch.is_grad_enabled() and x.requires_grad):
         return _input_gates(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
-    rows = x.reshape(-1, x.shape[2])
-    made = rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
+    made = _row_gates(x.reshape(-1, x.shape[2]), weight, bias)
     return made.view(*x.shape[:2], weight.shape[0])
+
+
+def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
+    return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
 
 
 # -- the operators ---------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 import dynamo
+from dynamo.api.compile import compile_fresh
 from tests.dynamo.dynamic_support import same
 from tests.dynamo.test_dynamic_data import notes_of, outcome
 
@@ -73,9 +77,13 @@ PROGRAMS = {
 def differentiated(function, x, lengths):
     x = x.clone().requires_grad_()
     found = function(x, lengths)
-    leaves = torch.utils._pytree.tree_leaves(found)
+    leaves = leaves_of(found)
     sum(t.square().sum() for t in leaves if getattr(t, "requires_grad", False)).backward()
     return [t.detach() if isinstance(t, torch.Tensor) else t for t in leaves], x.grad
+
+
+def leaves_of(tree):
+    return torch.utils._pytree.tree_leaves(tree)
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
@@ -89,6 +97,59 @@ def test_ragged(function, train):
     assert len(compiled.context.records) == 1
     strided = train and function is split_and_padded and notes_of(compiled)
     assert strided or not notes_of(compiled)
+
+
+LAYERS = {
+    "lstm": lambda: nn.LSTM(4, 5, 2, bidirectional=True),
+    "projected": lambda: nn.LSTM(4, 5, proj_size=2),
+    "gru": lambda: nn.GRU(4, 5, 2, bidirectional=True, dropout=0.5),
+    "tanh": lambda: nn.RNN(4, 5, bias=False),
+    "relu": lambda: nn.RNN(4, 5, nonlinearity="relu"),
+}
+
+
+class Encoder(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, lengths):
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        packed, states = self.layer(packed)
+        return pad_packed_sequence(packed, batch_first=True), states
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    "name, backend", [*((k, "aot_eager") for k in LAYERS), ("lstm", "inductor")]
+)
+def test_packed_layers(name, backend, train):
+    """One graph for all lengths; states of sequences that end early, too."""
+    torch.manual_seed(0)
+    modules = [Encoder(LAYERS[name]()).train(train)]
+    modules.append(copy.deepcopy(modules[0]))
+    compiled, context = compile_fresh(modules[1], backend=backend, fullgraph=True)
+    for lengths in [T([4, 3, 1]), T([1, 4, 2]), T([4, 4, 4]), T([1, 1, 1])]:
+        found = []
+        for function, module in zip((modules[0], compiled), modules):
+            torch.manual_seed(1)  # dropout
+            call = differentiated if train else lambda function, *args: leaves_of(function(*args))
+            with torch.set_grad_enabled(train):
+                found.append(call(function, BATCH.float(), lengths))
+            found[-1] = [*leaves_of(found[-1]), *(p.grad for p in module.parameters() if train)]
+        torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-4)
+    assert len(context.records) == 1
+
+
+def test_a_written_batch_size_is_read_again():
+    def f(x, lengths):
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        packed.batch_sizes[0] -= 1
+        return x.sum() * packed.batch_sizes[0], int(packed.batch_sizes[0]) + 1
+
+    compiled = dynamo.compile(f, backend="eager", fullgraph=True)
+    for lengths in LENGTHS[:2]:
+        same(f(BATCH, lengths), compiled(BATCH, lengths))
 
 
 def test_ragged_kernels():
