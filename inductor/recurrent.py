@@ -63,7 +63,8 @@ class _Pack(GraphRewriter):
     def add(self, node: Node) -> None:
         if node not in self._layers:
             return super().add(node)
-        given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args[:9]]
+        given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args]
+        given += [None] * (10 - len(given))  # no sizes
         packed = map(self._weight, self._layers[node], (node.args[6], _PROJECTION))
         made = self.graph.call_function(node.target, (*given, *packed))
         made.meta = dict(node.meta)

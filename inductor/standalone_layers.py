@@ -69,12 +69,15 @@ def encoder_layer(
 def recurrent(
     run: Any, node: Node, inputs: Node, h0: Node, c0: Node | None, w_hh: Node,
     b_hh: Node | None, w_hr: Node | None, kind: int, reverse: bool, save: bool,
+    sizes: Node | None = None,
 ) -> tuple[Node, ...] | None:  # fmt: skip
     """A direction of a layer over a known number of steps, unrolled."""
     val, call = inputs.meta["val"], run.call
     steps = val.shape[0]
     known = isinstance(steps, int)
-    if save or not known or not 0 < steps <= _MOST_STEPS or val.dtype is not torch.float32:
+    if save or sizes is not None or val.dtype is not torch.float32:
+        return None
+    if not known or not 0 < steps <= _MOST_STEPS:
         return None
     hidden, bias = w_hh.meta["val"].shape[0] // (1, 1, 4, 3)[kind], b_hh and run.new[b_hh]
     given = run.new[inputs]

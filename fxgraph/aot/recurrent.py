@@ -9,10 +9,10 @@ before                                      after
 The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
 code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
-does it. Sequences that are packed are layers of all sequences at once, each as long as the longest:
+does it. The rows of packed sequences are put at their places among all steps of all sequences:
 
-    gates = filled(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
-    y, h, c = framegraph.recurrent_layer(gates, h0, c0, ...)
+    gates = zeros(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
+    y, h, c = framegraph.recurrent_layer(gates, h0, c0, ..., batch sizes)
     rows = y[places of the rows]
 """
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -176,7 +175,7 @@ class _Packed:
     """
 
     def __init__(self, call: _Call) -> None:
-        sizes = call.batch_sizes
+        sizes = self.sizes = call.batch_sizes
         rows, self.time, self.batch = call.x.shape[0], sizes.shape[0], call.states[0].shape[1]
         ends = sizes.cumsum(0)
         row, every = torch.arange(rows), torch.arange(self.batch)
@@ -187,30 +186,14 @@ class _Packed:
             step * self.batch + sequence,
             (lengths[sequence] - 1 - step) * self.batch + sequence,
         ]
-        self._last = (lengths - 1) * self.batch + every
 
     def run(self, kind: int, direction: int, rows: Any, *given: Any) -> tuple[torch.Tensor, ...]:
         """The layer of the gates of rows -> (its rows, states behind the last row of each)."""
         places = self._places[direction]
-        gates = _filling(kind, rows).expand(self.time * self.batch, rows.shape[1])
-        gates = gates.index_copy(0, places, rows).view(self.time, self.batch, rows.shape[1])
-        y, _, c = _layer(kind, False, gates, *given)
-        y = y.flatten(0, 1)
-        return y[places], y[self._last], c
-
-
-def _filling(kind: int, rows: torch.Tensor) -> torch.Tensor:
-    """The gates of a step behind a sequence's end, by which the state is finite, and an LSTM's cell
-    stays as it is: it takes nothing (i), and forgets nothing (f).
-    """
-    if kind == _LSTM:
-        size = rows.shape[1] // 4
-        values = torch.tensor([-_FAR, _FAR, 0.0, 0.0], dtype=rows.dtype)
-        return values.repeat_interleave(size, output_size=4 * size)
-    return rows.new_full([rows.shape[1]], -math.inf if kind == _KINDS[torch.rnn_relu] else 0.0)
-
-
-_FAR = 1e4  # of which the sigmoid is 1
+        gates = rows.new_zeros([self.time * self.batch, rows.shape[1]]).index_copy(0, places, rows)
+        gates = gates.view(self.time, self.batch, rows.shape[1])
+        y, h, c = _layer(kind, False, self.sizes, gates, *given)
+        return y.flatten(0, 1)[places], h, c
 
 
 def _by_library(
@@ -229,7 +212,7 @@ def _by_library(
             output, *last = packed.run(call.kind, direction, rows, *given)
         else:
             inputs = _input_gates(x, w_ih, b_ih, transposed)
-            output, *last = _layer(call.kind, direction > 0, inputs, *given)
+            output, *last = _layer(call.kind, direction > 0, None, inputs, *given)
         outputs.append(output)
         found.append(last[: len(states)])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
@@ -251,19 +234,21 @@ def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
 
 
 # -- the operators ---------------------------------------------------------------------------------
+# sizes: of packed sequences, how many of them have each step; they are sorted by their lengths.
 # Results that a kind has not, or that nothing wants, are tensors of no elements.
 _KEPT = "Tensor y, Tensor gates, Tensor cells, Tensor? d_y, Tensor? d_h, Tensor? d_c, "
 _library = torch.library.Library("framegraph", "DEF")
 _library.define(
     "recurrent_layer(Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, "
-    "Tensor? w_hr, int kind, bool reverse, bool save, Tensor? packed=None, "
+    "Tensor? w_hr, int kind, bool reverse, bool save, Tensor? sizes=None, Tensor? packed=None, "
     "Tensor? packed_hr=None) -> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
 )
 # w_hh, or with the first kind w_hr, in the order that steps read: `packed` and `packed_hr`.
 _library.define("recurrent_weights(Tensor weights, int kind) -> Tensor")
 _library.define(
     f"recurrent_layer_backward(Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, {_KEPT}int kind, "
-    "bool reverse, bool states) -> (Tensor gates, Tensor h0, Tensor c0, Tensor projected)"
+    "bool reverse, bool states, Tensor? sizes=None) "
+    "-> (Tensor gates, Tensor h0, Tensor c0, Tensor projected)"
 )
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default
@@ -276,7 +261,8 @@ from fxgraph.aot import _recurrent  # noqa: E402
 
 def _layer_meta(
     inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any,
-    kind: int, reverse: bool, save: bool, packed: Any = None, packed_hr: Any = None,
+    kind: int, reverse: bool, save: bool, sizes: Any = None, packed: Any = None,
+    packed_hr: Any = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     time, batch = inputs.shape[:2]
     none, hidden = inputs.new_empty([0]), w_hh.shape[0] // _GATES[kind]
@@ -292,7 +278,7 @@ def _layer_meta(
 
 def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
     h0, c0, w_hh, w_hr, y = args[:5]
-    kind, _, states = args[10:]
+    kind, _, states = args[10:13]
     time, batch = y.shape[:2]
     none = y.new_empty([0])
     rows = w_hh.shape[0] // 3 * 4 if kind == _GRU else w_hh.shape[0]
@@ -331,23 +317,23 @@ class _Differentiated(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, kind: int, reverse: bool, *tensors: Any) -> Any:
-        y, h, c, gates, cells = recurrent_layer(*tensors, kind, reverse, True)
+    def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
+        y, h, c, gates, cells = recurrent_layer(*tensors, kind, reverse, True, sizes)
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
         ctx.y = None if _saves_result(kind, *tensors) else y.detach()
         kept = y if ctx.y is None else None
-        ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells)
+        ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells, sizes)
         ctx.mark_non_differentiable(*[c] if kind != _LSTM else [])
         return y, h, c
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
-        *given, y, gates, cells = ctx.saved_tensors
+        *given, y, gates, cells, sizes = ctx.saved_tensors
         y = y if ctx.y is None else ctx.y
-        of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[2:]
+        of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[3:]
         made, h0, c0, projected = recurrent_layer_backward(
-            *given, y, gates, cells, *tangents, ctx.kind, ctx.reverse, of_h0
+            *given, y, gates, cells, *tangents, ctx.kind, ctx.reverse, of_h0, sizes
         )
         size = made.shape[2] // 4  # of a gate, of layers with several
         inputs = hidden = made
@@ -366,7 +352,7 @@ class _Differentiated(torch.autograd.Function):
             full = gates[:, :, 3 * size :] * cells.tanh()
             projection = projected.flatten(0, 1).t() @ full.flatten(0, 1)
         states = h0 if of_h0 else None, c0 if of_c0 else None
-        return None, None, inputs if of_inputs else None, *states, weights, bias, projection
+        return None, None, None, inputs if of_inputs else None, *states, weights, bias, projection
 
 
 def _saves_result(kind: int, x: torch.Tensor, *tensors: Any) -> bool:
@@ -375,8 +361,8 @@ def _saves_result(kind: int, x: torch.Tensor, *tensors: Any) -> bool:
     return kind == _LSTM and tensors[-1] is None and x.dtype is torch.float32 and bool(usable)
 
 
-def _layer(kind: int, reverse: bool, *tensors: Any) -> tuple[torch.Tensor, ...]:
+def _layer(kind: int, reverse: bool, sizes: Any, *tensors: Any) -> tuple[torch.Tensor, ...]:
     given = [tensor for tensor in tensors if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-        return _Differentiated.apply(kind, reverse, *tensors)
-    return recurrent_layer(*tensors, kind, reverse, False)[:3]
+        return _Differentiated.apply(kind, reverse, sizes, *tensors)
+    return recurrent_layer(*tensors, kind, reverse, False, sizes)[:3]

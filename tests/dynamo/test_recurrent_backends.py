@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import dynamo
 from backends import lookup_backend
 from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
-from fxgraph.aot.recurrent import recurrent_layer
+from fxgraph.aot.recurrent import recurrent_layer, run_recurrent
 
 LAYERS = {
     "lstm": lambda: nn.LSTM(3, 4, bidirectional=True),
@@ -167,13 +169,52 @@ def test_packed_weights(kind, name):
     assert sum(note.startswith(f"pack: weights of {layers} recurrent") for note in notes) == 2
 
 
+SEQUENCES = [(kind, name) for kind in KINDS for name in ("all_at_once", "no_bias", "by_threads")]
+SEQUENCES += [("gru", "by_rows"), ("lstm", "by_rows"), ("lstm", "projected_all")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float", "double"])
+@pytest.mark.parametrize("kind, name", SEQUENCES)
+def test_packed_sequences(kind, name, dtype):
+    """Layers of packed sequences and their gradients; each sequence begins with its own state."""
+    torch.manual_seed(0)
+    layer, x, states = made(kind, {**SETTINGS, **PROJECTED}[name], dtype)
+    x = x.transpose(0, 1) if layer.batch_first else x
+    lengths = torch.arange(x.shape[1]).flip(0) % x.shape[0] + 1
+    lengths[0] = x.shape[0]
+    packed = pack_padded_sequence(x, lengths.sort(descending=True)[0])
+    given = [tensor.detach().requires_grad_() for tensor in (packed.data, *states)]
+    hx = tuple(given[1:]) if kind == "lstm" else given[1]
+    settings = (layer.bias, layer.num_layers, 0.0, True, layer.bidirectional)
+    target = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu, "lstm": torch.lstm, "gru": torch.gru}
+    arguments = (given[0], packed.batch_sizes, hx, layer._flat_weights, *settings)
+    found = []
+    ours = functools.partial(run_recurrent, target[kind])
+    for run in (lambda given: target[kind](*given), ours):
+        results = run(arguments)
+        loss = sum(result.sin().sum() for result in results)
+        found.append([*results, *torch.autograd.grad(loss, [*given, *layer.parameters()])])
+        with torch.no_grad():
+            found[-1] += run(arguments)
+    atol, rtol = (1e-5, 1e-4) if dtype is torch.float32 else (1e-11, 1e-9)
+    torch.testing.assert_close(found[1], found[0], atol=atol, rtol=rtol)
+
+
+@pytest.mark.parametrize("sizes", [[3, 2], [3, 3, 4, 1, 1], [2, 2, 1, 1, 1], [3, 3, 2, 1, 0]])
+def test_sizes_of_no_packed_sequences(sizes):
+    layer, x, (h, c) = made("lstm", SETTINGS["plain"])
+    given = (torch.randn(5, 3, 80), h[0], c[0], layer.weight_hh_l0, None, None, 2, False, False)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="sizes"):
+        recurrent_layer(*given, torch.tensor(sizes))
+
+
 def test_packed_weights_of_another_form():
     """A mistake of the compiler's is an error, never memory that is read behind its end."""
     layer, x, (h, c) = made("lstm", SETTINGS["plain"])
     inputs = torch.randn(5, 3, 80)
     given = (inputs, h[0], c[0], layer.weight_hh_l0, None, None, 2, False, False)
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed weights of another form"):
-        recurrent_layer(*given, torch.zeros(7))
+        recurrent_layer(*given, None, torch.zeros(7))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -93,29 +93,71 @@ struct Phase {
   std::function<void(int64_t step, Part)> run;
 };
 
-// The phases of each step in their order. `weights` elements of `size` bytes meet every row at every step.
-void run_steps(int64_t steps, int64_t batch, int64_t weights, int64_t size, const std::vector<Phase>& phases) {
-  int64_t work = 2 * weights * batch, threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  auto rows = [&](int64_t begin, int64_t end) {
-    for (int64_t step = 0; step < steps; ++step)
-      for (const Phase& phase : phases) phase.run(step, {begin, end, 0, phase.blocks});
-  };
-  const int64_t least = weights * size <= CACHE ? 4 : MANY;
-  if (threads > 1 && batch >= least * threads && work * steps >= 8 * SMALL)
-    return at::parallel_for(0, batch, 1, rows);
-  if (threads == 1 || work < SMALL) return rows(0, batch);
-  for (int64_t step = 0; step < steps; ++step)
-    for (const Phase& phase : phases)
-      at::parallel_for(0, phase.blocks, 1, [&](int64_t begin, int64_t end) { phase.run(step, {0, batch, begin, end}); });
-}
-
-// The order of the steps in time.
+// The order of the steps in time. Of packed sequences, sorted by their lengths, `rows` are how many a step has.
 struct Order {
-  int64_t steps;
+  int64_t steps, batch;
   bool reverse;
+  const int64_t* rows;
   int64_t time(int64_t step) const { return reverse ? steps - 1 - step : step; }
   int64_t before(int64_t step) const { return step == 0 ? -1 : time(step - 1); }
+  int64_t active(int64_t step) const { return step >= steps ? 0 : rows ? rows[step] : batch; }
+
+  // The last step of each row, which take longest for the first ones.
+  std::vector<int64_t> last() const {
+    std::vector<int64_t> found(batch);
+    for (int64_t step = 0; step < steps; ++step)
+      for (int64_t row = active(step + 1); row < active(step); ++row) found[row] = step;
+    return found;
+  }
+
+  // Where the rows of each of several threads begin, and where all end: about as many steps for each.
+  std::vector<int64_t> cuts(int64_t threads) const {
+    std::vector<int64_t> found{0};
+    const std::vector<int64_t> ends = last();
+    int64_t total = batch, done = 0;
+    for (int64_t end : ends) total += end;
+    for (int64_t row = 0; row < batch; ++row) {
+      if (done * threads >= total * static_cast<int64_t>(found.size())) found.push_back(row);
+      done += ends[row] + 1;
+    }
+    found.resize(threads + 1, batch);
+    return found;
+  }
 };
+
+Order order_of(int64_t steps, int64_t batch, bool reverse, const Maybe& sizes) {
+  if (!sizes) return {steps, batch, reverse, nullptr};
+  TORCH_CHECK(sizes->scalar_type() == at::kLong && sizes->is_contiguous() && sizes->dim() == 1 &&
+              sizes->numel() == steps && !reverse, "recurrent_layer: sizes of another form");
+  const int64_t* rows = sizes->const_data_ptr<int64_t>();
+  for (int64_t step = 0, before = batch; step < steps; before = rows[step++])
+    TORCH_CHECK(rows[step] > 0 && (step ? rows[step] <= before : rows[step] == batch),
+                "recurrent_layer: sizes that are not sorted, or not of this batch");
+  return {steps, batch, reverse, rows};
+}
+
+// The phases of each step in their order; `forward`: from the first step on. `weights` elements of `size` bytes meet
+// every row at every step.
+void run_steps(const Order& order, bool forward, int64_t weights, int64_t size, const std::vector<Phase>& phases) {
+  const int64_t steps = order.steps, batch = order.batch;
+  int64_t work = 2 * weights * batch, threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  auto active = [&](int64_t i) { return order.active(forward ? i : steps - 1 - i); };
+  auto rows = [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < steps; ++i)
+      if (int64_t last = std::min(end, active(i)); begin < last)
+        for (const Phase& phase : phases) phase.run(i, {begin, last, 0, phase.blocks});
+  };
+  const int64_t least = weights * size <= CACHE ? 4 : MANY;
+  if (threads > 1 && batch >= least * threads && work * steps >= 8 * SMALL) {
+    const std::vector<int64_t> cuts = order.cuts(threads);
+    return at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) { rows(cuts[begin], cuts[end]); });
+  }
+  if (threads == 1 || work < SMALL) return rows(0, batch);
+  for (int64_t i = 0; i < steps; ++i)
+    for (const Phase& phase : phases)
+      at::parallel_for(0, phase.blocks, 1,
+                       [&](int64_t begin, int64_t end) { phase.run(i, {0, active(i), begin, end}); });
+}
 
 struct Sizes {
   int64_t time, batch, hidden, state, gates;
@@ -124,7 +166,20 @@ struct Sizes {
         gates(kind == GRU ? 4 * hidden : gate_count(kind) * hidden) {}
 };
 
+Maybe contiguous(const Maybe& t) { return t ? Maybe(t->contiguous()) : t; }
 Tensor dense(const Maybe& t) { return t ? t->contiguous() : Tensor(); }
+
+Tensor new_zeros(at::IntArrayRef size, const at::TensorOptions& options) { return at::zeros(size, options); }
+Tensor new_empty(at::IntArrayRef size, const at::TensorOptions& options) { return at::empty(size, options); }
+
+// Each row as it is at its last step.
+Tensor last_of(const Tensor& all, const Order& order) {
+  if (!order.rows) return all.select(0, order.time(order.steps - 1)).clone();
+  Tensor result = at::empty({order.batch, all.size(2)}, all.options());
+  const std::vector<int64_t> last = order.last();
+  for (int64_t row = 0; row < order.batch; ++row) result.select(0, row).copy_(all.select(0, last[row]).select(0, row));
+  return result;
+}
 
 // --- forward -------------------------------------------------------------------------------------
 
@@ -132,15 +187,17 @@ using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <class T>
 Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const Tensor& w_hh, const Tensor& b_hh,
-                const Tensor& w_hr, Kind kind, bool reverse, bool save, const Maybe& kept, const Maybe& kept_hr) {
+                const Tensor& w_hr, Kind kind, bool reverse, bool save, const Maybe& sizes, const Maybe& kept,
+                const Maybe& kept_hr) {
   const Sizes n(inputs, w_hh, kind);
-  const Order order{n.time, reverse};
+  const Order order = order_of(n.time, n.batch, reverse, sizes);
   auto options = inputs.options();
   const bool keeps = save && (kind == LSTM || kind == GRU);
   Tensor bias = b_hh.defined() ? b_hh : at::zeros({w_hh.size(0)}, options), none = at::empty({0}, options);
-  Tensor gates = keeps ? at::empty({n.time, n.batch, n.gates}, options) : none;
-  Tensor y = at::empty({n.time, n.batch, n.state}, options), cells, full;
-  if (kind == LSTM) cells = at::empty({save ? n.time : 1, n.batch, n.hidden}, options);
+  auto made = sizes ? new_zeros : new_empty;  // what stands behind the end of a sequence is read by products
+  Tensor gates = keeps ? made({n.time, n.batch, n.gates}, options) : none;
+  Tensor y = made({n.time, n.batch, n.state}, options), cells, full;
+  if (kind == LSTM) cells = made({save ? n.time : 1, n.batch, n.hidden}, options);
   Tensor weights = packs(n.time, n.batch, w_hh.nbytes()) ? packed_or<T>(kept, w_hh, kind) : Tensor(), projection;
   if (w_hr.defined()) {
     full = at::empty({n.batch, n.hidden}, options);
@@ -159,26 +216,26 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
                         Product<T> p{f.full, pointer<T>(projection), nullptr, nullptr, out, n.hidden, n.hidden, n.state};
                         kernels<T>().product(p, part);
                       }});
-  run_steps(n.time, n.batch, w_hh.numel() + (w_hr.defined() ? w_hr.numel() : 0), sizeof(T), phases);
-  const int64_t last = order.time(n.time - 1);
-  Tensor h = y.select(0, last).clone();
-  Tensor c = kind == LSTM ? (save ? cells.select(0, last).clone() : cells.squeeze(0)) : none;
+  run_steps(order, true, w_hh.numel() + (w_hr.defined() ? w_hr.numel() : 0), sizeof(T), phases);
+  Tensor h = last_of(y, order), c = kind == LSTM ? (save ? last_of(cells, order) : cells.squeeze(0)) : none;
   return {y, h, c, gates, save && kind == LSTM ? cells : none};
 }
 
 Results layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
-              const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& kept, const Maybe& kept_hr) {
+              const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& kept,
+              const Maybe& kept_hr) {
   at::AutoDispatchBelowADInplaceOrView guard;
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
   auto run = inputs.scalar_type() == at::kFloat ? forward<float> : forward<double>;
   return run(inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save, kept, kept_hr);
+             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save, contiguous(sizes), kept, kept_hr);
 }
 
 // --- backward ------------------------------------------------------------------------------------
 
 struct Given {
   Tensor h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc;
+  Maybe sizes;
   Kind kind;
   bool reverse, states;
 };
@@ -188,31 +245,39 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 template <class T> Gradients backward(const Given& g) {
   const Sizes n(g.y, g.w_hh, g.kind);
-  const Order order{n.time, g.reverse};
+  const Order order = order_of(n.time, n.batch, g.reverse, g.sizes);
   const bool projected = g.w_hr.defined();
   const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped;
   auto options = g.y.options();
-  Tensor dgates = at::empty({n.time, n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
+  auto made = g.sizes ? new_zeros : new_empty;
+  Tensor dgates = made({n.time, n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
   Tensor none = at::empty({0}, options), carry = none, dh0 = none, dstate = none, projection;
   if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
   if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
   if (projected) {
     projection = packed<T>(g.w_hr, TANH, true);
-    dstate = at::empty({n.time, n.batch, n.state}, options);
+    dstate = made({n.time, n.batch, n.state}, options);
   }
   Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, pointer<T>(g.h0), pointer<T>(g.c0),
                 pointer<T>(g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
                 pointer<T>(g.dh), pointer<T>(dgates), pointer<T>(carry)};
   // The product of the step after, by which the gradient comes back to this step's state.
-  auto after = [&](int64_t step) -> const T* {
-    return step + 1 == n.time ? nullptr : b.dgates + order.time(step + 1) * n.batch * n.gates + skipped;
+  auto after = [&](int64_t step, bool last) -> const T* {
+    return last ? nullptr : b.dgates + order.time(step + 1) * n.batch * n.gates + skipped;
+  };
+  // Rows that have a step after this one, and those that have none.
+  auto split = [&](int64_t step, Part part, auto&& run) {
+    const int64_t cut = std::clamp(order.active(step + 1), part.row, part.row_end);
+    if (part.row < cut) run(Part{part.row, cut, part.block, part.block_end}, false);
+    if (cut < part.row_end) run(Part{cut, part.row_end, part.block, part.block_end}, true);
   };
   auto state_gradient = [&](int64_t step, Part part) {
     int64_t at = order.time(step) * n.batch * n.state;
-    bool last = step + 1 == n.time;
-    Product<T> p{after(step), b.packed, b.dy ? b.dy + at : nullptr, last ? b.dh : nullptr, pointer<T>(dstate) + at,
-                 given, n.gates, n.state};
-    kernels<T>().product(p, part);
+    split(step, part, [&](Part rows, bool last) {
+      Product<T> p{after(step, last), b.packed, b.dy ? b.dy + at : nullptr, last ? b.dh : nullptr,
+                   pointer<T>(dstate) + at, given, n.gates, n.state};
+      kernels<T>().product(p, rows);
+    });
   };
   Backward<T> cell = b;
   if (projected) {
@@ -225,10 +290,13 @@ template <class T> Gradients backward(const Given& g) {
     phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t i, Part part) { state_gradient(n.time - 1 - i, part); }});
   phases.push_back({blocks_of<T>(n.hidden, TANH), [&](int64_t i, Part part) {
                       int64_t step = n.time - 1 - i, t = order.time(step);
-                      const T* a = projected ? pointer<T>(dstate) + t * n.batch * n.state : after(step);
-                      kernels<T>().backward(cell, t, order.before(step), a, step + 1 == n.time, part);
+                      const T* state = projected ? pointer<T>(dstate) + t * n.batch * n.state : nullptr;
+                      split(step, part, [&](Part rows, bool last) {
+                        const T* a = projected ? state : after(step, last);
+                        kernels<T>().backward(cell, t, order.before(step), a, last, rows);
+                      });
                     }});
-  run_steps(n.time, n.batch, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
+  run_steps(order, false, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
   if (g.states) {
     dh0 = at::empty({n.batch, n.state}, options);
     Product<T> p{b.dgates + order.time(0) * n.batch * n.gates + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
@@ -240,10 +308,10 @@ template <class T> Gradients backward(const Given& g) {
 
 Gradients layer_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
                          const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
-                         int64_t kind, bool reverse, bool states) {
+                         int64_t kind, bool reverse, bool states, const Maybe& sizes) {
   at::AutoDispatchBelowADInplaceOrView guard;
   Given g{h0.contiguous(), dense(c0), w_hh.contiguous(), dense(w_hr), y.contiguous(), gates.contiguous(),
-          cells.contiguous(), dense(dy), dense(dh), dense(dc), static_cast<Kind>(kind), reverse, states};
+          cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), static_cast<Kind>(kind), reverse, states};
   return y.scalar_type() == at::kFloat ? backward<float>(g) : backward<double>(g);
 }
 
