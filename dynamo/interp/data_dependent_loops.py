@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.root import Stop
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
-_LISTS = "Tensor.tolist()"
+_LISTS, _PACKED = "Tensor.tolist()", "_pack_padded_sequence"
 _LONGEST = 20_000  # instructions
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
@@ -109,12 +109,13 @@ def is_of_data(stop: Stop) -> bool:
 
 
 def reads_sizes(stop: Stop) -> bool:
-    """Whether the graph breaks in a loop, where it asks for a size that is data; or at numbers that
-    may be sizes of the pieces of a tensor.
+    """Whether the graph breaks in a loop, where it asks for a size that is data; or in front of a
+    recurrent layer, whose sequences are packed; or at numbers that may be sizes of the pieces of a
+    tensor.
     """
     if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
         return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
-    return breaks_in_loop(stop)
+    return breaks_in_loop(stop) or _PACKED in stop.reason.details
 
 
 def breaks_in_loop(stop: Stop) -> bool:

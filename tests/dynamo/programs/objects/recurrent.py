@@ -103,8 +103,8 @@ PROGRAMS = {
         """,
     ),
     "packed": (
-        3,
-        "DATA_DEPENDENT_VALUE DYNAMIC_SHAPE_OP",
+        1,
+        "",
         """
         from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
         m = nn.LSTM(3, 4, batch_first=True)
