@@ -325,3 +325,25 @@ def test_fullgraph(function):
     compiled = dynamo.compile(function, backend="eager", fullgraph=True)
     for choice in CHOICES:
         same(outcome(function, choice, False), outcome(compiled, choice, False))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_many_experts(whole):
+    """Iterations that a call does not make take their time: of many, a graph that need not be whole
+    captures none.
+    """
+
+    def f(x, chosen):
+        out = torch.zeros_like(x)
+        rows = F.one_hot(chosen, num_classes=40).permute(2, 1, 0)
+        for e in rows.sum((1, 2)).nonzero():
+            at = torch.where(rows[e[0]])[1]
+            out.index_add_(0, at, x[at] * 2)
+        return out
+
+    x, chosen = torch.linspace(-1, 1, 12).view(3, 4), torch.tensor([[1, 39], [1, 0], [20, 1]])
+    counted = Counting(eager)
+    compiled = dynamo.compile(f, backend=counted, fullgraph=whole)
+    same(compiled(x, chosen), f(x, chosen))
+    largest = max(len(graph.graph.nodes) for graph in counted.graphs)
+    assert largest > 200 if whole else largest < 60  # of three experts
