@@ -12,6 +12,7 @@ import torch
 from dynamo.polyfills import ragged
 from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.size_forms import same
@@ -94,6 +95,25 @@ def fold_pack(function: Any) -> Callable[..., Value]:
         return packed
 
     return fold
+
+
+def fold_sized(function: Any) -> Callable[..., Value]:
+    """torch.zeros and its like, of sizes that may be tensors: if their numbers are known, the graph
+    has the numbers. (Read from a tensor, each is a size of its own.)
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        sizes = [_known_number(tx, arg) or arg for arg in args]
+        return call_in_graph(tx, "call_function", function, sizes, kwargs)
+
+    return fold
+
+
+def _known_number(tx: Interpreter, size: Value) -> Value | None:
+    if not isinstance(size, TensorValue) or size.fake.dtype is not torch.int64 or size.fake.dim():
+        return None
+    real = tx.output.known_tensors.real_of(size.fake)
+    return None if real is None else ConstantValue(int(real))
 
 
 def _fits(x: Value, lengths: TensorValue, batch_first: Value) -> bool:

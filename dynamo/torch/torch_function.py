@@ -282,6 +282,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "unique", fold_unique)
     table |= _collect(torch, "_pack_padded_sequence", ragged.fold_pack)
     table |= _collect(torch, "_pad_packed_sequence", ragged.fold_unpack)
+    table |= _collect(torch, "zeros ones empty", ragged.fold_sized)
     return table | _collect(torch, "rand randn randint", torch_substitutes.fold_drawn)
 
 

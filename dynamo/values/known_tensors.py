@@ -128,9 +128,6 @@ class KnownTensors:
             first = self.first_of(args[0].meta.get("val"))
             if first is not None:
                 self.hold(result, first)
-                # So that an operation which takes the number for a size finds it.
-                result.constant = first
-                result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
                 return
         if not self._may_be_known(target, (args, kwargs)):
             return
