@@ -72,26 +72,31 @@ class Symbol:
         return self.name
 
 
-class Quotient:
-    """a // b or a % b."""
+class _OfTwo:
+    """A function of two sizes, by its sign."""
 
     __slots__ = ("_bounds", "a", "b", "sign", "text")
 
     def __init__(self, sign: str, a: Extent, b: Extent) -> None:
-        self.sign = sign
-        self.a = a
-        self.b = b
+        self.sign, self.a, self.b = sign, a, b
         self.text = f"(({a!r}) {sign} ({b!r}))"
         self._bounds: Bounds | None = None
 
     def bounds(self) -> Bounds:
         if self._bounds is None:  # `bounds` of a sum asks an atom three times
-            rule = intervals.modulo if self.sign == "%" else intervals.floor_divided
-            self._bounds = rule(bounds(self.a), bounds(self.b))
+            self._bounds = self._bounded(bounds(self.a), bounds(self.b))
         return self._bounds
 
+    def _bounded(self, a: Bounds, b: Bounds) -> Bounds:
+        raise NotImplementedError
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quotient) and _same(self, other)
+        """Opaque integers with one text may be different ones."""
+        if self is other:
+            return True
+        if type(other) is not type(self):
+            return False
+        return self.text == other.text and self.a == other.a and self.b == other.b
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -100,63 +105,35 @@ class Quotient:
         return self.text
 
 
-class Extreme:
+class Quotient(_OfTwo):
+    """a // b or a % b."""
+
+    __slots__ = ()
+
+    def _bounded(self, a: Bounds, b: Bounds) -> Bounds:
+        return (intervals.modulo if self.sign == "%" else intervals.floor_divided)(a, b)
+
+
+class Extreme(_OfTwo):
     """The larger (sign "max") or smaller ("min") of two sizes."""
 
-    __slots__ = ("_bounds", "a", "b", "sign", "text")
+    __slots__ = ()
 
     def __init__(self, sign: str, a: Extent, b: Extent) -> None:
-        self.sign = sign
-        self.a, self.b = sorted((a, b), key=repr)
+        super().__init__(sign, *sorted((a, b), key=repr))
         self.text = f"{sign}({self.a!r}, {self.b!r})"
-        self._bounds: Bounds | None = None
 
-    def bounds(self) -> Bounds:
-        if self._bounds is None:
-            rule = intervals.largest if self.sign == "max" else intervals.smallest
-            self._bounds = rule(bounds(self.a), bounds(self.b))
-        return self._bounds
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extreme) and _same(self, other)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return self.text
+    def _bounded(self, a: Bounds, b: Bounds) -> Bounds:
+        return (intervals.largest if self.sign == "max" else intervals.smallest)(a, b)
 
 
-class Bits:
+class Bits(_OfTwo):
     """a & b, a | b, a ^ b, a << b or a >> b."""
 
-    __slots__ = ("_bounds", "a", "b", "sign", "text")
+    __slots__ = ()
 
-    def __init__(self, sign: str, a: Extent, b: Extent) -> None:
-        self.sign = sign
-        self.a = a
-        self.b = b
-        self.text = f"(({a!r}) {sign} ({b!r}))"
-        self._bounds: Bounds | None = None
-
-    def bounds(self) -> Bounds:
-        if self._bounds is None:
-            self._bounds = intervals.of_bits(self.sign, bounds(self.a), bounds(self.b))
-        return self._bounds
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bits) and _same(self, other)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _same(one: Quotient | Extreme | Bits, two: Quotient | Extreme | Bits) -> bool:
-    """Opaque integers with one text may be different ones."""
-    return one is two or (one.text == two.text and one.a == two.a and one.b == two.b)
+    def _bounded(self, a: Bounds, b: Bounds) -> Bounds:
+        return intervals.of_bits(self.sign, a, b)
 
 
 class Opaque:

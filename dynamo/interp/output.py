@@ -154,8 +154,7 @@ class OutputGraph:
         self.checks = Checks(self)
         self.conditionals = Conditionals(self)
         self.trial: Trial | None = None
-        # What is the case where the iteration being captured is not made.
-        self.emptiness: Emptiness | None = None
+        self.emptiness: Emptiness | None = None  # where the iteration being captured is not made
         # The number of steps after which capture stops.
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
         # Loops that are captured to their end (values/resumed_iterators.py).
