@@ -126,8 +126,8 @@ class Capture:
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
-        """Have data captured where each iteration of a loop would break at a size that is data, if
-        then no loop breaks at data, and there are such sizes.
+        """Have data captured where the frame asks for sizes that are data (reads_sizes), if then no
+        loop breaks at data, and there are such sizes.
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):

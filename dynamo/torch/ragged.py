@@ -103,17 +103,17 @@ def fold_sized(function: Any) -> Callable[..., Value]:
     """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        sizes = [_known_number(tx, arg) or arg for arg in args]
+        sizes = [_with_known_number(tx, arg) for arg in args]
         return call_in_graph(tx, "call_function", function, sizes, kwargs)
 
     return fold
 
 
-def _known_number(tx: Interpreter, size: Value) -> Value | None:
+def _with_known_number(tx: Interpreter, size: Value) -> Value:
     if not isinstance(size, TensorValue) or size.fake.dtype is not torch.int64 or size.fake.dim():
-        return None
+        return size
     real = tx.output.known_tensors.real_of(size.fake)
-    return None if real is None else ConstantValue(int(real))
+    return size if real is None else ConstantValue(int(real))
 
 
 def _fits(x: Value, lengths: TensorValue, batch_first: Value) -> bool:

@@ -93,7 +93,7 @@ class KnownTensors:
         real = torch.tensor(value, dtype=fake.dtype)
         self._first[id(fake)] = _Known(fake, real, version_of(fake), frozenset())
 
-    def first_of(self, fake: torch.Tensor) -> torch.Tensor | None:
+    def first_of(self, fake: Any) -> torch.Tensor | None:
         known = self._find(fake, self._first)
         return None if known is None else known.real
 
@@ -124,8 +124,9 @@ class KnownTensors:
         if target in (getattr, set_data_):  # writes of x.data do not count as those of x
             self.forget()
             return
-        if target is operator.getitem and type(args[1]) is int and args[1] == 0:
-            first = self.first_of(args[0].meta.get("val"))
+        if target is operator.getitem and self._first and isinstance(args[0], Node):
+            takes_first = type(args[1]) is int and args[1] == 0
+            first = self.first_of(args[0].meta.get("val")) if takes_first else None
             if first is not None:
                 self.hold(result, first)
                 return
