@@ -42,9 +42,9 @@ def timed(fn, *args) -> float:
 
 def with_a_break(x: torch.Tensor) -> torch.Tensor:
     y = torch.softmax(x * 2, -1)
-    if y.max() > 0.5:
-        return y.log()
-    return y + 1
+    if y.max() > 0.5:  # the data decide whether Python prints
+        print("one class stands out")
+    return y.log()
 
 
 def main() -> None:
