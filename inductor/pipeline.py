@@ -672,6 +672,11 @@ def _overload(step: AtenStep) -> str:
     return "default" if step.overload in ("", "out") else step.overload
 
 
+def _amount(count: int) -> str:
+    """Bytes as text, in MiB from a hundredth of one on."""
+    return f"{count / 2**20:.2f} MiB" if count >= 2**20 / 100 else f"{count} bytes"
+
+
 def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
     notes = list(c.notes)
@@ -684,8 +689,8 @@ def report(c: Compilation) -> dict[str, Any]:
             one.notes = notes
     if peak and (c.library or c.loaded):
         notes.append(
-            f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
-            f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
+            f"memory: at most {_amount(peak)} at once, besides inputs and what operators "
+            f"allocate inside; {_amount(plan.arena_bytes)} of it shared by temporaries"
         )
     if (derived := getattr(plan, "derived", None)) is not None:
         _tell_of(derived, notes)
@@ -709,7 +714,7 @@ def _tell_of(derived: Derived, notes: list[str]) -> None:
             return f"derived: {_count(len(derived.values), 'tensor')} of parameters, when called"
         return (
             f"derived: {_count(len(derived.values), 'tensor')} of parameters, "
-            f"{derived.bytes / 2**20:.2f} MiB, made {_count(derived.made, 'time')}"
+            f"{_amount(derived.bytes)}, made {_count(derived.made, 'time')}"
         )
 
     def tell() -> None:

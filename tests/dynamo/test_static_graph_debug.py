@@ -66,7 +66,7 @@ def test_the_last_level_tells_kernels_and_memory(capsys):
     # The activation, and the multiplication behind the last layer.
     assert any("maximum" in what or "relu" in what for _, what, _ in kernels), text
     assert any("mul" in what for _, what, _ in kernels), text
-    assert re.search(r"^  memory: at most [\d.]+ MiB at once", text, re.M), text
+    assert re.search(r"^  memory: at most [\d.]+ (MiB|bytes) at once", text, re.M), text
 
 
 def test_turned_off_and_other_ranks(capsys):
