@@ -114,11 +114,11 @@ class Builder:
     def add(self, x: Node, y: Node, meta: dict[str, Any]) -> Node:
         return self.call(aten.add.Tensor, (x, y), meta)
 
-    def stack(self, values: list[Node], meta: dict[str, Any]) -> Node:
-        made = self.graph.call_function(aten.stack.default, (values,))
+    def stack(self, values: list[Node], dim: int, meta: dict[str, Any]) -> Node:
+        made = self.graph.call_function(aten.stack.default, (values, dim))
         vals = [value.meta["val"] for value in values]
         with vals[0].fake_mode:
-            made.meta = {**meta, "val": torch.stack(vals)}
+            made.meta = {**meta, "val": torch.stack(vals, dim)}
         return made
 
     def view(self, x: Node, size: list[int], meta: dict[str, Any]) -> Node:

@@ -27,6 +27,7 @@ import torch
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.codegen import winograd as kernel
+from inductor.derive import PREPARED
 from inductor.ir import Buffer, Window, Winograd
 from inductor.lowering.symbolic import likely
 from inductor.measure import Budget, Candidate, fastest
@@ -193,17 +194,22 @@ def _buffer(name: str, tensor: torch.Tensor) -> Buffer:
 
 
 def transformed(build: Builder, weight: Node, meta: dict[str, Any]) -> Node:
-    """The weight (columns, channels, 3, 3) as panels of (channels, 16 * columns): G w G^T."""
+    """The weight (columns, channels, 3, 3) as panels of (channels, 16 * columns): G w G^T.
+
+    The order of panels comes first: all that follows runs along contiguous rows.
+    """
     columns, channels = weight.meta["val"].shape[:2]
-    made = weight
-    for dim in (2, 3):  # the rows, then, behind the rows' positions, the columns
+    made = build.view(weight, [columns // PANEL, PANEL, channels, 3, 3], meta)
+    made = build.permute(made, [3, 4, 0, 2, 1], meta)
+    made = build.call(aten.clone.default, (made,), meta, memory_format=torch.contiguous_format)
+    made = build.view(made, [3, 3, columns * channels], meta)
+    for dim in (0, 1):  # the rows of a window, then its columns
         first, middle, last = (build.call(aten.select.int, (made, dim, i), meta) for i in range(3))
         ends = build.call(aten.mul.Tensor, (build.add(first, last, meta), 0.5), meta)
         half = build.call(aten.mul.Tensor, (middle, 0.5), meta)
         parts = [first, build.add(ends, half, meta)]
         parts += [build.call(aten.sub.Tensor, (ends, half), meta), last]
-        made = build.stack(parts, meta)
-    made = build.permute(made, [3, 1, 0, 2], meta)
-    made = build.call(aten.clone.default, (made,), meta, memory_format=torch.contiguous_format)
-    made = build.view(made, [channels, POSITIONS * columns], meta)
-    return build.panels(made, meta)
+        made = build.stack(parts, dim, meta)
+    made = build.view(made, [POSITIONS * columns // PANEL, channels, PANEL], meta)
+    made.meta[PREPARED] = True
+    return made
