@@ -255,14 +255,26 @@ LAID_OUT: dict[Any, Rule] = {
 }
 
 
-# Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
-# for symbolic ones are in symbolic_rules.py.
 def _loss_backward(grad: torch.Tensor, x: torch.Tensor, *_: Any) -> list[Meta] | None:
     """Of no elements, by whose number torch's rule divides."""
     none = type(x.numel()) is int and x.numel() == 0
     return [_meta(x, x.shape, x.stride())] if none else None
 
 
+def _view(x: torch.Tensor, size: Sequence[int]) -> list[Meta] | None:
+    """By the kernel that eager runs; torch's rule goes dimension by dimension, in Python."""
+    if x.layout is not torch.strided:
+        return None
+    shape = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    try:
+        made = shape.view(size)
+    except RuntimeError:  # which torch's rule raises with its own text
+        return None
+    return [(x.dtype, tuple(made.shape), made.stride(), x.storage_offset(), x.device)]
+
+
+# Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
+# for symbolic ones are in symbolic_rules.py.
 RULES: dict[Any, Rule] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
@@ -291,6 +303,7 @@ RULES: dict[Any, Rule] = {
         )
         if "default" in getattr(aten, name).overloads()
     },
+    aten.view.default: _view,
     aten.hardtanh.default: _hardtanh,
     aten.clamp.default: _clamp,
     **{

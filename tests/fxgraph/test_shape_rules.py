@@ -153,7 +153,7 @@ def test_loss_of_no_elements(name):
 
 @pytest.mark.parametrize(
     "op",
-    [op for op in RULES if op._schema.name.partition("::")[2] not in (*OTHERS, *LOSSES)],
+    [op for op in RULES if op._schema.name.partition("::")[2] not in (*OTHERS, *LOSSES, "view")],
     ids=str,
 )
 def test_pointwise(op):
@@ -192,3 +192,20 @@ def test_fake_mode_differentiates_a_convolution():
     weight = mode.from_tensor(torch.randn(4, 3, 3, 3, requires_grad=True))
     (gradient,) = torch.autograd.grad(torch.conv2d(x, weight).sum(), [weight])
     assert gradient.shape == weight.shape
+
+
+@pytest.mark.parametrize("size", [(2, 1, 6), (4, 3, 2), (1, 1), (2, 0, 3), ()])
+def test_view(size):
+    count = torch.Size(size).numel()
+    shapes = [[-1] if count else [0], [1, *size, 1], [1, 1, count]]
+    for x in layouts(*size) if size else [torch.randn(())]:
+        for shape in shapes:
+            try:
+                aten.view.default(x, shape)
+            except RuntimeError:
+                assert RULES[aten.view.default](x, shape) is None
+            else:
+                assert compare(aten.view.default, [x, shape])
+    part = torch.randn(4, 6)[1:, :3]
+    assert compare(aten.view.default, [part, [3, 1, 3]])
+    assert RULES[aten.view.default](part, [9]) is None
