@@ -14,7 +14,8 @@ from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor_functions import function_and_method
 from fxgraph.size_forms import same
 from fxgraph.symbolic_values import depends_on_data
 
@@ -47,22 +48,11 @@ def _vary_with_data(sequences: Value) -> bool:
     return alike and any(depends_on_data(fake.shape[0]) for fake in fakes)
 
 
-def fold_tensor_split(function: Any) -> Callable[..., Value]:
-    """torch.tensor_split, whose places, or number of pieces, may be in a tensor."""
-
-    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return _split(tx, "call_function", function, args, kwargs)
-
-    return fold
-
-
-def _split_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    return _split(tx, "call_method", "tensor_split", args, kwargs)
-
-
-def _split(
+@function_and_method("tensor_split")
+def fold_tensor_split(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
+    """torch.tensor_split, whose places, or number of pieces, may be in a tensor."""
     places = args[1] if len(args) > 1 else None
     if isinstance(places, TensorValue) and tx.output.symbols.reads_captured():
         fake = places.fake
@@ -72,9 +62,6 @@ def _split(
         if plain and not fake.dim():
             args = [args[0], places.call_method(tx, "item", [], {}), *args[2:]]
     return call_in_graph(tx, op, target, args, kwargs)
-
-
-SPECIAL_METHODS["tensor_split"] = _split_method
 
 
 def fold_pack(function: Any) -> Callable[..., Value]:

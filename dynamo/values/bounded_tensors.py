@@ -5,7 +5,7 @@ among the first n numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,8 @@ import torch
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.deferred_places import DeferredPlaces, deferrable, deferred_places
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor_functions import function_and_method
 from fxgraph import Node
 
 if TYPE_CHECKING:
@@ -91,9 +92,11 @@ def _count(tx: Interpreter, places: TensorValue, size: int) -> Value:
     return call_in_graph(tx, "call_method", "scatter_add", operands, {})
 
 
-def _bincount(
+@function_and_method("bincount")
+def fold_bincount(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
+    """torch.bincount."""
     size = kwargs.get("minlength") if len(args) == 1 and len(kwargs) == 1 else None
     bound = _bounded(tx, args[0]) if args else None
     length = size.as_constant() if size is not None and size.is_constant() else None
@@ -102,22 +105,6 @@ def _bincount(
         if places.fake.ndim == 1:
             return _count(tx, places, length)
     return call_in_graph(tx, op, target, args, kwargs)
-
-
-def fold_bincount(function: Any) -> Callable[..., Value]:
-    """torch.bincount."""
-
-    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return _bincount(tx, "call_function", function, args, kwargs)
-
-    return fold
-
-
-def _bincount_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    return _bincount(tx, "call_method", "bincount", args, kwargs)
-
-
-SPECIAL_METHODS["bincount"] = _bincount_method
 
 
 def deferred_unique(tx: Interpreter, tensor: Value) -> DeferredPlaces | None:
@@ -132,24 +119,10 @@ def deferred_unique(tx: Interpreter, tensor: Value) -> DeferredPlaces | None:
     return None if found is None else found.numbers_in(tensor)
 
 
-def _unique(
+@function_and_method("unique")
+def fold_unique(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
+    """torch.unique."""
     found = deferred_unique(tx, args[0]) if len(args) == 1 and not kwargs else None
     return call_in_graph(tx, op, target, args, kwargs) if found is None else found
-
-
-def fold_unique(function: Any) -> Callable[..., Value]:
-    """torch.unique."""
-
-    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return _unique(tx, "call_function", function, args, kwargs)
-
-    return fold
-
-
-def _unique_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    return _unique(tx, "call_method", "unique", args, kwargs)
-
-
-SPECIAL_METHODS["unique"] = _unique_method

@@ -19,7 +19,8 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.memory_overlap import version_of
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor_functions import function_and_method
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -186,31 +187,16 @@ def deferred_places(tx: Interpreter, mask: Value) -> DeferredPlaces | None:
     return DeferredPlaces(output, mask, tx.began, broken)
 
 
-def _nonzero(
+@function_and_method("nonzero")
+def fold_nonzero(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
+    """torch.nonzero and torch.argwhere."""
     as_tuple = kwargs.get("as_tuple", ConstantValue(False))
     plain = as_tuple.is_constant() and type(as_tuple.as_constant()) is bool
-    if len(args) == 1 and plain and not kwargs.keys() - {"as_tuple"}:
+    known = frozenset() if target is torch.argwhere else frozenset(["as_tuple"])
+    if len(args) == 1 and plain and kwargs.keys() <= known:
         found = deferred_places(tx, args[0])
         if found is not None:
             return TupleValue([found.numbers()]) if as_tuple.as_constant() else found
     return call_in_graph(tx, op, target, args, kwargs)
-
-
-def _nonzero_method(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    return _nonzero(tx, "call_method", "nonzero", args, kwargs)
-
-
-def fold_nonzero(function: Any) -> Callable[..., Value]:
-    """torch.nonzero and torch.argwhere."""
-
-    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if function is torch.argwhere and kwargs:
-            return call_in_graph(tx, "call_function", function, args, kwargs)
-        return _nonzero(tx, "call_function", function, args, kwargs)
-
-    return fold
-
-
-SPECIAL_METHODS["nonzero"] = _nonzero_method

@@ -711,7 +711,7 @@ def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
 # Method without arguments that reads the tensor -> `(tx, tensor) -> Value | None`, None where it is
 # not captured as a number; values/captured_scalars.py.
 READ_METHODS: dict[str, Callable[..., Value | None]] = {}
-# Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
+# Method -> `(tx, tensor, *args, **kwargs) -> Value`; other modules add to it.
 SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__len__": _len,
     "__iter__": _iter,
