@@ -32,7 +32,7 @@ from fxgraph.size_forms import (
     row_major,
     same,
 )
-from fxgraph.symbolic_values import expr_of
+from fxgraph.symbolic_values import depends_on_data, expr_of
 
 
 def _new(like: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
@@ -172,6 +172,21 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> list[Meta] | None:
     return _viewed(x, [*size[:dim], 1, *size[dim:]], [*strides[:dim], inner, *strides[dim:]])
 
 
+def _select(x: torch.Tensor, dim: int, index: Any) -> list[Meta] | None:
+    """At a position that depends on data, which the graph checks; torch's rule has a number of its
+    own for the offset of each, that nobody computes.
+    """
+    count = x.dim()
+    if not depends_on_data(index) or not -count <= dim < count:
+        return None
+    dim %= count
+    size, strides = list(x.shape), list(x.stride())
+    length, step = size.pop(dim), strides.pop(dim)
+    if not at_least_one(length):
+        return None
+    return [_meta(x, size, strides, x.storage_offset() + index % length * step)]
+
+
 def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> list[Meta] | None:
     """Dimensions that are given, kept or a plain 1 before."""
     added = len(size) - x.dim()
@@ -233,6 +248,7 @@ RULES: dict[Any, Rule] = {
     aten.transpose.int: _transpose,
     aten.permute.default: _permute,
     aten.unsqueeze.default: _unsqueeze,
+    aten.select.int: _select,
     # torch's guard the batch size, by which they would choose among kernels.
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,

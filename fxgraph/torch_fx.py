@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
 from fxgraph.args import leaves
-from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake
+from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake, metadata
 from fxgraph.general_case import taking_general_case
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
@@ -160,6 +160,8 @@ class _FakeMode(FakeTensorMode):
                 return super().dispatch(func, types, args, kwargs)
         with env.asking_ones(_depends_on_ones(func, args)):
             result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+        if func is torch.ops.aten.slice.Tensor:
+            result = _placed(self, result, *args)
         for made in result if isinstance(result, tuple | list) else [result]:
             if isinstance(made, torch.Tensor) and made.layout is torch.strided:
                 for stride in filter(is_symbolic, made.stride()):
@@ -248,6 +250,24 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     with warnings.catch_warnings(action="ignore"):
         return tensor.grad
+
+
+def _placed(
+    mode: Any, result: Any, x: torch.Tensor, dim: int = 0, start: Any = None, *_: Any
+) -> Any:
+    """A slice at a position that depends on data, with an offset that says where this is: torch's
+    rule has a number of its own, that nobody computes.
+    """
+    offset, fresh = result.storage_offset(), mode.shape_env.pending_fresh_unbacked_symbols
+    if not is_symbolic(offset) or offset.node.expr not in fresh:
+        return result
+    fresh.remove(offset.node.expr)
+    length = x.shape[dim]
+    negative = -torch.sym_min(torch.sym_max(start, -1), 0)  # 1, or else 0
+    start = torch.sym_min(torch.sym_max(start + length * negative, 0), length)
+    dtype, size, stride, *_, device = metadata(result)
+    offset = x.storage_offset() + start * x.stride(dim)
+    return make_fake(mode, dtype, size, stride, offset, device, base=x)
 
 
 _ALLOCATING = (torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)

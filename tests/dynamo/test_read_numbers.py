@@ -107,6 +107,7 @@ VIEWS = {
     "view_of_a_written_one": lambda x, n: x.add_(1)[:n],
     "view_written": lambda x, n: x[:n].add_(1),
     "views_of_a_result": lambda x, n: (lambda y: (y[:n], y[n:], y))(x * 2),
+    "at_a_place": lambda x, n: (x[n - 1], x[n - 2 :], x[:, n // 4], x.narrow(0, n // 2, 2)),
     "narrowed": lambda x, n: (x.narrow(0, 0, n).view(n, 2, 1), x[None, : n + 1]),
     "copy_or_view": lambda x, n: (x[:, :n].reshape(-1).add_(1), x),
     "contiguous_or_not": lambda x, n: (x[:, :n].contiguous().add_(1), x),
