@@ -27,6 +27,16 @@ def test_program_against_eager(name):
     run(name, "cuda")
 
 
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [(way, name) for way, names in triton_products.WAYS.items() for name in names],
+)
+def test_product_by_another_way(way, name):
+    if way != "shares" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("a device without descriptors")
+    triton_products.run(name, "cuda", way)
+
+
 @pytest.mark.parametrize("name", triton_products.CASES)
 def test_product_against_eager(name):
     triton_products.run(name, "cuda")

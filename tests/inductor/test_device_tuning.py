@@ -16,7 +16,7 @@ from inductor.device_tuning import Tuner
 from inductor.devices import DEVICES, device_model
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
-from inductor.runtime import cache
+from inductor.runtime import cache, cubin
 
 f32, bf16 = torch.float32, torch.bfloat16
 
@@ -95,6 +95,49 @@ def test_the_fastest_form_of_a_kernel_is_taken_and_remembered(gpu):
     other = Clock(lambda launched: 1.0)  # another kind of device knows nothing of it
     assert planned(lambda x: (torch.softmax(x, -1),), x, clock=other, kind="b").triton[0] == plain
     assert other.timed
+
+
+def way_of(kernel):
+    text = kernel.source
+    special = "specialized" if "warp_specialize" in text else "described"
+    return special if "descriptor" in text else "shares" if "share = " in text else "plain"
+
+
+@pytest.mark.parametrize("way", ["shares", "described", "specialized"])
+def test_other_ways_of_products_are_chosen_by_measuring_alone(gpu, way):
+    given = operands(1024, 1024, 2560)
+    plain = planned(linear, *given)
+    assert {way_of(kernel) for kernel in plain.triton} == {"plain"}
+
+    def seconds(launched):
+        assert len(launched) == 1 + (way_of(launched[0]) == "shares")
+        return 1.0 if way_of(launched[0]) == way else 2.0
+
+    clock = Clock(seconds)
+    spec = planned(linear, *given, clock=clock)
+    assert way_of(spec.triton[0]) == way
+    names = {buffer.name for buffer in spec.buffers}
+    assert names == {"buf1", *(("k0_parts",) if way == "shares" else ("k0_scratch",))}, names
+    again = planned(linear, *given, clock=Clock(None))
+    assert again.triton == spec.triton
+
+
+def test_a_form_that_does_not_compile_is_left_out(gpu):
+    class Refusing(Clock):
+        def compiled(self, kernels):
+            super().compiled(kernels)
+            self.load(kernels)
+
+        def load(self, kernels):
+            for kernel in kernels:
+                if "descriptor" in kernel.source:
+                    raise cubin.KernelError(kernel, "sm_90", "made up")
+            return super().load(kernels)
+
+    clock = Refusing(lambda launched: 1.0 if way_of(launched[0]) == "shares" else 2.0)
+    spec = planned(linear, *operands(1024, 1024, 2560), clock=clock)
+    assert [kernel.name for kernel in spec.triton] == ["k0", "k0_sums"]
+    assert way_of(spec.triton[0]) == "shares"
 
 
 def test_a_form_that_is_hardly_faster_is_not_taken(gpu):

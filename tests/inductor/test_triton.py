@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor import devices
 from inductor.codegen.triton import NoTriton, emit
+from inductor.codegen.triton_products import Tiles
 from inductor.index import Var
 from inductor.ops import ops
 from inductor.plan_steps import build_plan
@@ -63,7 +65,12 @@ def interpreted_products():
 
 @pytest.mark.parametrize(
     "name",
-    [*triton_products.CASES, *(f"{n}_varying" for n in triton_products.VARYING), "sum_in_parts"],
+    [
+        *triton_products.CASES,
+        *(f"{n}_varying" for n in triton_products.VARYING),
+        "sum_in_parts",
+        *(f"{n}_{way}" for way, names in triton_products.WAYS.items() for n in names),
+    ],
 )
 def test_product_interpreted(interpreted_products, name):
     assert interpreted_products[name] is None, interpreted_products[name]
@@ -116,6 +123,36 @@ def test_narrow_products_compile_to_machine_code(name, monkeypatch):
     _, spec = build_plan(c.program, c.items, triton_products.Template(c.program))
     (made,) = compile_kernels(spec.triton, "sm_90")
     assert made.spills == 0 and made.symbol == "k0"
+
+
+@pytest.mark.parametrize(
+    ("way", "target"),
+    [
+        ("shares", "sm_80"),
+        ("described", "sm_90"),
+        ("specialized", "sm_90"),
+        pytest.param("specialized", "sm_100", marks=pytest.mark.slow),
+    ],
+)
+def test_other_ways_of_products_compile_to_machine_code(way, target, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    x, w, b = (torch.zeros(size).bfloat16() for size in ((1000, 512), (768, 512), (768,)))
+    c = triton_products.compiled(lambda x, w, b: F.gelu(F.linear(x, w, b)), [x, w, b])
+    tiles = Tiles(128, 64, 64, 4, 3, way)
+    triton = triton_products.OtherWay(c.program, way, tiles)
+    _, spec = build_plan(c.program, c.items, triton)
+    made = compile_kernels(spec.triton, target)
+    # Copies have warps of their own.
+    assert [one.warps > 4 for one in made] == [way == "specialized"] * len(made)
+    assert not any(one.spills for one in made)
+    if way == "shares":
+        assert [step.names() for step in spec.steps] and len(made) == 2
+        return
+    (step,) = spec.steps
+    assert step.scratch and made[0].hidden == 1
+    if way == "specialized":
+        (careful,) = compile_kernels(spec.triton, target, aligned=False)
+        assert careful.hidden == 1 and careful.warps == 4
 
 
 @pytest.mark.parametrize("name", ON_FILE)
