@@ -108,7 +108,7 @@ class Shares:
 
 class _Sharing(ProductEmitter):
     def emitted(self, shares: Shares, space: Buffer) -> TritonKernel:
-        tile = self.tile(f"{shares.whole} + number")
+        tile = self.tile(f"({shares.whole} + number)")
         turns = self.turns("start * KBLOCK", "stop * KBLOCK")
         lines = [
             f"share = {self.program}",
@@ -124,7 +124,7 @@ class _Sharing(ProductEmitter):
             f"    at = number * {shares.turns} + stop",
         ]
         if shares.whole:
-            plain = [*self.tile(f"share - {shares.programs}"), self.zeros(), *self.turns()]
+            plain = [*self.tile(f"(share - {shares.programs})"), self.zeros(), *self.turns()]
             inside = [lines[0], f"if share < {shares.programs}:", *indented(lines[1:])]
             lines = [*inside, "else:", *indented([*plain, *self.results()])]
         self.written = {space.name, *(self.written if shares.whole else ())}
@@ -157,7 +157,7 @@ class _Adding(ProductEmitter):
             "for share in range(first, last + 1):",
             f"    part = number - share * {each} // {turns}",
             f"    sums += tl.load({_slot(self, space)} + piece * XBLOCK * RBLOCK + {_LANES})",
-            *self.tile(f"{shares.whole} + number"),
+            *self.tile(f"({shares.whole} + number)"),
             *self.results(),
         ]
         self.programs = shares.rest * self.pieces
@@ -217,10 +217,13 @@ class _Described(ProductEmitter):
         a, b = _matrices(self.step)
         assert a is not None and b is not None
         _, rows, inner, columns = self.step.size
+        down, across = "down * XBLOCK", "across * RBLOCK"
+        if self.wide:  # positions in a matrix are of 32 bits
+            down, across = (f"({text}).to(tl.int32)" for text in (down, across))
         described, loads = [], []
         for name, one, sizes, blocks, places in (
-            ("a", a, (rows, inner), ("XBLOCK", "KBLOCK"), ("down * XBLOCK", "k")),
-            ("b", b, (inner, columns), ("KBLOCK", "RBLOCK"), ("k", "across * RBLOCK")),
+            ("a", a, (rows, inner), ("XBLOCK", "KBLOCK"), (down, "k")),
+            ("b", b, (inner, columns), ("KBLOCK", "RBLOCK"), ("k", across)),
         ):
             order = (1, 0) if one.turned else (0, 1)
             size, block, place = (
