@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from fxgraph import symbolic_trace
-from inductor import devices
+from inductor import devices, pipeline
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton import TritonModule
 from inductor.device_tuning import Tuner
 from inductor.devices import DEVICES, device_model
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
-from inductor.runtime import cache, cubin
+from inductor.runtime import cache, cubin, driver
 
 f32, bf16 = torch.float32, torch.bfloat16
 
@@ -194,6 +195,19 @@ def test_a_long_sum_of_few_tiles_is_split_where_others_join_it(gpu):
     assert [step.kind for step in spec.steps] == ["launch", "launch"]
     spec = planned(linear, *operands(512, 512, 512))
     assert [step.kind for step in spec.steps] == ["launch"]
+
+
+@pytest.mark.parametrize("way", ["shares", "plain"])
+def test_a_long_sum_is_split_as_measured(gpu, monkeypatch, way):
+    everywhere = functools.partial(TritonModule, everywhere=True)
+    clock = Clock(lambda launched: 1.0 if way_of(launched[0]) == way else 2.0)
+    monkeypatch.setattr(pipeline, "TritonModule", everywhere)
+    monkeypatch.setattr(driver, "tuned_device", lambda device: clock)
+    c = new_compilation(symbolic_trace(linear), operands(16, 8192, 64), {"tuning": "full"})
+    with torch.no_grad():
+        run_stages(c, until="codegen")
+    assert [kernel.name for kernel in c.spec.triton] == ["k0", "k0_sums"][: 1 + (way == "shares")]
+    assert way_of(c.spec.triton[0]) == way and clock.timed
 
 
 def test_models_of_devices(monkeypatch):
