@@ -127,7 +127,8 @@ class TritonModule:
             self.kernels[kernel.name] = kernel
             if kernel.space is not None:
                 self.program.buffers[kernel.space.name] = kernel.space
-        return [kernel.step(label) for kernel in form]
+        labels = [label, *[f"sums of {label}"] * (len(form) - 1)]
+        return [kernel.step(text) for kernel, text in zip(form, labels, strict=True)]
 
     def fastest(self, candidates: Sequence[Form]) -> int:
         """The place of the form to take."""

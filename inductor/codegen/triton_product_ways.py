@@ -103,6 +103,8 @@ class Shares:
         if programs <= rest:
             return None
         each = -(-rest * turns // programs)
+        if each == turns:
+            return None
         return cls(count - rest, rest, turns, -(-rest * turns // each), each)
 
 
