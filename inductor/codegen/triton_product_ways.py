@@ -28,6 +28,7 @@ MOST_TILES = 2  # of the plain way, the best by the model, that other ways are t
 LEAST_SHARE = 256  # elements of the sums
 PIECES = 8  # of a tile, each added up by a program
 DESCRIPTOR = 128  # bytes
+GROUP_OF_WARPS = 4  # that has its own registers; Triton compiles no fewer with others beside them
 
 
 def ways(step: DeviceProduct, plain: Sequence[Tiles], device: Device) -> list[Tiles]:
@@ -39,7 +40,9 @@ def ways(step: DeviceProduct, plain: Sequence[Tiles], device: Device) -> list[Ti
         if Shares.of(step, tiles, device) is not None:
             found.append(replace(tiles, way="shares"))
         if device.descriptors and not is_exact(step.dtype, step.precision) and all(_matrices(step)):
-            found += [replace(tiles, way=way) for way in ("described", "specialized")]
+            found.append(replace(tiles, way="described"))
+            if tiles.warps >= GROUP_OF_WARPS:
+                found.append(replace(tiles, way="specialized"))
     return found
 
 

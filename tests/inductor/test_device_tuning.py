@@ -17,7 +17,7 @@ from inductor.device_tuning import Tuner
 from inductor.devices import DEVICES, device_model
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
-from inductor.runtime import cache, cubin
+from inductor.runtime import _plan, cache, cubin
 
 f32, bf16 = torch.float32, torch.bfloat16
 
@@ -123,7 +123,8 @@ def test_other_ways_of_products_are_chosen_by_measuring_alone(gpu, way):
     assert again.triton == spec.triton
 
 
-def test_a_form_that_does_not_compile_is_left_out(gpu):
+@pytest.mark.parametrize("stage", ["compile", "launch"])
+def test_a_form_that_a_device_refuses_is_left_out(gpu, stage):
     class Refusing(Clock):
         def compiled(self, kernels):
             super().compiled(kernels)
@@ -131,9 +132,15 @@ def test_a_form_that_does_not_compile_is_left_out(gpu):
 
         def load(self, kernels):
             for kernel in kernels:
-                if "descriptor" in kernel.source:
+                if "descriptor" in kernel.source and stage == "compile":
                     raise cubin.KernelError(kernel, "sm_90", "made up")
             return super().load(kernels)
+
+        def time(self, call):
+            seconds = super().time(call)
+            if "descriptor" in self.launched[0].source:
+                raise _plan.DeviceError("too many registers for a program")
+            return seconds
 
     clock = Refusing(lambda launched: 1.0 if way_of(launched[0]) == "shares" else 2.0)
     spec = planned(linear, *operands(1024, 1024, 2560), clock=clock)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -212,7 +213,7 @@ def of_matrices_inside_of_others(x, w):
     return (x @ w).float() * 2
 
 
-# Cases by another way through the template, with a small tile for five multiprocessors.
+# Cases by another way through the template, with a small tile for few multiprocessors.
 WAYS = {
     "shares": ("linear_gelu_and_residual", "batches", "inner", "kept_and_read", "of_int8",
                "one_after_another", "of_rows_and_columns", "of_float8_by_rows"),
@@ -238,14 +239,19 @@ class OtherWay(Template):
 
     def __init__(self, program, way, tiles=None) -> None:
         super().__init__(program)
-        self.device = replace(devices.DEVICES["h100"], units=5)
+        self.sizes = (5, 7, 3)  # in multiprocessors: the first for which there is such a way
         self.plain = replace(tiles or Tiles(16, 16, 16, 4, 3), way="")
         self.way = way
 
+    @mock.patch.object(triton_product_ways, "LEAST_SHARE", 16)
     def _products(self, item, name, local, kept):
-        triton_product_ways.LEAST_SHARE = 16
-        found = triton_product_ways.ways(item.step, [self.plain], self.device)
-        (tiles,) = (tiles for tiles in found if tiles.way == self.way)
+        for units in self.sizes:
+            self.device = replace(devices.DEVICES["h100"], units=units)
+            found = triton_product_ways.ways(item.step, [self.plain], self.device)
+            tiles = next((tiles for tiles in found if tiles.way == self.way), None)
+            if tiles is not None:
+                break
+        assert tiles is not None
         buffers = self.program.buffers
         return [triton_product_ways.emit(item, buffers, name, local, tiles, kept, self.device)]
 
