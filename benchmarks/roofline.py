@@ -3,7 +3,6 @@
     python -m benchmarks.roofline resnet18 --device h200
     python -m benchmarks.roofline bert gpt2 --device a100 --dtype bfloat16 --kernels
     python -m benchmarks.roofline densenet121 --device a10g --batch 16 --training
-    python -m benchmarks.roofline chain --compile sm_80 sm_90 sm_100
 
 A kernel takes the longer of moving its bytes and computing its operations, at the shares of the
 device's peaks below, and at least the time of an empty one. The host launches kernels while the
@@ -14,8 +13,7 @@ unfused    one kernel for each operator, launched by the plan (options={"fusion"
 plan       ours
 graph      ours, replayed by a device graph (mode="reduce-overhead")
 
---compile compiles the plan's kernels instead, and tells what each needs: registers and shared
-memory, and bytes that spill.
+What kernels need of a device, benchmarks.device_kernels tells.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ from benchmarks import device_plan
 from benchmarks.subjects import SUBJECTS
 from fxgraph.sizes import hint
 from inductor.devices import DEVICES, Device
-from inductor.runtime.cubin import compile_kernels
 from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
 
 # Seconds of the host.
@@ -261,37 +258,6 @@ def _subject(name: str, given: argparse.Namespace) -> Any:
     return fn, inputs
 
 
-def compiled(name: str, targets: Sequence[str], given: argparse.Namespace) -> list[list[Any]]:
-    """What the kernels of a subject need, for each target."""
-    kind = None if given.dtype == "float32" else getattr(torch, given.dtype)
-    fn, inputs = _subject(name, given)
-    graphs = device_plan.captured(fn, inputs, training=given.training)
-    found = []
-    for target in targets:
-        kernels = [
-            kernel
-            for gm, example in graphs
-            for c in device_plan.plans(gm, example, kind, given.training, target=target)
-            for kernel in c.spec.triton
-        ]
-        made = compile_kernels(kernels, target)
-        registers = [one.registers for one in made]
-        spilled = [one for one in made if one.spills]
-        found.append(
-            [
-                name,
-                target,
-                len(made),
-                sorted(registers)[len(registers) // 2],
-                max(registers),
-                len(spilled),
-                sum(one.spills for one in spilled),
-                max(one.shared for one in made),
-            ]
-        )
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("subjects", nargs="+", choices=list(SUBJECTS), metavar="MODEL")
@@ -301,14 +267,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="of inputs, in place of the subject's own")
     parser.add_argument("--eager-us", type=float, help="of the host, for an operator in eager")
     parser.add_argument("--kernels", action="store_true", help="also each kernel of the plan")
-    parser.add_argument("--compile", nargs="+", metavar="TARGET", help="registers and spills")
     given = parser.parse_args()
     torch.manual_seed(0)
-    if given.compile:
-        table = [r for name in given.subjects for r in compiled(name, given.compile, given)]
-        heads = ["model", "target", "kernels", "registers", "most", "spilling", "bytes", "shared"]
-        print(tabulate(table, heads))
-        return
     table = [row for name in given.subjects for row in rows(name, given)]
     heads = ["model", "system", "kernels", "MiB", "Gflop", "device us", "call us", "over eager"]
     print(f"predicted for {given.device}, {given.dtype}; nothing was measured")

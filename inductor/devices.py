@@ -18,7 +18,8 @@ import torch
 class Device:
     """bandwidth: bytes a second. vector: operations a second of float32 outside of tensor cores.
     tensor: operations a second in tensor cores, by dtype; of float32 as TF32. units: streaming
-    multiprocessors. shared: bytes of shared memory that one program may have.
+    multiprocessors. shared: bytes of shared memory that one program may have. descriptors: whether
+    it copies tiles of a matrix by a descriptor (TMA).
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Device:
     tensor: dict[str, float]
     units: int
     shared: int
+    descriptors: bool = False
 
     def seconds(self, nbytes: float, flops: float = 0.0, matrix: str = "") -> float:
         """Of one kernel that moves so many bytes and computes so much; matrix: the dtype of a
@@ -54,9 +56,9 @@ KB = 1024
 DEVICES = {
     d.kind: d
     for d in (
-        Device("b200", 7.7e12, 75e12, _tensor8(2250e12, 1100e12), 148, 227 * KB),
-        Device("h200", 4.8e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB),
-        Device("h100", 3.35e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB),
+        Device("b200", 7.7e12, 75e12, _tensor8(2250e12, 1100e12), 148, 227 * KB, True),
+        Device("h200", 4.8e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB, True),
+        Device("h100", 3.35e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB, True),
         Device("a100", 2.04e12, 19.5e12, _tensor(312e12, 156e12), 108, 163 * KB),
         Device("a10g", 0.6e12, 31.5e12, _tensor(70e12, 35e12), 80, 99 * KB),
         Device("l4", 0.3e12, 30.3e12, _tensor8(121e12, 60e12), 58, 99 * KB),

@@ -262,6 +262,7 @@ def _lower(c: Compilation) -> None:
         aten_ops=[*c.options.aten_ops, *sorted(c.left_to_aten)],
         derived=c.derived,
         gpu=devices.device_model(gpu.index or 0, c.options.target) if gpu is not None else None,
+        measured=_tuned(c) is not None,
     )
     c.program.outputs = plan_outputs(c.program, c.functional, c.results)
 
@@ -300,11 +301,17 @@ def _triton_module(c: Compilation) -> TritonModule:
         return TritonModule(c.program)
     assert c.program is not None
     number, target = gpu.index or 0, c.options.target
-    tuner = None
-    if c.options.tuning == "full" and not target:
-        device = driver.tuned_device(gpu)
-        tuner = Tuner(device, devices.kind_of(number)) if device is not None else None
+    device = _tuned(c)
+    tuner = Tuner(device, devices.kind_of(number)) if device is not None else None
     return TritonModule(c.program, device=devices.device_model(number, target), tuner=tuner)
+
+
+def _tuned(c: Compilation) -> driver.Nvidia | None:
+    """The GPU that kernels are measured on, if that is wanted and possible."""
+    gpu = _gpu(c)
+    if gpu is None or c.options.tuning != "full" or c.options.target:
+        return None
+    return driver.tuned_device(gpu)
 
 
 def _gpu(c: Compilation) -> torch.device | None:

@@ -121,10 +121,10 @@ def _product(
     assert isinstance(step, DeviceProduct)
     template = triton.takes_product(item, kept)
     if template and (reader is None or follows(step, reader) is not None):
-        return [triton.add_product(item, name, live, kept, _product_label(item))]
+        return triton.add_product(item, name, live, kept, _product_label(item))
     if template:
         alone = replace(item, reader=None)
-        steps = [triton.add_product(alone, f"{name}p", live, kept, _product_label(alone))]
+        steps: list[Any] = triton.add_product(alone, f"{name}p", live, kept, _product_label(alone))
     else:
         assert step.call is not None
         steps = _call(step.call, views, objects)

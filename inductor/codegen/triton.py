@@ -2,6 +2,7 @@
 
 triton_loops.py      fused kernels of the schedule
 triton_products.py   matrix products, with the readers of their results
+triton_product_ways.py  other ways through them, to be measured
 triton_body.py       lines of text of loop bodies, of both
 """
 
@@ -11,10 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fxgraph.sizes import hint, product
-from inductor.codegen import triton_products
+from inductor.codegen import triton_product_ways, triton_products
 from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
-from inductor.codegen.triton_products import ProductEmitter
 from inductor.device_tuning import Tuner
 from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
 from inductor.ir import Buffer, DeviceProduct, Program
@@ -23,6 +23,8 @@ from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
 MOST_PARTS = 64  # kernels of a bundle that are launched as one
 MOST_CANDIDATES = 8  # forms of a kernel that are measured
+
+Form = tuple[TritonKernel, ...]  # kernels that are launched one after another
 
 
 def emit(
@@ -105,25 +107,34 @@ class TritonModule:
         steps = []
         for number, part in enumerate(parts):
             own = f"{name}_{number}" if number else name
-            steps.append(self._fastest(own, self._candidates(part, own, live)).step(label))
+            steps += self._steps(self._candidates(part, own, live), label)
         return steps
 
-    def _candidates(self, part: Kernel, name: str, live: Collection[str]) -> list[TritonKernel]:
+    def _candidates(self, part: Kernel, name: str, live: Collection[str]) -> list[Form]:
         """Forms of a kernel; the first is the one that the cost model chooses."""
         first = self._emitter(part, name, live)
         if self.tuner is None or part.is_scatter:
-            return [first.emit()]
+            return [(first.emit(),)]
         return [
-            self._emitter(part, name, live, tiles=tiles).emit()
+            (self._emitter(part, name, live, tiles=tiles).emit(),)
             for tiles in first.choices()[:MOST_CANDIDATES]
         ]
 
-    def _fastest(self, name: str, candidates: Sequence[TritonKernel]) -> TritonKernel:
-        chosen = 0
-        if self.tuner is not None and len(candidates) > 1:
-            chosen = self.tuner.fastest(candidates, self.program.buffers)
-        self.kernels[name] = candidates[chosen]
-        return candidates[chosen]
+    def _steps(self, candidates: Sequence[Form], label: str) -> list[LaunchStep]:
+        """Launches of the kernels of the fastest form."""
+        form = candidates[self.fastest(candidates)]
+        for kernel in form:
+            self.kernels[kernel.name] = kernel
+            if kernel.space is not None:
+                self.program.buffers[kernel.space.name] = kernel.space
+        labels = [label, *[f"sums of {label}"] * (len(form) - 1)]
+        return [kernel.step(text) for kernel, text in zip(form, labels, strict=True)]
+
+    def fastest(self, candidates: Sequence[Form]) -> int:
+        """The place of the form to take."""
+        if self.tuner is None or len(candidates) == 1:
+            return 0
+        return self.tuner.fastest(candidates, self.program.buffers)
 
     def takes_product(self, item: ProductKernel, kept: Collection[str]) -> bool:
         """Whether the template is expected to be faster than the library's operator, and a kernel
@@ -151,33 +162,37 @@ class TritonModule:
         reader = item.reader if follows else None
         name = item.step.target.name
         own = self._products(replace(item, reader=reader), "own", frozenset(), name in kept)
-        after = self._candidates(reader, "after", live)[:1] if reader is not None else []
+        after = self._candidates(reader, "after", live)[0] if reader is not None else ()
         return self.tuner.beats(own, item.step.call, after, self.program.buffers)
 
     def add_product(
         self, item: ProductKernel, name: str, live: Collection[str], kept: Collection[str],
         label: str = "",
-    ) -> LaunchStep:  # fmt: skip
-        """The step of a product by the template, with the kernel that reads its result, which has
+    ) -> list[LaunchStep]:  # fmt: skip
+        """The steps of a product by the template, with the kernel that reads its result, which has
         to follow it. kept: results that others read, too.
         """
         step = item.step
         assert isinstance(step, DeviceProduct)
         local = frozenset(item.reader.writes().keys() - live) if item.reader else frozenset()
-        made = self._products(item, name, local, step.target.name in kept)
-        return self._fastest(name, made).step(label)
+        return self._steps(self._products(item, name, local, step.target.name in kept), label)
 
     def _products(
         self, item: ProductKernel, name: str, local: frozenset[str], kept: bool
-    ) -> list[TritonKernel]:
+    ) -> list[Form]:
         """Forms of the template; the first is the one that the cost model chooses."""
         step = item.step
         assert isinstance(step, DeviceProduct)
         about = (step.size, step.dtype, step.precision, self.device)
         most = 1 if self.tuner is None else MOST_CANDIDATES
+        found = triton_products.configurations(*about)[:most]
+        if self.tuner is not None:
+            found += triton_product_ways.ways(step, found, self.device)
         return [
-            ProductEmitter(item, self.program.buffers, name, local, tiles, kept).emit()
-            for tiles in triton_products.configurations(*about)[:most]
+            triton_product_ways.emit(
+                item, self.program.buffers, name, local, tiles, kept, self.device
+            )
+            for tiles in found
         ]
 
     def _emitter(

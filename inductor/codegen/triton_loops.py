@@ -78,14 +78,17 @@ class TritonKernel(TritonSpec):
     writes: list[str] = field(default_factory=list)
     programs: Extent = 0
     sizes: list[Size] = field(default_factory=list)  # arguments after the buffers
+    space: Buffer | None = None  # memory of its own
 
     def spec(self) -> TritonSpec:
         """The part of the kernel that a plan keeps besides its steps."""
         return TritonSpec(*(getattr(self, f.name) for f in fields(TritonSpec)))
 
     def step(self, label: str = "") -> LaunchStep:
+        scratch = self.space.name if self.space is not None and self.scratch else ""
+        sizes: list[Extent] = [*self.sizes]
         return LaunchStep(
-            self.name, self.args, list(self.writes), self.programs, list(self.sizes), label
+            self.name, self.args, list(self.writes), self.programs, sizes, label, scratch=scratch
         )
 
 

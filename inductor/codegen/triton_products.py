@@ -38,6 +38,7 @@ class Tiles:
     inner: int
     warps: int
     stages: int
+    way: str = ""  # of triton_product_ways.py, chosen by measuring alone
 
     def shared(self, itemsize: int) -> int:
         """Bytes of shared memory that the operands' tiles take."""
@@ -77,7 +78,7 @@ Sizes = tuple[Extent, Extent, Extent, Extent]
 def configurations(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> list[Tiles]:
     """The tiles that fit the device, the cheapest by the model first."""
     least = max(32 // dtype.itemsize, 16, power_of_two(hint(size[2])))
-    exactly = _is_exact(dtype, precision)
+    exactly = is_exact(dtype, precision)
     fitting = {}
     for tiles in CONFIGURATIONS:
         if exactly and tiles.rows * tiles.columns > LARGEST_EXACT:
@@ -103,7 +104,7 @@ def best_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Device
     return seconds(size, dtype, precision, best[0], device)
 
 
-def _is_exact(dtype: torch.dtype, precision: str) -> bool:
+def is_exact(dtype: torch.dtype, precision: str) -> bool:
     """Whether products are computed outside of tensor cores."""
     return dtype == torch.float32 and precision == "ieee"
 
@@ -116,7 +117,7 @@ def seconds(size: Sizes, dtype: torch.dtype, precision: str, tiles: Tiles, devic
     area = tiles.rows * tiles.columns
     peak = device.tensor[str(dtype).removeprefix("torch.")] * TENSOR
     share = next((share for least, share in _SHARES if area >= least), _LEAST_SHARE)
-    if _is_exact(dtype, precision):
+    if is_exact(dtype, precision):
         peak, share = device.vector * VECTOR, 1.0
     waves = -(-count // device.units)
     computing = waves * 2 * area * tiles.inner * turns * device.units / (peak * share)
@@ -130,7 +131,7 @@ def seconds(size: Sizes, dtype: torch.dtype, precision: str, tiles: Tiles, devic
 def library_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> float:
     """The same by the library: the best of all tiles, and of sums split over programs."""
     batch, rows, inner, columns = map(hint, size)
-    ahead = LIBRARY_AHEAD_EXACT if _is_exact(dtype, precision) else LIBRARY_AHEAD
+    ahead = LIBRARY_AHEAD_EXACT if is_exact(dtype, precision) else LIBRARY_AHEAD
     largest = Tiles(128, 256, 64, 8, 3)
     found = []
     for parts in (1, 2, 4, 8, 16):
@@ -188,6 +189,8 @@ def position(step: DeviceProduct) -> Index:
 class ProductEmitter(Emitter):
     """A product, and the kernel that reads it if `follows` holds. kept: the product is stored."""
 
+    top = "down * XBLOCK"  # the first row of a tile
+
     def __init__(
         self,
         item: ProductKernel,
@@ -233,21 +236,33 @@ class ProductEmitter(Emitter):
         return self._meaning.get(v)
 
     def emit(self) -> TritonKernel:
+        lines = [*self.tile(self.program), self.zeros(), *self.turns(), *self.results()]
+        return self.made(self._text_of(lines), self.tiles.stages)
+
+    def tile(self, program: str) -> list[str]:
+        """Lines that compute where a program's tile is."""
+        lines = [*self._place(program), *self._range("x", f"{self.top} + ", "[:, None]")]
+        return [*lines, *self._range("r", "across * RBLOCK + ", "[None, :]")]
+
+    def zeros(self) -> str:
+        return f"sums = tl.zeros([XBLOCK, RBLOCK], {type_name(self.step.sums)})"
+
+    def turns(self, start: str = "0", stop: str = "") -> list[str]:
+        """The loop over k that adds up a tile."""
+        lines = [*self.operands(), f'sums = fg.dot(a, b, sums, "{self.step.precision}")']
+        stop = stop or self.number(self.step.size[2])
+        return [f"for k in range({start}, {stop}, KBLOCK):", *indented(lines)]
+
+    def operands(self) -> list[str]:
+        """Lines that load the operands' tiles of one turn, a and b."""
+        a = self._operand(self.step.a, Pass(self, _A, "a", zeros=True))
+        b = self._operand(self.step.b, Pass(self, _B, "b", zeros=True))
+        lines = [*self._range("ka", "k + ", "[None, :]"), *self._range("kb", "k + ", "[:, None]")]
+        return [*lines, *a, *b]
+
+    def results(self) -> list[str]:
+        """Lines that store the product and run the kernel that reads it."""
         step = self.step
-        self.lines += [*self._place(), *self._range("x", "down * XBLOCK + ", "[:, None]")]
-        self.lines += self._range("r", "across * RBLOCK + ", "[None, :]")
-        self.lines.append(f"sums = tl.zeros([XBLOCK, RBLOCK], {type_name(step.sums)})")
-        a = self._operand(step.a, Pass(self, _A, "a", zeros=True))
-        b = self._operand(step.b, Pass(self, _B, "b", zeros=True))
-        inside = [
-            *self._range("ka", "k + ", "[None, :]"),
-            *self._range("kb", "k + ", "[:, None]"),
-            *a,
-            *b,
-            f'sums = fg.dot(a, b, sums, "{step.precision}")',
-        ]
-        self.lines.append(f"for k in range(0, {self.number(step.size[2])}, KBLOCK):")
-        self.lines += ["    " + line for line in inside]
         body = Pass(self, ROWS, "")
         result = self._scaled(body)
         for reading in self.kernel.steps:
@@ -258,16 +273,14 @@ class ProductEmitter(Emitter):
             body.store(step.target, position(step), result, body.axes, rounds)
         for reading in self.kernel.steps:
             body.run(reading)
-        self.lines += body.take_lines()
-        return self.made(self._text_of(self.lines), self.tiles.stages)
+        return body.take_lines()
 
-    def _place(self) -> list[str]:
-        """Lines that compute a program's tile."""
+    def _place(self, program: str) -> list[str]:
         batch, rows, _, columns = self.step.size
         number = self.number
         lines = [
-            f"pid = {self.program}" + (".to(tl.int64)" if self.wide else ""),
-            f"tall = tl.cdiv({number(rows)}, XBLOCK)",
+            f"pid = {program}" + (".to(tl.int64)" if self.wide else ""),
+            f"tall = tl.cdiv({number(rows)}, {self.tiles.rows})",
             f"wide = tl.cdiv({number(columns)}, RBLOCK)",
         ]
         if batch != 1:
@@ -315,6 +328,10 @@ class ProductEmitter(Emitter):
         text = f"{term.text}.to(tl.float32)"
         scaled = text if beta == 1 else f"{text} * {beta!r}"
         return body.bind(f"{result.text} + {scaled}", body.axes)
+
+
+def indented(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
 
 
 _A = (("x", "XBLOCK"), ("ka", "KBLOCK"))

@@ -75,6 +75,7 @@ class Lowering:
         self.scores: dict[str, tuple[int, AtenCall]] = {}
         self.node: Any = None
         self.gpu = device_model()
+        self.measured = False  # whether forms of products are measured there later
 
     # -- names and buffers ----------------------------------------------------------------------
 

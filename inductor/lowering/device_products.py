@@ -214,6 +214,8 @@ def _in_parts(
     batch, rows, inner, columns = sizes
     if batch != 1 or len(a.size) != 2 or is_symbolic(sizes) or not read_by_one:
         return None
+    if ctx.measured:  # shares of the sums are a form, codegen/triton_product_ways.py
+        return None
     if not val.dtype.is_floating_point:
         return None
     kind, gpu = precision(val.dtype), ctx.gpu

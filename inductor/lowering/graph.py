@@ -50,17 +50,18 @@ def lower_graph(
     aten_ops: Sequence[str] = (),
     derived: Derivation | None = None,
     gpu: Device | None = None,
+    measured: bool = False,
 ) -> tuple[Program, list[Any]]:
     """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain
     value.
 
     `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
     `derived`: nodes that are computed elsewhere, with the names of their values. `gpu`: that
-    kernels are chosen for.
+    kernels are chosen for, by measuring if `measured`.
     Raises sizes.Undecided for a graph whose sizes have no form here.
     """
     run = _Run(gm, static, frozenset(aten_ops))
-    run.ctx.gpu = gpu or run.ctx.gpu
+    run.ctx.gpu, run.ctx.measured = gpu or run.ctx.gpu, measured
     for node in gm.graph.nodes:
         if derived is not None and derived.skips(node):
             run.derived(node, derived.kept.get(node))

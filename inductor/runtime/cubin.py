@@ -106,8 +106,12 @@ def compile_kernels(
     if missing:
         made = _Workers(list(missing.values()), target, aligned).run()
         for key, one in zip(missing, made, strict=True):
-            _keep(key, one)
-            found[key] = one
+            if isinstance(one, Cubin):
+                _keep(key, one)
+                found[key] = one
+        for one in made:
+            if not isinstance(one, Cubin):
+                raise one or RuntimeError("a kernel was not compiled")
     return [found[key] for key in keys]  # type: ignore[misc]
 
 
@@ -128,7 +132,7 @@ def _ours() -> str:
 def _key(kernel: TritonSpec, target: str, aligned: bool) -> str:
     about = (
         kernel.name, kernel.signature, kernel.constants, kernel.warps, kernel.stages,
-        kernel.divisible,
+        kernel.divisible, kernel.careful, kernel.scratch,
     )  # fmt: skip
     return cache.digest(
         FORMAT, kernel.source, repr(about), target, str(aligned), triton_version(), _ours()
@@ -162,7 +166,7 @@ class _Workers:
         self.queue = deque(range(len(kernels)))
         self.running: list[subprocess.Popen] = []
 
-    def run(self) -> list[Cubin]:
+    def run(self) -> list[Cubin | KernelError | None]:
         count = min(len(self.kernels), _processors(), MOST_WORKERS)
         with _workspace() as folder:
             threads = [
@@ -180,10 +184,7 @@ class _Workers:
                     _kill(process)
                 for thread in threads:
                     thread.join()
-        for one in self.made:
-            if not isinstance(one, Cubin):
-                raise one or RuntimeError("a kernel was not compiled")
-        return self.made  # type: ignore[return-value]
+        return self.made
 
     def _serve(self, folder: Path) -> None:
         folder.mkdir()

@@ -301,7 +301,7 @@ class Linker:
         kernel = self.callables[step.kernel]
         sizes, programs = self.sizes.numbers(step.sizes), self.sizes.number(step.programs)
         if isinstance(kernel, Loaded):
-            args = [self._address(name) for name in step.args]
+            args = [self._address(name) for name in step.names()]
             name = f"framegraph::{step.label or step.kernel}"
             return ("launch", kernel.code, kernel.careful, args, list(sizes), programs, name)
         return ("call", kernel, [*map(self._reference, step.args), *sizes, programs], {}, [])

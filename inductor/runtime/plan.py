@@ -163,7 +163,8 @@ class TritonSpec:
     signature: parameter -> Triton type ("*fp32", "i64", "constexpr"). constants: the values of the
     constexpr ones. warps: of 32 threads each. stages: of a pipelined loop. device: that runs it.
     divisible: parameters that are sizes known to be multiples of 16, so that whole groups of
-    elements are inside of a mask and are read at once.
+    elements are inside of a mask and are read at once. careful: constants of the form that takes
+    any addresses, where they are others. scratch: bytes of memory that Triton has for each program.
     """
 
     name: str
@@ -174,6 +175,8 @@ class TritonSpec:
     stages: int = 3
     device: str = "cpu"
     divisible: list[str] = field(default_factory=list)
+    careful: dict[str, int] = field(default_factory=dict)
+    scratch: int = 0
 
 
 @dataclass
@@ -181,7 +184,7 @@ class LaunchStep:
     """A launch of the TritonSpec named `kernel`, on a device.
 
     args: names of buffers, in parameter order; then come `sizes`. programs: how many run, numbered
-    from 0. writes, label, operations: as a KernelStep's.
+    from 0. writes, label, operations: as a KernelStep's. scratch: the buffer of the kernel's.
     """
 
     kernel: str
@@ -191,11 +194,12 @@ class LaunchStep:
     sizes: list[Extent] = field(default_factory=list)
     label: str = ""
     operations: int = 1
+    scratch: str = ""
 
     kind: ClassVar[str] = "launch"
 
     def names(self) -> Iterator[str]:
-        return iter(self.args)
+        return iter([*self.args, self.scratch] if self.scratch else self.args)
 
     def produces(self) -> Iterable[str]:
         return ()

@@ -51,10 +51,11 @@ def compiled(job: dict[str, Any]) -> dict[str, Any]:
     pointers = [k for k, kind in enumerate(signature.values()) if kind.startswith("*")]
     multiples = [k for k, name in enumerate(signature) if name in kernel["divisible"]]
     multiples += pointers if job["aligned"] else []
+    constants = kernel["constants"] | ({} if job["aligned"] else kernel["careful"])
     source = ASTSource(
         fn=function(kernel["source"], kernel["name"]),
         signature=signature,
-        constexprs=dict(kernel["constants"]),
+        constexprs=constants,
         attrs={(k,): aligned for k in multiples},
     )
     made = triton.compile(
@@ -68,8 +69,9 @@ def compiled(job: dict[str, Any]) -> dict[str, Any]:
         },
     )
     about = made.metadata
-    for name in ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid"):
-        if getattr(about, name, 0):
+    unknown = {"profile_scratch_size": 0, "launch_cooperative_grid": 0}
+    for name, most in {"global_scratch_size": kernel["scratch"], **unknown}.items():
+        if (getattr(about, name, 0) or 0) > most:
             raise NotImplementedError(f"a kernel with {name}")
     image = made.asm["cubin"]
     Path(job["file"]).write_bytes(image)
@@ -78,7 +80,8 @@ def compiled(job: dict[str, Any]) -> dict[str, Any]:
         "symbol": about.name,
         "warps": about.num_warps,
         "shared": about.shared,
-        "hidden": parameters(made.asm["ptx"], about.name) - given,
+        # The first one is the scratch memory's address, which a plan passes if there is any.
+        "hidden": parameters(made.asm["ptx"], about.name) - given - bool(kernel["scratch"]),
         **resources(Path(triton.__file__).parent, job["file"]),
     }
 

@@ -28,6 +28,7 @@ from fxgraph.sizes import Extent, Size, common_factor, exact, hint, known_le, sy
 from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, TensorSpec, storage_bytes
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+GPU_ALIGNMENT = 128  # a cache line there, and a descriptor
 
 
 @dataclass
@@ -81,8 +82,9 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
         and is_arena(b, returned, device)
         and late.isdisjoint(s.name for s in symbols(buffer_bytes(b)))
     ]
-    blocks = share_in_place(spec, make_blocks(in_arena, lives), lives)
-    arena_bytes = assign_offsets(blocks)
+    alignment = ALIGNMENT if device == "cpu" else GPU_ALIGNMENT
+    blocks = share_in_place(spec, make_blocks(in_arena, lives, alignment), lives)
+    arena_bytes = assign_offsets(blocks, alignment)
     offsets = {name: block.offset for block in blocks for name in block.names}
 
     steps = len(spec.steps)
@@ -217,18 +219,19 @@ def _fits(buffer: BufferSpec, place: BufferSpec) -> bool:
     )
 
 
-def make_blocks(buffers: list[BufferSpec], lives: dict[str, Lifetime]) -> list[Block]:
-    return [
-        Block(
-            [b.name], _rounded(buffer_bytes(b)), Lifetime(lives[b.name].first, lives[b.name].last)
-        )
-        for b in buffers
-    ]
+def make_blocks(
+    buffers: list[BufferSpec], lives: dict[str, Lifetime], alignment: int
+) -> list[Block]:
+    found = []
+    for b in buffers:
+        life = Lifetime(lives[b.name].first, lives[b.name].last)
+        found.append(Block([b.name], _rounded(buffer_bytes(b), alignment), life))
+    return found
 
 
-def _rounded(size: Extent) -> Extent:
+def _rounded(size: Extent, alignment: int) -> Extent:
     """The size rounded up to whole cache lines; a Size is rounded when the block is placed."""
-    return size if isinstance(size, Size) else (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return size if isinstance(size, Size) else (size + alignment - 1) // alignment * alignment
 
 
 def share_in_place(spec: PlanSpec, blocks: list[Block], lives: dict[str, Lifetime]) -> list[Block]:
@@ -268,13 +271,13 @@ def _only_argument(spec: PlanSpec, step: Any, name: str) -> bool:
     return hits == 1
 
 
-def assign_offsets(blocks: list[Block]) -> Extent:
+def assign_offsets(blocks: list[Block], alignment: int) -> Extent:
     """Set each block's offset; returns the arena's size."""
     groups: dict[Extent, list[tuple[Block, int]]] = {}  # unit -> blocks and their sizes in it
     rest: list[Block] = []
     for block in blocks:
         unit, count = _in_units(block.size)
-        if count % ALIGNMENT:
+        if count % alignment:
             rest.append(block)
         else:
             groups.setdefault(unit, []).append((block, count))
@@ -285,7 +288,7 @@ def assign_offsets(blocks: list[Block]) -> Extent:
         for (block, _), place in zip(groups[unit], placed, strict=True):
             block.offset = total + place.offset * unit
         total = total + extent * unit
-    return _assign_slots(rest, total)
+    return _assign_slots(rest, total, alignment)
 
 
 def _in_units(size: Extent) -> tuple[Extent, int]:
@@ -329,7 +332,7 @@ def _best_gap(block: _Placed, neighbours: list[_Placed]) -> int:
     return end if best is None else best
 
 
-def _assign_slots(blocks: list[Block], total: Extent) -> Extent:
+def _assign_slots(blocks: list[Block], total: Extent, alignment: int) -> Extent:
     """Blocks one after another in slots as large as their first, from `total` on."""
     slots: list[list[Block]] = []
     for block in sorted(blocks, key=lambda b: (-hint(b.size), b.life.first)):
@@ -344,5 +347,5 @@ def _assign_slots(blocks: list[Block], total: Extent) -> Extent:
     for slot in slots:
         for block in slot:
             block.offset = total
-        total = total + (slot[0].size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        total = total + (slot[0].size + alignment - 1) // alignment * alignment
     return total

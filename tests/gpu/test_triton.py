@@ -27,6 +27,32 @@ def test_program_against_eager(name):
     run(name, "cuda")
 
 
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [(way, name) for way, names in triton_products.WAYS.items() for name in names],
+)
+def test_product_by_another_way(way, name):
+    if way != "shares" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("a device without descriptors")
+    triton_products.run(name, "cuda", way)
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0),
+    reason="a device without descriptors",
+)
+@pytest.mark.parametrize("way", ["described", "specialized"])
+def test_operands_at_any_address(way):
+    """Descriptors are of multiples of 16 bytes."""
+    fn, examples, _ = triton_products.CASES["of_rows_and_columns"]
+    inputs = [x.cuda() for x in examples]
+    with torch.no_grad():
+        _, plan = triton_products.planned(triton_products.compiled(fn, inputs), way=way)
+        moved = [torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape) for x in inputs]
+        for given in (inputs, moved, inputs):
+            triton_products.close(plan(*given)[0], fn(*examples), torch.bfloat16)
+
+
 @pytest.mark.parametrize("name", triton_products.CASES)
 def test_product_against_eager(name):
     triton_products.run(name, "cuda")

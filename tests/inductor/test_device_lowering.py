@@ -32,13 +32,14 @@ def planned(fn, *inputs):
 
 def check(spec):
     """No kernel sees memory of another device."""
+    own = {kernel.name: kernel.device for kernel in spec.triton}
     where = {t.name: t.device for t in [*spec.inputs, *spec.constants, *spec.buffers]}
     for step in spec.steps:
         if step.kind == "view":
             where[step.out] = where[step.base]
         if step.kind in ("kernel", "launch"):
             devices = {where[name] for name in step.names()}
-            assert devices == {"cuda:0" if step.kind == "launch" else "cpu"}, step
+            assert devices == {own[step.kernel] if step.kind == "launch" else "cpu"}, step
 
 
 def steps(c):
@@ -75,6 +76,28 @@ f32, bf16, i64, i16 = torch.float32, torch.bfloat16, torch.int64, torch.int16
 )  # fmt: skip
 def test_who_computes(fn, inputs, wanted):
     assert steps(planned(fn, *inputs)) == wanted
+
+
+ON = [((8, 64), f32, "cuda:0"), ((8, 64), f32, "cuda:1"), ((64, 64), f32, "cuda:1")]
+
+
+@pytest.mark.parametrize(
+    ("fn", "wanted"),
+    [
+        (lambda x, y, w: (x * 2 + 1, y * 3, w * 4), ["launch"] * 3),
+        (lambda x, y, w: (x * 2 + (y * 3).to("cuda:0") * 5,), ["launch", "_to_copy", "launch"]),
+        (lambda x, y, w: (x + y.to("cuda:0"), y * 2 + x.to("cuda:1")),
+         ["_to_copy", "_to_copy", "launch", "launch"]),
+        (lambda x, y, w: (F.gelu(F.linear(y * 2, w)).to("cuda:0") + x,),
+         ["launch", "launch", "_to_copy", "launch"]),
+    ],
+)  # fmt: skip
+def test_two_devices(fn, wanted, monkeypatch):
+    """Kernels are of one device each; operators of aten take tensors from one to another."""
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    c = planned(fn, *ON)
+    assert steps(c) == wanted
+    assert {kernel.device for kernel in c.spec.triton} == {"cuda:0", "cuda:1"}
 
 
 def test_an_input_is_written_from_another_device():

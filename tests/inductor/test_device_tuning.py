@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from fxgraph import symbolic_trace
-from inductor import devices
+from inductor import devices, pipeline
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton import TritonModule
 from inductor.device_tuning import Tuner
 from inductor.devices import DEVICES, device_model
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
-from inductor.runtime import cache
+from inductor.runtime import _plan, cache, cubin
 
 f32, bf16 = torch.float32, torch.bfloat16
 
@@ -97,6 +98,56 @@ def test_the_fastest_form_of_a_kernel_is_taken_and_remembered(gpu):
     assert other.timed
 
 
+def way_of(kernel):
+    text = kernel.source
+    special = "specialized" if "warp_specialize" in text else "described"
+    return special if "descriptor" in text else "shares" if "share = " in text else "plain"
+
+
+@pytest.mark.parametrize("way", ["shares", "described", "specialized"])
+def test_other_ways_of_products_are_chosen_by_measuring_alone(gpu, way):
+    given = operands(1024, 1024, 2560)
+    plain = planned(linear, *given)
+    assert {way_of(kernel) for kernel in plain.triton} == {"plain"}
+
+    def seconds(launched):
+        assert len(launched) == 1 + (way_of(launched[0]) == "shares")
+        return 1.0 if way_of(launched[0]) == way else 2.0
+
+    clock = Clock(seconds)
+    spec = planned(linear, *given, clock=clock)
+    assert way_of(spec.triton[0]) == way
+    names = {buffer.name for buffer in spec.buffers}
+    assert names == {"buf1", *(("k0_parts",) if way == "shares" else ("k0_scratch",))}, names
+    again = planned(linear, *given, clock=Clock(None))
+    assert again.triton == spec.triton
+
+
+@pytest.mark.parametrize("stage", ["compile", "launch"])
+def test_a_form_that_a_device_refuses_is_left_out(gpu, stage):
+    class Refusing(Clock):
+        def compiled(self, kernels):
+            super().compiled(kernels)
+            self.load(kernels)
+
+        def load(self, kernels):
+            for kernel in kernels:
+                if "descriptor" in kernel.source and stage == "compile":
+                    raise cubin.KernelError(kernel, "sm_90", "made up")
+            return super().load(kernels)
+
+        def time(self, call):
+            seconds = super().time(call)
+            if "descriptor" in self.launched[0].source:
+                raise _plan.DeviceError("too many registers for a program")
+            return seconds
+
+    clock = Refusing(lambda launched: 1.0 if way_of(launched[0]) == "shares" else 2.0)
+    spec = planned(linear, *operands(1024, 1024, 2560), clock=clock)
+    assert [kernel.name for kernel in spec.triton] == ["k0", "k0_sums"]
+    assert way_of(spec.triton[0]) == "shares"
+
+
 def test_a_form_that_is_hardly_faster_is_not_taken(gpu):
     x = torch.randn(64, 1000)
     plain = planned(lambda x: (torch.softmax(x, -1),), x).triton[0]
@@ -151,6 +202,19 @@ def test_a_long_sum_of_few_tiles_is_split_where_others_join_it(gpu):
     assert [step.kind for step in spec.steps] == ["launch", "launch"]
     spec = planned(linear, *operands(512, 512, 512))
     assert [step.kind for step in spec.steps] == ["launch"]
+
+
+@pytest.mark.parametrize("way", ["shares", "plain"])
+def test_a_long_sum_is_split_as_measured(gpu, monkeypatch, way):
+    everywhere = functools.partial(TritonModule, everywhere=True)
+    clock = Clock(lambda launched: 1.0 if way_of(launched[0]) == way else 2.0)
+    monkeypatch.setattr(pipeline, "TritonModule", everywhere)
+    monkeypatch.setattr(pipeline, "_tuned", lambda c: clock)  # where the processor measures nothing
+    c = new_compilation(symbolic_trace(linear), operands(16, 8192, 64), {"tuning": "off"})
+    with torch.no_grad():
+        run_stages(c, until="codegen")
+    assert [kernel.name for kernel in c.spec.triton] == ["k0", "k0_sums"][: 1 + (way == "shares")]
+    assert way_of(c.spec.triton[0]) == way and clock.timed
 
 
 def test_models_of_devices(monkeypatch):

@@ -8,6 +8,7 @@ import gc
 import shutil
 import threading
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -151,6 +152,20 @@ def test_a_plan_without_memory_of_its_arguments_in_a_list(stub):
     del x
     (result,) = plan.take(given)
     assert given == [] and gone() is None and torch.equal(result, torch.full((8,), 2.0))
+
+
+def test_memory_of_a_kernel_comes_behind_its_arguments(stub):
+    spec = doubling()
+    spec.steps[0].scratch = "scratch"
+    spec.buffers.append(BufferSpec("scratch", "uint8", (200,), (1,), kind="temp"))
+    spec.triton = [replace(KERNEL, scratch=100)]
+    spec = PlanSpec.from_json(spec.to_json())
+    plan = link(spec, callables={"k0": Loaded(load(stub, hidden=1, parameters=3))})
+    x = torch.ones(8)
+    (result,) = plan(x)
+    given = stub.log()[-1].split("arguments=")[1].split(",")
+    assert given[:2] == [str(x.data_ptr()), str(result.data_ptr())]
+    assert int(given[2]) > 0 and given[3:] == ["0"]
 
 
 def test_sizes_and_programs_of_a_call(stub):

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from inductor.runtime.plan import AtenStep, KernelStep, OutputSpec, PlanSpec, ViewStep
-from inductor.schedule.memory import ALIGNMENT, buffer_bytes, lifetimes, plan_memory
+from inductor.runtime.plan import (
+    AtenStep,
+    KernelStep,
+    LaunchStep,
+    OutputSpec,
+    PlanSpec,
+    TritonSpec,
+    ViewStep,
+)
+from inductor.schedule.memory import (
+    ALIGNMENT,
+    GPU_ALIGNMENT,
+    buffer_bytes,
+    lifetimes,
+    plan_memory,
+)
 from tests.inductor.plan_kernels import add1, buffer, chain_plan, tensor_input
 
 
@@ -50,6 +65,18 @@ def check_disjoint(spec):
                 continue
             assert start + sizes[a] <= other or other + sizes[b] <= start, (a, b)
     return memory
+
+
+def test_memory_of_a_gpu_is_aligned_for_descriptors():
+    names = [f"b{k}" for k in range(5)]
+    spec = plan(
+        [LaunchStep("k0", ["x", *names], names, programs=1)],
+        [replace(buffer(name, 3 + 30 * k), device="cuda:0") for k, name in enumerate(names)],
+        [],
+    )
+    spec.triton = [TritonSpec("k0", "", {}, {}, device="cuda:0")]
+    offsets = check_disjoint(spec).offsets
+    assert offsets.keys() == {*names} and all(n % GPU_ALIGNMENT == 0 for n in offsets.values())
 
 
 def test_dead_temps_give_their_place():

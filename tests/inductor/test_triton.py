@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor import devices
 from inductor.codegen.triton import NoTriton, emit
+from inductor.codegen.triton_products import Tiles
 from inductor.index import Var
 from inductor.ops import ops
+from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
 from inductor.runtime.cubin import compile_kernels
 from tests.inductor import interpreting, triton_cases, triton_products, triton_rows
+from tests.inductor.test_device_lowering import planned
+from tests.inductor.test_pipeline import fake_tensor_mode
 from tests.inductor.triton_cases import CASES, Builder, emit_case
 from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
 
@@ -63,7 +68,12 @@ def interpreted_products():
 
 @pytest.mark.parametrize(
     "name",
-    [*triton_products.CASES, *(f"{n}_varying" for n in triton_products.VARYING), "sum_in_parts"],
+    [
+        *triton_products.CASES,
+        *(f"{n}_varying" for n in triton_products.VARYING),
+        "sum_in_parts",
+        *(f"{n}_{way}" for way, names in triton_products.WAYS.items() for n in names),
+    ],
 )
 def test_product_interpreted(interpreted_products, name):
     assert interpreted_products[name] is None, interpreted_products[name]
@@ -118,6 +128,36 @@ def test_narrow_products_compile_to_machine_code(name, monkeypatch):
     assert made.spills == 0 and made.symbol == "k0"
 
 
+@pytest.mark.parametrize(
+    ("way", "target"),
+    [
+        ("shares", "sm_80"),
+        ("described", "sm_90"),
+        ("specialized", "sm_90"),
+        pytest.param("specialized", "sm_100", marks=pytest.mark.slow),
+    ],
+)
+def test_other_ways_of_products_compile_to_machine_code(way, target, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    x, w, b = (torch.zeros(size).bfloat16() for size in ((1000, 512), (768, 512), (768,)))
+    c = triton_products.compiled(lambda x, w, b: F.gelu(F.linear(x, w, b)), [x, w, b])
+    tiles = Tiles(128, 64, 64, 4, 3, way)
+    triton = triton_products.OtherWay(c.program, way, tiles)
+    _, spec = build_plan(c.program, c.items, triton)
+    made = compile_kernels(spec.triton, target)
+    # Copies have warps of their own.
+    assert [one.warps > 4 for one in made] == [way == "specialized"] * len(made)
+    assert not any(one.spills for one in made)
+    if way == "shares":
+        assert [step.names() for step in spec.steps] and len(made) == 2
+        return
+    (step,) = spec.steps
+    assert step.scratch and made[0].hidden == 1
+    if way == "specialized":
+        (careful,) = compile_kernels(spec.triton, target, aligned=False)
+        assert careful.hidden == 1 and careful.warps == 4
+
+
 @pytest.mark.parametrize("name", ON_FILE)
 def test_text(name, request):
     _, kernels, _, _ = emit_case(name)
@@ -151,7 +191,6 @@ def test_kernel_with_symbols_compiles_to_machine_code():
 
 def test_a_bundle_is_one_launch():
     from inductor.codegen.triton import TritonModule
-    from inductor.pipeline import new_compilation, run_stages
     from inductor.plan_steps import build_plan
     from tests.inductor.triton_programs import PROGRAMS as programs
 
@@ -181,6 +220,47 @@ def test_large_tensors_are_indexed_by_int64():
     (kernel,) = b.kernels()
     made = emit(kernel, b.ctx.program.buffers, "k")
     assert "tl.program_id(0).to(tl.int64)" in made.source and made.programs == 1 << 22
+
+
+@pytest.mark.parametrize("way", ["shares", "specialized"])
+def test_large_products_are_indexed_by_int64(way):
+    size, most = (1 << 17) + 40, Tiles(128, 64, 64, 4, 3)
+    with fake_tensor_mode():
+        x = torch.empty(size, 512, dtype=torch.bfloat16, device="cuda")
+        w = torch.empty(512, 20000, dtype=torch.bfloat16, device="cuda")
+    with torch.no_grad():
+        c = new_compilation(symbolic_trace(lambda x, w: x @ w), [x, w])
+        run_stages(c, until="schedule")
+        triton = triton_products.OtherWay(c.program, way, most)
+        triton.sizes = (132,)
+        _, spec = build_plan(c.program, c.items, triton)
+    made = compile_kernels(spec.triton, "sm_90")
+    assert all("int64" in kernel.source for kernel in spec.triton)
+    assert not any(one.spills for one in made)
+
+
+def test_large_rows_and_tables_are_indexed_by_int64():
+    def fn(x, i):
+        return x.sum(1), F.embedding(i, x) * 2
+
+    c = planned(fn, ((1 << 17, 1 << 15), torch.float32, "cuda"), ((5,), torch.int64, "cuda"))
+    made = compile_kernels(c.spec.triton, "sm_90")
+    assert all("int64" in kernel.source for kernel in c.spec.triton)
+    assert len(made) == 3 and not any(one.spills for one in made)
+
+
+@pytest.mark.slow
+def test_the_table_of_what_kernels_need():
+    from argparse import Namespace
+
+    from benchmarks import device_kernels
+
+    given = Namespace(dtype="float32", training=False, part="0/400")
+    for name in ("chain", "operators"):
+        line, faults = device_kernels.row(name, "sm_80", given)
+        found = dict(zip(device_kernels.HEADS, line, strict=True))
+        assert found["subject"] == name and found["kernels"] > 0 and 0 < found["most"] <= 255
+        assert found["spilling"] == found["bytes"] == 0 and not faults
 
 
 def test_what_has_no_triton_form():

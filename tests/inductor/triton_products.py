@@ -4,14 +4,18 @@ tests.inductor.interpreting triton_products [NAME...]`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 
 from fxgraph import symbolic_trace
 from inductor import devices
+from inductor.codegen import triton_product_ways
 from inductor.codegen.triton import TritonModule
+from inductor.codegen.triton_products import Tiles
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
 from inductor.runtime.link import link
@@ -163,6 +167,11 @@ def of_float8(x, w, one, other, b):
     return torch.relu(torch._scaled_mm(x, w.t(), one, other, bias=b, out_dtype=torch.bfloat16))
 
 
+@case(rand(32, 48, dtype=f8), rand(16, 48, dtype=f8), rand(32, 1).abs(), rand(1, 16).abs())
+def of_float8_by_rows(x, w, rows, columns):
+    return F.silu(torch._scaled_mm(x, w.t(), rows, columns, out_dtype=torch.bfloat16))
+
+
 @case(int8(18, 40), int8(40, 24))
 def of_int8_alone(x, w):
     return torch._int_mm(x, w)
@@ -193,6 +202,25 @@ def with_a_sum_of_others(x, w, i):
     return y + i.sum()
 
 
+@case(rand(40, 64, dtype=bf16), rand(64, 48, dtype=bf16), rand(48, dtype=bf16))
+def of_rows_and_columns(x, w, b):
+    """A last tile of each is no whole one."""
+    return F.gelu(torch.addmm(b, x, w))
+
+
+@case(rand(24, 40, dtype=f16).t(), rand(80, 24, dtype=f16)[8:40].t())
+def of_matrices_inside_of_others(x, w):
+    return (x @ w).float() * 2
+
+
+# Cases by another way through the template, with a small tile for few multiprocessors.
+WAYS = {
+    "shares": ("linear_gelu_and_residual", "batches", "inner", "kept_and_read", "of_int8",
+               "one_after_another", "of_rows_and_columns", "of_float8_by_rows"),
+    "described": ("linear_of_bfloat16", "of_float8_by_rows", "of_rows_and_columns",
+                  "of_matrices_inside_of_others"),
+    "specialized": ("linear_of_bfloat16",),
+}  # fmt: skip
 VARYING = ("linear_gelu_and_residual", "batches", "scores", "alone")
 
 
@@ -206,6 +234,28 @@ class Template(TritonModule):
         return True
 
 
+class OtherWay(Template):
+    """Products by another way, whatever would be measured."""
+
+    def __init__(self, program, way, tiles=None) -> None:
+        super().__init__(program)
+        self.sizes = (5, 7, 3)  # in multiprocessors: the first for which there is such a way
+        self.plain = replace(tiles or Tiles(16, 16, 16, 4, 3), way="")
+        self.way = way
+
+    @mock.patch.object(triton_product_ways, "LEAST_SHARE", 16)
+    def _products(self, item, name, local, kept):
+        for units in self.sizes:
+            self.device = replace(devices.DEVICES["h100"], units=units)
+            found = triton_product_ways.ways(item.step, [self.plain], self.device)
+            tiles = next((tiles for tiles in found if tiles.way == self.way), None)
+            if tiles is not None:
+                break
+        assert tiles is not None
+        buffers = self.program.buffers
+        return [triton_product_ways.emit(item, buffers, name, local, tiles, kept, self.device)]
+
+
 def everywhere() -> None:
     """CPU tensors are lowered as those of a GPU's."""
     devices.is_gpu = lambda device: True
@@ -215,10 +265,10 @@ def listed(result):
     return result if isinstance(result, tuple) else (result,)
 
 
-def planned(c, device="cpu"):
+def planned(c, device="cpu", way=""):
     from inductor.runtime.driver import load_kernels
 
-    triton = Template(c.program)
+    triton = OtherWay(c.program, way) if way else Template(c.program)
     _, spec = build_plan(c.program, c.items, triton)
     assert triton.kernels and not spec.source
     return spec, link(spec, callables=load_kernels(spec.triton))
@@ -236,18 +286,18 @@ def close(got, want, dtype):
     )
 
 
-def run(name, device="cpu"):
+def run(name, device="cpu", way=""):
     fn, examples, launches = CASES[name]
     inputs = [x.clone().to(device) for x in examples]
     with torch.no_grad():
-        spec, plan = planned(compiled(fn, inputs))
+        spec, plan = planned(compiled(fn, inputs), way=way)
         kinds = [step.kind for step in spec.steps if step.kind != "view"]
         assert "aten" not in kinds or device != "cpu", kinds  # which checks indices by an operator
         got, want = plan(*inputs), listed(fn(*(x.clone() for x in examples)))
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         close(g, w, examples[0].dtype)
-    assert len(kinds) == launches or device != "cpu", kinds
+    assert len(kinds) == launches or device != "cpu" or way, kinds
 
 
 def run_varying(name):
@@ -283,4 +333,5 @@ def cases(*names):
     known = {name: partial(run, name) for name in CASES}
     known |= {f"{name}_varying": partial(run_varying, name) for name in VARYING}
     known["sum_in_parts"] = run_parts
+    known |= {f"{name}_{way}": partial(run, name, way=way) for way in WAYS for name in WAYS[way]}
     return {name: known[name] for name in names or known}
