@@ -2,7 +2,7 @@
 that stay whole, operators with registered effects.
 """
 
-from tests.dynamo.programs import Family
+from tests.dynamo.programs import SOME, Family
 
 FAMILY = Family(prelude="import dynamo\n")
 PROGRAMS = {
@@ -135,6 +135,112 @@ PROGRAMS = {
         ---
         run(T(2))
         run(T(2))
+    """,
+    ),
+    "operators_that_print_among_prints": (
+        1,
+        "CHANGED_STATE",
+        """
+        @torch.library.custom_op("directives::say", mutates_args=())
+        def say(x: torch.Tensor) -> None: print("said")
+        say.register_fake(lambda x: None)
+        def f(x):
+            print("before")
+            say(x)
+            print("after")
+            return x + 1
+        ---
+        run(T(2))
+    """,
+    ),
+    "operators_that_read_what_changes": (
+        SOME,
+        "CHANGED_STATE",
+        """
+        import contextvars
+        variable = contextvars.ContextVar("variable", default="old")
+        class Held: factor = 1
+        held, number, table = Held(), 1, {"k": 1}
+        def known(): return table
+        @torch.library.custom_op("directives::read", mutates_args=())
+        def read(x: torch.Tensor) -> torch.Tensor:
+            return x * (2 if variable.get() == "new" else 3) + number + known()["k"]
+        @read.register_kernel("cpu")
+        def on_cpu(x): return x * held.factor + read._init_fn(x)
+        read.register_fake(torch.empty_like)
+        def f(x):
+            global number
+            token = variable.set("new")
+            a = read(x + 1) * 2
+            variable.reset(token)
+            number += 1
+            b = read(a)
+            held.factor += 1
+            c = read(b)
+            Held.other = 5
+            table["k"] += 1
+            return a, b, read(c)
+        ---
+        run(T(2))
+        run(T(2))
+        del read, on_cpu
+    """,
+    ),
+    "operators_that_read_nothing_of_it": (
+        2,
+        "",
+        """
+        table, other = {"k": 1}, {"k": 2}
+        @torch.library.custom_op("directives::apart", mutates_args=())
+        def apart(x: torch.Tensor) -> torch.Tensor: return x * other["k"]
+        apart.register_fake(torch.empty_like)
+        del apart
+        def f(x):
+            table["k"] += 1
+            return torch.ops.directives.apart(x) * table["k"]
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
+    "whole_functions_that_read_what_changes": (
+        5,
+        "CHANGED_STATE",
+        """
+        held, table = type("Held", (), {"factor": 1})(), {"k": 1}
+        @dynamo.allow_in_graph
+        def scaled(x): return x * table["k"]
+        @dynamo.nonstrict_trace
+        def shifted(x): return x + held.factor
+        def f(x):
+            table["k"] = 3
+            x = scaled(x + 1)
+            table["k"], held.factor = 5, 7
+            return x, shifted(x * 2) * 2
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
+    "functions_of_autograd_that_read_what_changes": (
+        3,
+        "CHANGED_STATE",
+        """
+        table = {"k": 1}
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * table["k"]
+            @staticmethod
+            def backward(ctx, grad): return grad * table["k"]
+        def f(x):
+            table["k"] = 5
+            y = Scale.apply(x * 2)
+            table["k"] = 7
+            return y.sin()
+        ---
+        x = T(2, grad=True)
+        run(x).sum().backward()
+        x.grad
     """,
     ),
 }
