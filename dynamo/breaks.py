@@ -274,6 +274,12 @@ BodySideEffect = _reason(
     "the body of a transform, branch or loop {0}, which exists outside of it",
     "return the new value from the body instead",
 )
+ChangedState = _reason(
+    "ChangedState",
+    "CHANGED_STATE",
+    "{0} may see what the function has changed or printed before, which happens behind the graph",
+    "change or print it after the call, or pass it as an argument",
+)
 OutsideHistory = _reason(
     "OutsideHistory",
     "OUTSIDE_HISTORY",

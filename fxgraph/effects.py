@@ -11,6 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch._library.simple_registry import singleton
 
 if TYPE_CHECKING:
     from fxgraph.node import Node
@@ -162,8 +163,16 @@ def of_overload(overload: torch._ops.OpOverload) -> Effects:
         writes=overload._schema.is_mutable,
         random=torch.Tag.nondeterministic_seeded in tags,
         other=name in STATEFUL_NAMES
-        or (not overload._schema.returns and not overload._schema.is_mutable),
+        or (not overload._schema.returns and not overload._schema.is_mutable)
+        or _has_registered_effect(overload),
     )
+
+
+def _has_registered_effect(overload: torch._ops.OpOverload) -> bool:
+    """Whether the program registered an effect for its operator (`register_effect`)."""
+    if overload.namespace in ("aten", "prims"):
+        return False
+    return singleton.find(overload._name).effect.effect is not None
 
 
 def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:

@@ -16,7 +16,7 @@ from dynamo import _hook, directives
 from dynamo.api.context import CompileContext
 from dynamo.api.convert import convert_frame
 from dynamo.api.generator_functions import CompiledGeneratorFunction, makes_generators
-from dynamo.api.module import CompiledModule, compile_module
+from dynamo.api.module import CompiledModule, compile_module, disable_module
 from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
 from dynamo.guards.shapes import History, takes_symbols
@@ -37,7 +37,8 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
 ) -> Any:
-    """Compile a function, method or nn.Module; without `model`, a decorator.
+    """Compile a function, method or nn.Module; without `model`, a decorator. Of a class, calls of
+    its instances are compiled, and the class is the result.
 
     fullgraph: the first graph break is an error (dynamo.errors.Unsupported) instead.
     dynamic: None: sizes, ints and floats are constants of the compiled code until they are seen to
@@ -82,7 +83,7 @@ def compile(
         )
     if model is None:
         return lambda fn: compile(fn, **settings, disable=disable)
-    if isinstance(model, type) or not callable(model):
+    if not callable(model) or (isinstance(model, type) and _call_of_instances(model) is None):
         raise TypeError(f"dynamo.compile takes a function, a method or an nn.Module, not {model!r}")
     if disable or config.disable:
         return model
@@ -144,6 +145,10 @@ def _split(options: dict[str, Any] | None) -> tuple[dict[str, Any] | None, Any]:
 def _compile(model: Any, context: CompileContext) -> Any:
     if isinstance(model, torch.nn.Module):
         return compile_module(model, context, dispatcher)
+    if isinstance(model, type):
+        called: Any = _original(_call_of_instances(model))
+        setattr(model, "__call__", dispatcher(_with_frame(called), context))  # noqa: B010
+        return model
     return dispatcher(model, context)
 
 
@@ -161,6 +166,7 @@ def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     )
 
 
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, of classes such as list
 _WITHOUT_FRAME = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -169,6 +175,12 @@ _WITHOUT_FRAME = (
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
 )
+
+
+def _call_of_instances(cls: type) -> Any:
+    """The `__call__` of a class of the program's, or None."""
+    found = [vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)]
+    return None if cls.__flags__ & _IMMUTABLE or not found else found[0]
 
 
 def _innermost_function(fn: Any) -> Any:
@@ -213,7 +225,8 @@ def compile_fresh(
         "recompile_limit": None,
     }
     if isinstance(model, CompiledModule):
-        settings, model = {**model._dynamo_context.settings}, model._orig_mod
+        context, model = model._dynamo_context, model._orig_mod
+        settings = settings if context is None else {**context.settings}
     elif isinstance(model, _hook.Compiled):
         settings = {**model.context.settings}
     unknown = set(overrides) - set(settings)
@@ -230,12 +243,10 @@ def reset() -> None:
     History.resets += 1
 
 
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, of classes such as list
-
-
 def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -> Any:
     """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
-    decorator, also of a class of the program's, whose own methods it disables, in place.
+    decorator, also of a class of the program's, whose own methods it disables, in place. A module
+    stays as it is: the result is a module that shares all but its call.
 
     With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain. Raises
     TypeError for an object that cannot be called, or, with recursive=False, without Python code.
@@ -248,6 +259,8 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
             if isinstance(method, types.FunctionType):
                 setattr(fn, name, disable(method, recursive, reason))
         return fn
+    if isinstance(fn, torch.nn.Module):
+        return disable_module(fn, disable, recursive, reason)
     if not recursive:
         code = getattr(fn, "__code__", None)
         if code is None:

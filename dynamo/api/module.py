@@ -1,4 +1,4 @@
-"""A compiled nn.Module: a wrapper that is the original in every respect but its call.
+"""A compiled or disabled nn.Module: a wrapper that is the original in every respect but its call.
 
 The wrapper is an instance of a subclass of the module's class and shares the module's __dict__:
 attributes, parameters, hooks, state_dict keys and isinstance are the original's, whichever of the
@@ -19,12 +19,12 @@ from dynamo.interp.argument_names import NAMES, Names
 
 
 class CompiledModule:
-    """Mixin of the wrapper classes; `isinstance(m, CompiledModule)` tells a compiled module."""
+    """Mixin of the wrapper classes; `isinstance(m, CompiledModule)` tells a wrapped module."""
 
     __slots__ = ()
     if TYPE_CHECKING:
         _orig_mod: torch.nn.Module
-        _dynamo_context: CompileContext
+        _dynamo_context: CompileContext | None  # None: disabled
 
 
 def call_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -38,13 +38,41 @@ def compile_module(
     dispatcher: Callable[[Callable[..., Any], CompileContext], Any],
 ) -> torch.nn.Module:
     """The wrapper of `module` whose call goes through `dispatcher(call_module, context)`."""
+    call = dispatcher(call_module, context)
+    assert context.again is not None
+    return _wrapper(module, call, context, context.again, (context.settings,))
+
+
+def disable_module(
+    module: torch.nn.Module, disable: Callable[..., Any], recursive: bool, reason: str | None
+) -> torch.nn.Module:
+    """The wrapper of `module` whose call is disabled."""
+
+    def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return module(*args, **kwargs)
+
+    call.__qualname__ = type(module).__qualname__
+    call.__code__ = call.__code__.replace()  # where the frame alone is disabled
+    settings = (recursive, reason)
+    return _wrapper(module, disable(call, *settings), None, disable, settings)
+
+
+def _wrapper(
+    module: torch.nn.Module,
+    call: Callable[..., Any],
+    context: CompileContext | None,
+    again: Callable[..., Any],
+    settings: tuple[Any, ...],
+) -> Any:
+    """`again(module, *settings)` wraps a copy in the same way."""
     if isinstance(module, CompiledModule):
         module = module._orig_mod
     wrapper: Any = object.__new__(_wrapper_class(type(module)))
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_orig_mod", module)
     object.__setattr__(wrapper, "_dynamo_context", context)
-    object.__setattr__(wrapper, "_dynamo_call", dispatcher(call_module, context))
+    object.__setattr__(wrapper, "_dynamo_call", call)
+    object.__setattr__(wrapper, "_dynamo_again", (again, settings))
     return wrapper
 
 
@@ -58,7 +86,7 @@ def _wrapper_class(cls: type) -> type:
             (CompiledModule, cls),
             {
                 # Slots, so that they stay out of the shared __dict__.
-                "__slots__": ("_orig_mod", "_dynamo_context", "_dynamo_call"),
+                "__slots__": ("_orig_mod", "_dynamo_context", "_dynamo_call", "_dynamo_again"),
                 "__module__": cls.__module__,
                 "__qualname__": cls.__qualname__,
                 "__doc__": cls.__doc__,
@@ -76,16 +104,18 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _reduce_ex(self: Any, protocol: int) -> Any:
-    return self._dynamo_context.again, (self._orig_mod, self._dynamo_context.settings)
+    again, settings = self._dynamo_again
+    return again, (self._orig_mod, *settings)
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-    context = self._dynamo_context
-    return context.again(copy.deepcopy(self._orig_mod, memo), context.settings)
+    again, settings = self._dynamo_again
+    return again(copy.deepcopy(self._orig_mod, memo), *settings)
 
 
 def _copy(self: Any) -> Any:
-    return self._dynamo_context.again(copy.copy(self._orig_mod), self._dynamo_context.settings)
+    again, settings = self._dynamo_again
+    return again(copy.copy(self._orig_mod), *settings)
 
 
 def _users_names(local: str, arguments: Sequence[Any]) -> Names:

@@ -22,6 +22,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
+from dynamo.torch.changed_state import refuse_changed_state
 from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
@@ -164,6 +165,8 @@ def _apply(tx, owner, *args, **kwargs):
     traceable = body is not None and not body.lifted
     if body is None:
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
+    run_natively = [owner.cls.forward, getattr(owner.cls, "setup_context", None)]
+    refuse_changed_state(tx, f"{owner.cls.__name__}.forward", run_natively)
     apply = AppliedTo(owner.cls, objects) if objects else owner.cls.apply
     given = [arg for place, arg in enumerate(args) if place not in objects]
     with _real_tensors_read(tx):

@@ -28,6 +28,7 @@ from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch import ragged, torch_state
 from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
+from dynamo.torch.changed_state import functions_of_operator, refuse_changed_state
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
@@ -50,6 +51,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph import effects
 from fxgraph.torch_fx import allowed_by_torch
 
 if TYPE_CHECKING:
@@ -404,6 +406,8 @@ class TorchFunctionValue(KnownObject):
             if dispatched is not None:
                 return dispatched
         kwargs = with_default_device(tx, self.function, kwargs)
+        if is_programs(function := inspect.unwrap(self.function)):
+            refuse_changed_state(tx, self.describe(), [function])
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
     def recipe(self) -> Recipe:
@@ -445,6 +449,9 @@ class OperatorValue(TorchFunctionValue):
     """An operator of torch.ops, which may take objects of the program."""
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if tx.output.side_effects.calls and effects.of_function(self.function).other:
+            raise Unsupported(breaks.ChangedState(self.describe()))
+        refuse_changed_state(tx, self.describe(), functions_of_operator(self.function))
         given = {name: opaque_argument(tx, value) for name, value in kwargs.items()}
         return super().call(tx, [opaque_argument(tx, value) for value in args], given)
 

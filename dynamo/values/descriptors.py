@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from dynamo import breaks
+from dynamo import _hook, breaks
 from dynamo.bytecode import versions
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import is_special, is_trusted_class, may_appear
@@ -216,6 +216,22 @@ def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Valu
     return MethodValue(tx.wrap(found, class_attr_source(tx, value, name)), value)
 
 
+def _bind_hooked(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    """A compiled or disabled callable: a method where the original is a function."""
+    is_function = isinstance(function_behind(found), types.FunctionType)
+    return (_bind_function if is_function else class_attr)(tx, value, found, name)
+
+
+_HOOKED = (_hook.Compiled, _hook.Scoped)
+
+
+def function_behind(found: Any) -> Any:
+    """The callable that is compiled or disabled; any other one itself."""
+    while isinstance(found, _HOOKED):
+        found = found.__wrapped__
+    return found
+
+
 def refuse_property(
     tx: Interpreter, value: Value, accessor: Callable[..., Any], *args: Any
 ) -> None:
@@ -255,7 +271,7 @@ def bind_to_class(
 ) -> Value:
     """found.__get__(None, owner); `function_source` leads to found.__func__."""
     function: Any = found.__func__
-    is_function = isinstance(function, types.FunctionType)
+    is_function = isinstance(function_behind(function), types.FunctionType)
     if not is_function and versions.CLASSMETHOD_CHAINS and hasattr(type(function), "__get__"):
         raise Unsupported(breaks.AttributeAccess(owner.describe(), repr(function)))
     return MethodValue(tx.wrap(function, function_source), owner)
@@ -407,6 +423,7 @@ def _binders() -> dict[type, Callable[..., Value]]:
         functools._lru_cache_wrapper: _bind_function,
         types.ClassMethodDescriptorType: _bind_class_slot,
         **dict.fromkeys(SLOT_TYPES, _bind_slot),
+        **dict.fromkeys(_HOOKED, _bind_hooked),
     }
 
 

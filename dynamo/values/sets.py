@@ -66,7 +66,7 @@ class FrozenSetValue(BuiltinObject):
 
     cls: type = frozenset
     order_known = False  # that of a set from outside is guarded
-    behind: Interpreter | None = None  # literals from outside, until `members` are asked for
+    reader: Interpreter | None = None  # literals from outside, until `members` are asked for
 
     def __init__(self, members: Members, source: Source | None = None, real: Any = None) -> None:
         super().__init__(source)
@@ -98,17 +98,17 @@ class FrozenSetValue(BuiltinObject):
         """A set of literals from outside; its type is guarded by the caller."""
         value = cls({}, source, real)
         del value.members
-        value.behind = tx
+        value.reader = tx
         return value
 
     @functools.cached_property
     def members(self) -> Members:
         """The members; a set from outside is guarded as a whole from here on."""
-        tx = self.behind
+        tx = self.reader
         assert tx is not None
         _guard_literal_set(tx, self.real, self.source)  # type: ignore[arg-type]
         tx.output.token_keys.came_from_outside(frozenset(self.real))
-        self.behind = None
+        self.reader = None
         return {x: tx.wrap(x) for x in self.real}
 
     def python_type(self) -> type:
@@ -118,7 +118,7 @@ class FrozenSetValue(BuiltinObject):
         return self.members
 
     def children(self) -> Sequence[Value]:
-        return [] if self.behind is not None else list(self.members.values())
+        return [] if self.reader is not None else list(self.members.values())
 
     def as_constant(self) -> Any:
         """In the order of the real set, where that is known."""
@@ -129,7 +129,7 @@ class FrozenSetValue(BuiltinObject):
         return self.cls(v.as_constant() for v in self.members.values())
 
     def length(self, tx: Interpreter) -> int:
-        if self.behind is None:
+        if self.reader is None:
             return len(self.members)
         tx.guard(self.source, "length", len(self.real))
         return len(self.real)
@@ -180,7 +180,7 @@ class FrozenSetValue(BuiltinObject):
     def contains(self, tx: Interpreter, item: Value) -> Value:
         varies = item.is_symbolic()
         key = sought_key(tx, item, self.members) if varies else _sought_key(tx, item)
-        if self.behind is None or not is_literal(key):
+        if self.reader is None or not is_literal(key):
             return ConstantValue(key in self.members)
         found = key in self.real
         tx.guard(self.source, "contains", (key, found))

@@ -628,26 +628,23 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
     if isinstance(result, torch.Tensor):
         return tx.output.tensor_value(node, result, value_class(result))
-    if (
-        isinstance(result, (tuple, list))
-        and type(result) is not torch.Size
-        and holds_tensor(result)
-    ):
-        items: list[Value] = []
-        for i, item in enumerate(result):
-            known = tx.output.fake_value(item) if isinstance(item, torch.Tensor) else None
-            if known is not None:
-                items.append(known)
-                continue
-            if not holds_tensor(item):
-                items.append(tx.wrap(item))
-                continue
-            child = tx.output.create_node(
-                "call_function", operator.getitem, (node, i), {}, item, tx
-            )
-            items.append(wrap_result(tx, child, item))
-        return _wrap_sequence(tx, result, items)
-    return tx.wrap(result)
+    if not holds_tensor(result) or type(result) is torch.Size:
+        return tx.wrap(result)
+    if type(result) is dict:
+        entries = {key: _wrap_item(tx, node, key, item) for key, item in result.items()}
+        return tx.output.side_effects.track_new(late_bound.DictValue.of(tx, entries))
+    return _wrap_sequence(tx, result, [_wrap_item(tx, node, *pair) for pair in enumerate(result)])
+
+
+def _wrap_item(tx: Interpreter, node: Node, key: int | str, item: Any) -> Value:
+    """The Value of one item of a node's result."""
+    known = tx.output.fake_value(item) if isinstance(item, torch.Tensor) else None
+    if known is not None:
+        return known
+    if not holds_tensor(item):
+        return tx.wrap(item)
+    child = tx.output.create_node("call_function", operator.getitem, (node, key), {}, item, tx)
+    return wrap_result(tx, child, item)
 
 
 def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:

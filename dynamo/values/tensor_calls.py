@@ -101,6 +101,8 @@ def holds_tensor(result: Any) -> bool:
         return True
     if isinstance(result, (tuple, list)):
         return any(holds_tensor(item) for item in result)
+    if type(result) is dict and all(type(key) is str for key in result):
+        return any(map(holds_tensor, result.values()))
     return False
 
 

@@ -230,6 +230,8 @@ class TracingInterpreter(Interpreter):
             self.tracer.copied |= memory
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if getattr(target, "__name__", "") in _PARTS:
+            return self.call_method(target.__name__, args, kwargs)
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
@@ -252,6 +254,11 @@ class TracingInterpreter(Interpreter):
         return super().call_function(target, args, kwargs) if result is NotImplemented else result
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in _PARTS:  # views, which their schemas do not say
+            tensor = args[0] if args else next(iter(kwargs.values()))
+            if tensor.requires_grad:  # and autograd is not told of them
+                raise Unfunctionalizable(f"{target} gives views without a history")
+            return _PARTS[target](*args, **kwargs)
         result = scalars.call(target, args, kwargs)
         return super().call_method(target, args, kwargs) if result is NotImplemented else result
 
@@ -304,6 +311,13 @@ class TracingInterpreter(Interpreter):
 
 def _bound_one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> tuple[torch.Tensor, Any]:
     return tensor, num_classes
+
+
+_PARTS: dict[str, Callable[..., Any]] = {
+    "unsafe_chunk": torch.chunk,
+    "unsafe_split": torch.split,
+    "unsafe_split_with_sizes": torch.split_with_sizes,
+}
 
 
 def _tensor_of(number: Any, *, dtype: Any = None, **options: Any) -> torch.Tensor:

@@ -6,7 +6,8 @@ formulas take numbers. Here operator and gradient are written in operators that 
     x.clamp(min=s)      where(x >= s, grad, 0) as its gradient
     torch.add(x, y, alpha=s)      x + y * s
 
-And a dropout that drops nothing is its input; torch's form for symbolic sizes would be a copy.
+And a dropout that drops nothing is its input, one that drops everything zeros: torch's form for
+symbolic sizes would be a copy, or draw random numbers.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def _drops_nothing(
 def _drops_everything(
     input: Any, p: Any = 0.5, training: bool = True, inplace: Any = False, train: bool = True
 ) -> bool:
-    """Whether a p that varies is 1: eager draws no random numbers then."""
-    return isinstance(p, torch.SymFloat) and training and train and not inplace and bool(p == 1)
+    """Whether p is 1: eager draws no random numbers then."""
+    number = isinstance(p, (int, float, torch.SymFloat))
+    return number and training and train and not inplace and bool(p == 1)
 
 
 _INPLACE_AT = {"leaky_relu": 2, "elu": 2, "hardtanh": 3, "threshold": 3}

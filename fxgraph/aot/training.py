@@ -258,7 +258,7 @@ class _Backwards:
         targets = [places[training.gradients[k]] for k in segment.gradients]
         wanted = [n for n, target in enumerate(targets) if target.requires_grad]
         pairs = [
-            (values[training.tangents[k]], tangent)
+            (_shaped_like(tangent, values[training.tangents[k]]), tangent)
             for k, tangent in zip(segment.tangents, given)
             if tangent is not None
         ]
@@ -291,6 +291,13 @@ class _Backwards:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+def _shaped_like(tangent: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value in the shape of its tangent: autograd takes results of `_unsafe_view` (of matmul)
+    for tensors of their own, functionalisation for views.
+    """
+    return value if value.shape == tangent.shape else value.reshape(tangent.shape)
 
 
 class _From(Interpreter):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fxgraph import effects
 from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
@@ -243,7 +244,7 @@ class _Run:
                 result = lowering(self.ctx, *args, **kwargs)
                 self._compare(result, node)
                 return result
-        return self.ctx.aten(target, args, kwargs, ordered=_is_ordered(target))
+        return self.ctx.aten(target, args, kwargs, ordered=effects.of_overload(target).impure())
 
     def _compare(self, result: Any, node: Any) -> None:
         """Check the shape: an assertion for numbers, Undecided if expressions differ in form."""
@@ -333,14 +334,6 @@ def _tensors(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         return [t for item in tree.values() for t in _tensors(item)]
     return []
-
-
-def _is_ordered(target: Any) -> bool:
-    return (
-        torch.Tag.nondeterministic_seeded in target.tags
-        or target._schema.is_mutable
-        or not target._schema.returns
-    )
 
 
 __all__ = ["Window", "lower_graph"]

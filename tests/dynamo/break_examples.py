@@ -489,6 +489,27 @@ def counts_outside_of_the_body(x):
     return torch.func.grad(loss)(x) + x.numel()
 
 
+SETTINGS = {"factor": 2}
+
+
+@dynamo.nonstrict_trace
+def scaled(x):
+    return x * SETTINGS["factor"]
+
+
+@program("CHANGED_STATE")
+def changes_what_a_function_reads(x):
+    SETTINGS["size"] = x.numel()
+    return scaled(x + 1) - 1
+
+
+@mended("CHANGED_STATE")
+def changes_behind_the_function(x):
+    y = scaled(x + 1)
+    SETTINGS["size"] = x.numel()
+    return y - 1
+
+
 @program("BODY_RAISES")
 def catches_what_the_body_raises(x):
     def loss(y):

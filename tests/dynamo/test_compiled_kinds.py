@@ -4,6 +4,7 @@ of it all.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
 import inspect
@@ -91,9 +92,33 @@ def test_functions_that_make_them():
         assert torch.equal(double, X * 2)
 
 
-def test_classes_are_refused():
-    with pytest.raises(TypeError, match=r"takes a function, a method or an nn\.Module, not <class"):
-        dynamo.compile(Callable)
+def test_classes_without_calls_are_refused():
+    for cls in (argparse.Namespace, list):
+        with pytest.raises(TypeError, match=r"takes a function, .* an nn\.Module, not <class"):
+            dynamo.compile(cls)
+
+
+def test_classes():
+    """Calls of their instances are compiled, those of subclasses too."""
+
+    class Scale:
+        factor = 2
+
+        def __call__(self, x):
+            return x * self.factor + dynamo.is_compiling()
+
+    class Layer(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + dynamo.is_compiling()
+
+    assert compiled(Scale) is Scale and compiled(Layer) is Layer
+    scale, layer = Scale(), type("Child", (Layer,), {})(3, 3)
+    for factor in (2, 5):
+        scale.factor = factor
+        assert torch.equal(scale(X), X * factor + 1)
+    for _ in range(2):
+        assert torch.equal(layer(X), torch.nn.functional.linear(X, layer.weight, layer.bias) + 1)
+        layer.weight.data.mul_(2)
 
 
 @pytest.mark.parametrize(

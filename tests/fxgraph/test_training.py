@@ -148,6 +148,7 @@ CASES = {
     "attention": (attention, lambda: [r(1, 2, 5, 4), r(1, 2, 5, 4), r(1, 2, 5, 4)]),
     "indexed": (indexed, lambda: [r(5, 4), torch.tensor([1, 4, 1])]),
     "bfloat16": (two_outputs, lambda: [r(*s, dtype=torch.bfloat16) for s in ((3, 4), (4, 2))]),
+    "folded_products": (lambda v, w: (v @ w, (w.mT @ v).t()), lambda: [r(3), r(2, 3, 4)]),
     "identity": (lambda x: (x, x + 0), lambda: [r(3)]),
     "constant_output": (lambda x: (x * 2, 3, torch.ones(2)), lambda: [r(3)]),
     "expanded": (lambda x: x.expand(4, 3).sum(0) + x.unsqueeze(0), lambda: [r(3)]),
@@ -185,7 +186,9 @@ def test_values_and_gradients(name, backend):
         assert_same([g for g in wanted if g is not None], [g for g in got if g is not None])
 
 
-@pytest.mark.parametrize("name", ["two_outputs", "written_inside", "convolved", "normed", "views"])
+@pytest.mark.parametrize(
+    "name", ["two_outputs", "written_inside", "convolved", "normed", "views", "folded_products"]
+)
 def test_second_derivatives(name):
     fn, make = CASES[name]
     torch.manual_seed(0)

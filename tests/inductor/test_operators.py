@@ -21,8 +21,6 @@ LEFT_OUT = {
         "values are what the memory held",
     ),
     "sparse.sampled_addmm": "sparse tensors have no strides to compare",
-    "unsafe_chunk": "shares memory with its input behind autograd's back; ours is a copy",
-    "unsafe_split": "as unsafe_chunk",
 }
 
 

@@ -118,3 +118,18 @@ def test_dropout_of_a_probability_that_varies(grad):
             torch.manual_seed(3)
             results.append(call(x, p))
         torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_dropouts_of_symbolic_sizes_draw_as_in_eager(p):
+    layer = torch.nn.Dropout(p)
+
+    def run(x):
+        return layer(x), torch.rand(2)
+
+    compiled = dynamo.compile(run, dynamic=True)
+    results = []
+    for call in (run, compiled):
+        torch.manual_seed(3)
+        results.append([call(torch.ones(n, 5)) for n in (2, 3)])
+    torch.testing.assert_close(results[1], results[0])

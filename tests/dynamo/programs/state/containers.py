@@ -35,6 +35,18 @@ FAMILY = Family(
     prelude=KEYS,
 )
 PROGRAMS = {
+    "set_summed": """
+        s = {1, 2}
+        def f(x): return x * sum(s) + max(s), list(map(str, s)), {k: 1 for k in s}
+        ---
+        run(T(3))
+        s.add(10)
+        run(T(3))
+        s.discard(1)
+        run(T(3))
+        s = frozenset({2, 10})
+        run(T(3))
+    """,
     "dict_state": """
         d = {'a': 1, 'b': T(3)}
         def f(x):

@@ -1,6 +1,23 @@
 """Mutations, aliases, modules, autograd, random numbers and modes."""
 
 PROGRAMS = {
+    "unsafe_parts": (
+        2,
+        "",
+        """
+        def f(x):
+            a, b = torch.unsafe_chunk(x, 2)
+            a.add_(1)
+            c, d = x.unsafe_split(2)
+            d.mul_(3)
+            e, g = torch.unsafe_split_with_sizes(x * 1, [1, 3])
+            return a, b, c, d, e, g, x.sum()
+        ---
+        x = T(4)
+        run(x)
+        run(T(4, 2)[:, 1])[-1]
+    """,
+    ),
     "inplace_argument": """
         def f(x, y):
             x.add_(y)

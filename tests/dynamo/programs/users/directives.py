@@ -1,0 +1,246 @@
+"""Directives of users in all places: compiled and disabled methods, modules and classes, functions
+that stay whole, operators with registered effects.
+"""
+
+from tests.dynamo.programs import SOME, Family
+
+FAMILY = Family(prelude="import dynamo\n")
+PROGRAMS = {
+    "compiled_methods": (
+        1,
+        "",
+        """
+        class Scale:
+            factor = 2
+            @dynamo.compile
+            def plain(self, x): return x * self.factor
+            @classmethod
+            @dynamo.compile
+            def of_class(cls, x): return x + cls.factor
+            @staticmethod
+            @dynamo.compile
+            def static(x): return x - 1
+            @property
+            @dynamo.compile
+            def known(self): return self.factor + 1
+        scale = Scale()
+        def f(x):
+            method = scale.plain
+            x = method(x.sin()) + Scale.plain(scale, x) + scale.of_class(x) + Scale.of_class(x)
+            return scale.static(x) * Scale.static(x) + scale.known
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "compiled_methods_of_changed_classes": (
+        3,
+        "",
+        """
+        class Scale:
+            factor = 2
+            @dynamo.compile
+            def plain(self, x): return x * self.factor
+        scale = Scale()
+        def f(x): return scale.plain(x) + 1
+        ---
+        run(T(3))
+        Scale.factor = 5
+        run(T(3))
+        Scale.plain = lambda self, x: x - self.factor
+        run(T(3))
+    """,
+    ),
+    "disabled_methods": (
+        2,
+        "DISABLED_CALL",
+        """
+        class Scale:
+            factor = 2
+            @dynamo.disable
+            def plain(self, x): return x * self.factor * (1 + dynamo.is_compiling())
+            @classmethod
+            @dynamo.disable
+            def of_class(cls, x): return x + cls.factor
+        scale = Scale()
+        def f(x): return scale.of_class(scale.plain(x.sin())).cos()
+        ---
+        run(T(3))
+        Scale.factor = 5
+        run(T(3))
+    """,
+    ),
+    "disabled_module": (
+        2,
+        "DISABLED_CALL",
+        """
+        import copy, pickle
+        class Asked(nn.Linear):
+            def forward(self, x): return super().forward(x) * (1 + dynamo.is_compiling())
+        model = nn.Sequential(nn.Tanh(), Asked(3, 3), nn.Sigmoid())
+        model[1] = dynamo.disable(model[1])
+        def f(x): return model(x)
+        ---
+        run(T(2, 3)).sum().backward()
+        list(model.state_dict())
+        isinstance(model[1], nn.Linear)
+        torch.equal(copy.deepcopy(model)(T(2, 3)), run(T(2, 3)))
+    """,
+    ),
+    "disabled_class_of_modules": (
+        2,
+        "DISABLED_CALL",
+        """
+        @dynamo.disable
+        class Asked(nn.Linear):
+            def forward(self, x): return super().forward(x) * (1 + dynamo.is_compiling())
+        layer = Asked(3, 3)
+        def f(x): return layer(x.sin()).cos()
+        ---
+        run(T(2, 3))
+        run(T(2, 3))
+    """,
+    ),
+    "whole_functions_of_dicts": (
+        2,
+        "",
+        """
+        @dynamo.nonstrict_trace
+        def whole(named, k):
+            return {"a": named["x"] * k, "b": [named["x"] + 1, {"c": named["x"].sin()}], "x": named["x"]}
+        def f(x):
+            made = whole({"x": x}, 2)
+            made["b"].append(made.pop("a"))
+            return made, made["x"] is x
+        ---
+        run(T(3))
+        run(T(3, grad=True))[0]["b"][1]["c"].sum().backward()
+    """,
+    ),
+    "operators_with_effects": (
+        1,
+        "",
+        """
+        @torch.library.custom_op("directives::tell", mutates_args=())
+        def tell(x: torch.Tensor) -> torch.Tensor:
+            print("told", x.tolist())
+            return x.clone()
+        tell.register_fake(torch.empty_like)
+        tell.register_effect(torch.library.EffectType.ORDERED)
+        def f(x):
+            tell(x + 1)
+            y = x * 2
+            tell(y)
+            return y
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
+    "operators_that_print_among_prints": (
+        1,
+        "CHANGED_STATE",
+        """
+        @torch.library.custom_op("directives::say", mutates_args=())
+        def say(x: torch.Tensor) -> None: print("said")
+        say.register_fake(lambda x: None)
+        def f(x):
+            print("before")
+            say(x)
+            print("after")
+            return x + 1
+        ---
+        run(T(2))
+    """,
+    ),
+    "operators_that_read_what_changes": (
+        SOME,
+        "CHANGED_STATE",
+        """
+        import contextvars
+        variable = contextvars.ContextVar("variable", default="old")
+        class Held: factor = 1
+        held, number, table = Held(), 1, {"k": 1}
+        def known(): return table
+        @torch.library.custom_op("directives::read", mutates_args=())
+        def read(x: torch.Tensor) -> torch.Tensor:
+            return x * (2 if variable.get() == "new" else 3) + number + known()["k"]
+        @read.register_kernel("cpu")
+        def on_cpu(x): return x * held.factor + read._init_fn(x)
+        read.register_fake(torch.empty_like)
+        def f(x):
+            global number
+            token = variable.set("new")
+            a = read(x + 1) * 2
+            variable.reset(token)
+            number += 1
+            b = read(a)
+            held.factor += 1
+            c = read(b)
+            Held.other = 5
+            table["k"] += 1
+            return a, b, read(c)
+        ---
+        run(T(2))
+        run(T(2))
+        del read, on_cpu
+    """,
+    ),
+    "operators_that_read_nothing_of_it": (
+        2,
+        "",
+        """
+        table, other = {"k": 1}, {"k": 2}
+        @torch.library.custom_op("directives::apart", mutates_args=())
+        def apart(x: torch.Tensor) -> torch.Tensor: return x * other["k"]
+        apart.register_fake(torch.empty_like)
+        del apart
+        def f(x):
+            table["k"] += 1
+            return torch.ops.directives.apart(x) * table["k"]
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
+    "whole_functions_that_read_what_changes": (
+        5,
+        "CHANGED_STATE",
+        """
+        held, table = type("Held", (), {"factor": 1})(), {"k": 1}
+        @dynamo.allow_in_graph
+        def scaled(x): return x * table["k"]
+        @dynamo.nonstrict_trace
+        def shifted(x): return x + held.factor
+        def f(x):
+            table["k"] = 3
+            x = scaled(x + 1)
+            table["k"], held.factor = 5, 7
+            return x, shifted(x * 2) * 2
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
+    "functions_of_autograd_that_read_what_changes": (
+        3,
+        "CHANGED_STATE",
+        """
+        table = {"k": 1}
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * table["k"]
+            @staticmethod
+            def backward(ctx, grad): return grad * table["k"]
+        def f(x):
+            table["k"] = 5
+            y = Scale.apply(x * 2)
+            table["k"] = 7
+            return y.sin()
+        ---
+        x = T(2, grad=True)
+        run(x).sum().backward()
+        x.grad
+    """,
+    ),
+}
