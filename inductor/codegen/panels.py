@@ -28,6 +28,7 @@ from inductor.panels import NARROW
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 WIDENED_ROWS = 144  # of blocks for which elements of a weight are widened: once for all rows
+PAIRS_ROWS = 96  # of blocks of pairs: whole tiles of AMX, too (product_amx.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
 UNITS = 8  # of work for each thread, at least: threads finish at about the same time
@@ -53,7 +54,9 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
             _for_each(rows, threads, FEW_BLOCK_ROWS if few else BLOCK_ROWS), columns, True
         )
     height = BLOCK_ROWS
-    if step.weight.buffer.dtype in NARROW and not in_pairs(step.weight.size):
+    if in_pairs(step.weight.size):
+        height = PAIRS_ROWS
+    elif step.weight.buffer.dtype in NARROW:
         many = hint(rows) >= WIDENED_ROWS * threads
         height = WIDENED_ROWS if many else height
     if isinstance(rows, int) and rows > height and rows % height < FEW_BLOCK_ROWS:
