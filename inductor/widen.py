@@ -151,11 +151,13 @@ def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),
     }
+    key = f"widen {_dtype_name(kind)} {name} {about}"
     if about.endswith(_GENERATED):
         candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
         if dtype == torch.bfloat16 and has_pairs():
             candidates["as it is"] = lambda: _generated_sample(dtype, about, budget, pairs=True)
-    choice = fastest(f"widen {_dtype_name(kind)} {name} {about}", candidates, budget, ahead=_AHEAD)
+        key += f" by {panel_sample.identity()}"
+    choice = fastest(key, candidates, budget, ahead=_AHEAD)
     return choice is not None and choice.name == "float32"
 
 
