@@ -10,7 +10,6 @@ namespace fg {
 
 constexpr int64_t AMX_HEIGHT = 16, AMX_DEPTH = 32;  // rows of a tile, and elements of each
 constexpr int64_t AMX_ROWS = 128;                   // that read a panel while it is in the first cache
-constexpr int64_t AMX_PIECE = 128;                   // elements that a reader takes between two products of tiles
 constexpr int64_t AMX_LEAST_ROWS = 3;               // fewer take no longer by vectors
 
 // Asks the system once: it keeps room for the tiles of each thread from then on.
@@ -53,8 +52,9 @@ INLINE void shape_tiles(int64_t upper, int64_t lower) {
 }
 INLINE void release_tiles() { asm volatile("tilerelease" ::); }
 
-// The elements of a depth that fill no tile, filled up with zeros.
-struct AmxRest {
+// shaped: rows of the tiles as they are shaped; x and w: the elements of a depth that fill no tile, filled up with zeros.
+struct AmxState {
+  int64_t shaped = 0;
   alignas(64) bf16 x[AMX_ROWS * AMX_DEPTH];
   alignas(64) bf16_pair w[2 * AMX_HEIGHT * PANEL];
 };
@@ -85,9 +85,7 @@ INLINE void multiply_tiles(const bf16* x, int64_t x_row, const bf16_pair* w, int
 }
 
 // R tiles below one another, of P panels, as shape_tiles has them.
-// between: called before each depth of a tile.
-template <int R, int P, class F>
-__attribute__((noinline)) void amx_tile(const AmxFactors& f, float* out, int64_t out_row, bool first, F& between) {
+template <int R, int P> __attribute__((noinline)) void amx_tile(const AmxFactors& f, float* out, int64_t out_row, bool first) {
   const int64_t step = out_row * 4;
   float* const lower = out + AMX_HEIGHT * out_row;
   if (first) {
@@ -99,7 +97,6 @@ __attribute__((noinline)) void amx_tile(const AmxFactors& f, float* out, int64_t
     if constexpr (R == 2 && P == 2) FG_TILE_LOAD(3, lower + PANEL, step);
   }
   for (int64_t k = 0; k < f.depth; k += AMX_DEPTH) {
-    between();
     multiply_tiles<R, P>(f.x + k, f.x_row, f.w + k / 2 * PANEL, f.panel);
   }
   if (f.x_rest != nullptr) multiply_tiles<R, P>(f.x_rest, AMX_DEPTH, f.w_rest, AMX_HEIGHT * PANEL);
@@ -109,33 +106,34 @@ __attribute__((noinline)) void amx_tile(const AmxFactors& f, float* out, int64_t
   if constexpr (R == 2 && P == 2) FG_TILE_STORE(3, lower + PANEL, step);
 }
 
-template <int R, class F>
-INLINE void amx_panels(const AmxFactors& f, float* out, int64_t out_row, int64_t rows, int64_t columns, bool first, F& between) {
+template <int R>
+INLINE void amx_panels(const AmxFactors& f, float* out, int64_t out_row, int64_t rows, int64_t columns, bool first) {
   if (columns >= 2 * PANEL) {
-    amx_tile<R, 2>(f, out, out_row, first, between);
+    amx_tile<R, 2>(f, out, out_row, first);
   } else if (columns == PANEL) {
-    amx_tile<R, 1>(f, out, out_row, first, between);
+    amx_tile<R, 1>(f, out, out_row, first);
   } else {  // the last panel, of which only some columns are the result's
     alignas(64) float tile[2 * AMX_HEIGHT * PANEL];
     for (int64_t r = 0; r < rows && !first; ++r) {
       for (int64_t c = 0; c < PANEL; ++c) tile[r * PANEL + c] = c < columns ? out[r * out_row + c] : 0;
     }
-    amx_tile<R, 1>(f, tile, PANEL, first, between);
+    amx_tile<R, 1>(f, tile, PANEL, first);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) out[r * out_row + c] = tile[r * PANEL + c];
     }
   }
 }
 
-// As product_rows. The caller releases the tiles.
-template <class F>
-static void amx_rows(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair* w, int64_t panel, float* out,
-                     int64_t out_row, int64_t depth, int64_t columns, bool first, AmxRest& rest, F& between) {
+// As product_rows, of rows that pairs of tiles hold, all of one height. The caller releases the tiles.
+static void amx_rows_alike(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair* w, int64_t panel, float* out,
+                           int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state) {
   const int64_t whole = depth / AMX_DEPTH * AMX_DEPTH, left = depth - whole;
+  const int64_t high = min(2 * AMX_HEIGHT, rows);
+  if (state.shaped != high) shape_tiles(min(AMX_HEIGHT, high), max(high - AMX_HEIGHT, (int64_t)1)), state.shaped = high;
   for (int64_t r0 = 0; r0 < rows; r0 += AMX_ROWS) {
     const int64_t here = min(AMX_ROWS, rows - r0);
     for (int64_t r = 0; left > 0 && r < here; ++r) {
-      bf16* const to = rest.x + r * AMX_DEPTH;
+      bf16* const to = state.x + r * AMX_DEPTH;
       __builtin_memset(to + left, 0, (AMX_DEPTH - left) * sizeof(bf16));
       __builtin_memcpy(to, x + (r0 + r) * x_row + whole, left * sizeof(bf16));
     }
@@ -145,79 +143,28 @@ static void amx_rows(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair
       const bf16_pair* const from = w + c / PANEL * panel;
       for (int64_t p = 0; left > 0 && p < next / PANEL; ++p) {
         const int64_t pairs = (left + 1) / 2 * PANEL;
-        bf16_pair* const to = rest.w + p * AMX_HEIGHT * PANEL;
+        bf16_pair* const to = state.w + p * AMX_HEIGHT * PANEL;
         __builtin_memset(to + pairs, 0, (AMX_HEIGHT * PANEL - pairs) * sizeof(bf16_pair));
         __builtin_memcpy(to, from + p * panel + whole / 2 * PANEL, pairs * sizeof(bf16_pair));
       }
-      int64_t shaped = -1;
       for (int64_t r = 0; r < here; r += 2 * AMX_HEIGHT) {
-        const int64_t high = min(2 * AMX_HEIGHT, here - r), upper = min(AMX_HEIGHT, high);
-        if (shaped != high) shape_tiles(upper, max(high - upper, (int64_t)1)), shaped = high;
-        const bf16* const x_rest = left > 0 ? rest.x + r * AMX_DEPTH : nullptr;
-        const AmxFactors f = {x + (r0 + r) * x_row, x_row, from, panel, whole, x_rest, rest.w};
+        const bf16* const x_rest = left > 0 ? state.x + r * AMX_DEPTH : nullptr;
+        const AmxFactors f = {x + (r0 + r) * x_row, x_row, from, panel, whole, x_rest, state.w};
         float* const to = out + (r0 + r) * out_row + c;
-        if (high > AMX_HEIGHT) amx_panels<2>(f, to, out_row, high, min(next, wide), first, between);
-        else amx_panels<1>(f, to, out_row, high, min(next, wide), first, between);
+        if (high > AMX_HEIGHT) amx_panels<2>(f, to, out_row, high, min(next, wide), first);
+        else amx_panels<1>(f, to, out_row, high, min(next, wide), first);
       }
     }
   }
 }
 
-// A block whose reader has not come to its end. It reads piece by piece while tiles are multiplied, which keeps another
-// part of the processor busy.
-struct Unread {
-  const Reader& reader;
-  float* block = nullptr;  // null if its result is in the plan's memory
-  int64_t width, row = 0, last_row = 0, first_column, column, last_column, left = 0;  // left: rows
-
-  void operator()() {
-    if (left > 0) piece();
+static void amx_rows(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair* w, int64_t panel, float* out,
+                     int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state) {
+  const int64_t whole = rows / (2 * AMX_HEIGHT) * (2 * AMX_HEIGHT), left = rows - whole;
+  if (whole > 0) amx_rows_alike(whole, x, x_row, w, panel, out, out_row, depth, columns, first, state);
+  if (left > 0) {
+    amx_rows_alike(left, x + whole * x_row, x_row, w, panel, out + whole * out_row, out_row, depth, columns, first, state);
   }
-  void finish() {
-    while (left > 0) piece();
-  }
-  INLINE void piece() {
-    const int64_t r = last_row - left;
-    if (block != nullptr) {
-      float* const at = block + (r - row) * (last_column - first_column);
-      *reader.result = (void*)((uintptr_t)at - (uintptr_t)(r * width + first_column) * sizeof(float));
-    }
-    if (reader.positions >= 0) {
-      reader.run(reader.pointers, r * reader.positions, (r + 1) * reader.positions, reader.sizes);
-      left -= 1;
-      return;
-    }
-    const int64_t end = min(column + AMX_PIECE, last_column);
-    reader.run(reader.pointers, r * width + column, r * width + end, reader.sizes);
-    column = end;
-    if (column == last_column) column = first_column, left -= 1;
-  }
-};
-
-static void amx_product(const Product<bf16_pair>& p, const Reader& reader, int64_t begin, int64_t end) {
-  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = (p.depth + 1) / 2 * PANEL;
-  const bool alone = reader.run != nullptr && reader.result != nullptr;
-  const size_t bytes = BLOCK_ELEMENTS * sizeof(float);
-  float* const blocks = alone ? (float*)__builtin_alloca_with_align(2 * bytes, 512) : nullptr;
-  AmxRest rest;
-  Unread unread{reader};
-  for (int64_t unit = begin; unit < end; ++unit) {
-    const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
-    const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
-    float* const block = alone ? blocks + (unit & 1) * BLOCK_ELEMENTS : nullptr;
-    float* const out = alone ? block : p.out + row * p.columns + column;
-    for (int64_t k = 0; k < p.depth; k += DEPTH<bf16_pair>) {
-      const bf16_pair* const w = p.w + column / PANEL * panel + k / 2 * PANEL;
-      amx_rows(rows, p.x + row * p.x_row + k, p.x_row, w, panel, out, alone ? columns : p.columns,
-               min(DEPTH<bf16_pair>, p.depth - k), columns, k == 0, rest, unread);
-    }
-    unread.finish();
-    if (reader.run == nullptr) continue;
-    unread.block = block, unread.width = p.columns, unread.row = row, unread.last_row = row + rows;
-    unread.first_column = unread.column = column, unread.last_column = column + columns, unread.left = rows;
-  }
-  release_tiles();
-  unread.finish();
 }
 
 }  // namespace fg
