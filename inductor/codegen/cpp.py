@@ -319,7 +319,7 @@ class CppModule:
 
 # Headers that include vec.h -> the call of the function that they declare.
 _HEADERS = {
-    "attention.h": "attention(a",
+    "attention.h": "attention<",
     "matrices.h": "multiply(a",
     "product.h": "product<",
     "winograd.h": "winograd(a",
