@@ -38,16 +38,18 @@ from inductor import panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
-from inductor.pack import is_packable
+from inductor.pack import NONE, PACKED, is_packable, packs_convolutions
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
+mkldnn = torch.ops.mkldnn
 _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
+_IN_LAYOUT = ", packed"
 _AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
 
 
@@ -104,12 +106,17 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
 
 
 def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
-    """The kind of a node that generated code can compute in float32: a product of the weight as it
-    is, a depthwise convolution.
+    """The kind of a node of a static weight: of a product of the weight as it is and a depthwise
+    convolution, which generated code can compute in float32, and of a convolution whose weight can
+    be in the library's layout.
     """
     if node.target is aten.convolution.default:
-        found = is_packable(node, static, kind[0]) and is_depthwise(node)
-        return (*kind[:2], _DEPTHWISE) if found else kind
+        if not is_packable(node, static, kind[0]):
+            return kind
+        if is_depthwise(node):
+            return (*kind[:2], _DEPTHWISE)
+        packs = kind[0] in PACKED and packs_convolutions()
+        return (*kind[:2], f"{kind[2]}{_IN_LAYOUT}") if packs else kind
     if kind[1] != "mm" or node.args[-1] not in static:
         return kind
     return (*kind[:2], f"{kind[2]}{_GENERATED}")
@@ -152,6 +159,11 @@ def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),
     }
     key = f"widen {_dtype_name(kind)} {name} {about}"
+    if about.endswith(_IN_LAYOUT):
+        candidates = {
+            "as it is": lambda: _packed_sample(dtype, about),
+            "float32": lambda: _packed_sample(torch.float32, about, through=dtype),
+        }
     if about.endswith(_GENERATED):
         candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
         if dtype == torch.bfloat16 and has_pairs():
@@ -188,6 +200,27 @@ def _sample(
     if through is None:
         return lambda: compute(x, w)
     return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
+
+
+def _packed_sample(
+    dtype: torch.dtype, about: str, through: torch.dtype | None = None
+) -> Callable[[], object]:
+    """A convolution of images with channels innermost, its weight in the library's layout."""
+    channels, size = 64, [1, 64, 28, 28]
+    groups = channels // 4 if about.startswith("grouped") else 1
+    x = torch.full(size, 0.5, dtype=through or dtype, device="cpu")
+    x = x.to(memory_format=torch.channels_last)
+    w = torch.full((channels, channels // groups, 3, 3), 0.5, dtype=dtype, device="cpu")
+    settings: Any = ([1, 1], [1, 1], [1, 1], groups)  # padding, stride, dilation
+    packed = mkldnn._reorder_convolution_weight(w, *settings, size)
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = mkldnn._convolution_pointwise(x, packed, None, *settings, *NONE)
+        return y
+
+    if through is None:
+        return lambda: compute(x)
+    return lambda: compute(x.to(dtype)).to(through)
 
 
 def _generated_sample(
