@@ -3,7 +3,8 @@
 #pragma once
 #include "product.h"
 
-#if defined(__x86_64__) && defined(__linux__) && FG_WIDE == 16 && (defined(__clang__) || __GNUC__ >= 11)
+#if defined(__x86_64__) && defined(__linux__) && FG_WIDE == 16 && (defined(__clang__) || __GNUC__ >= 11) && \
+    !defined(FG_NO_AMX)
 #define FG_AMX 1
 
 namespace fg {
