@@ -135,11 +135,11 @@ def _least(times: list[float], calls: int) -> float:
     return sum(min(times[i::each]) for i in range(each))
 
 
-def beside_eager(subject: str, calls: int, training: bool) -> tuple[float, float]:
+def beside_eager(subject: str, calls: int, training: bool, dtype: str) -> tuple[float, float]:
     """Milliseconds of processor time that a call takes at least: eager's and ours, in turn. What
     else the machine does counts little; threads that wait for one another do count.
     """
-    found = {by: call_of(subject, by, training) for by in ("eager", "framegraph")}
+    found = {by: call_of(subject, by, training, dtype) for by in ("eager", "framegraph")}
     least = dict.fromkeys(found, math.inf)
     for _ in range(3 + calls):  # the first ones compile
         for by, call in found.items():
@@ -163,7 +163,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.beside_eager:
-        eager, ours = beside_eager(options.subject, options.calls, options.training)
+        given = options.subject, options.calls, options.training, options.dtype
+        eager, ours = beside_eager(*given)
         print(f"eager {eager:.2f} ms, ours {ours:.2f} ms: {eager / ours:.2f}")
         return
     rows = profile(
