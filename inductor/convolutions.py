@@ -9,9 +9,9 @@ before                                  after
     z = aten.convolution(y, v, c)           q = <v, channels innermost>       | a derived static
         | a weight for each channel         z = framegraph.depthwise_convolution(y, q, ...) + c
 
-Of one pixel: an image is a matrix with a row for each. Depthwise: loops over the window, written
-out. Of 3x3 windows: winograd.py. Readers of the result join the kernel: relu and clamps too, whose
-results for NaN differ in the library.
+Of one pixel: an image is a matrix with a row for each; in bfloat16, too, by pairs (panels.py).
+Depthwise: loops over the window, written out. Of 3x3 windows: winograd.py. Readers of the result
+join the kernel: relu and clamps too, whose results for NaN differ in the library.
 
 Measured with AVX2, 2 threads (GFLOP/s of the library with a packed weight, of generated code):
     4x32x64x64   -> 16    73  117        4x384x8x8    -> 96    88  135
