@@ -64,18 +64,14 @@ def child(system: str, subject: str, seconds: float, dtype: str, trains: bool) -
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from benchmarks.subjects import SUBJECTS
+    from benchmarks.subjects import SUBJECTS, narrow
 
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
     exact = None
     if trains and dtype != "float32":
         exact = training.step(fn, inputs, training.watch(fn, inputs))
-    if isinstance(fn, torch.nn.Module):
-        fn.to(getattr(torch, dtype))
-    for name, x in inputs.items():
-        if isinstance(x, torch.Tensor) and x.is_floating_point():
-            inputs[name] = x.detach().to(getattr(torch, dtype))
+    narrow(fn, inputs, dtype)
     watched = training.watch(fn, inputs) if trains else []
 
     def run(function: Callable[..., Any]) -> Any:

@@ -5,6 +5,7 @@
     python -m benchmarks.profile bert --trace bert.json   # a picture, for chrome://tracing
     python -m benchmarks.profile gpt2 --training       # a step: forward, mean of squares, backward
     python -m benchmarks.profile gpt2 --training --by eager    # what torch's own step calls
+    python -m benchmarks.profile bert --dtype bfloat16
     python -m benchmarks.profile gpt2 --beside-eager --threads 1    # on a busy machine
 
 Times are the least of all calls, of each step, by torch's own profiler, which slows each row down
@@ -27,7 +28,7 @@ import torch
 from tabulate import tabulate
 
 import dynamo
-from benchmarks.subjects import SUBJECTS
+from benchmarks.subjects import SUBJECTS, narrow
 from benchmarks.training import step as training_step
 from benchmarks.training import watch
 from inductor import pipeline
@@ -75,10 +76,11 @@ def _bytes(tensor: Any) -> int:
     return numel * dtype.itemsize
 
 
-def call_of(subject: str, by: str, training: bool) -> Callable[[], Any]:
+def call_of(subject: str, by: str, training: bool, dtype: str = "float32") -> Callable[[], Any]:
     """A call of the subject, compiled or not."""
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
+    narrow(fn, inputs, dtype)
     if not training:
         compiled = COMPILERS[by](fn)
         return torch.no_grad()(lambda: compiled(**inputs))
@@ -93,10 +95,11 @@ def profile(
     trace: str | None = None,
     by: str = "framegraph",
     training: bool = False,
+    dtype: str = "float32",
 ) -> list[list[Any]]:
     """Rows (share, picture, time of a call in us, calls, GFLOP/s, GB/s, name), largest first."""
     with plans() as specs:
-        call = call_of(subject, by, training)
+        call = call_of(subject, by, training, dtype)
         for _ in range(3):
             call()
         with torch.profiler.profile(record_shapes=True, with_flops=True) as profiler:
@@ -132,11 +135,11 @@ def _least(times: list[float], calls: int) -> float:
     return sum(min(times[i::each]) for i in range(each))
 
 
-def beside_eager(subject: str, calls: int, training: bool) -> tuple[float, float]:
+def beside_eager(subject: str, calls: int, training: bool, dtype: str) -> tuple[float, float]:
     """Milliseconds of processor time that a call takes at least: eager's and ours, in turn. What
     else the machine does counts little; threads that wait for one another do count.
     """
-    found = {by: call_of(subject, by, training) for by in ("eager", "framegraph")}
+    found = {by: call_of(subject, by, training, dtype) for by in ("eager", "framegraph")}
     least = dict.fromkeys(found, math.inf)
     for _ in range(3 + calls):  # the first ones compile
         for by, call in found.items():
@@ -152,6 +155,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--rows", type=int, default=25)
     parser.add_argument("--training", action="store_true", help="a step of training")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--by", choices=list(COMPILERS), default="framegraph")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--trace", metavar="FILE", help="write the profiler's trace to this file")
@@ -159,10 +163,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.beside_eager:
-        eager, ours = beside_eager(options.subject, options.calls, options.training)
+        given = options.subject, options.calls, options.training, options.dtype
+        eager, ours = beside_eager(*given)
         print(f"eager {eager:.2f} ms, ours {ours:.2f} ms: {eager / ours:.2f}")
         return
-    rows = profile(options.subject, options.calls, options.trace, options.by, options.training)
+    rows = profile(
+        options.subject, options.calls, options.trace, options.by, options.training, options.dtype
+    )
     headers = ["share", "", "us a call", "times", "GFLOP/s", "GB/s", "kernel or library call"]
     formats = (".1%", "", ".1f", "g", ".1f", ".1f", "")
     print(tabulate(rows[: options.rows], headers, floatfmt=formats))

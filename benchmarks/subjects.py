@@ -12,6 +12,16 @@ from tutorials import models
 Subject = tuple[Callable[..., Any], dict[str, Any]]
 
 
+def narrow(fn: Callable[..., Any], inputs: dict[str, Any], dtype: str) -> None:
+    """Convert a subject and its inputs."""
+    wanted = getattr(torch, dtype)
+    if isinstance(fn, torch.nn.Module):
+        fn.to(wanted)
+    for name, x in inputs.items():
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            inputs[name] = x.detach().to(wanted)
+
+
 def _images(model: torch.nn.Module) -> Subject:
     return model.eval(), {"x": torch.randn(4, 3, 128, 128)}
 

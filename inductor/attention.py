@@ -6,9 +6,10 @@ before                                          after
     y = r[0]
 
 One kernel for the scores, the softmax and the sum of values (codegen/attention.h). Inference alone:
-a backward needs the logarithm besides. Half precision is copied to float32, unless the processor is
-fast at products of it, or there are few queries, as in decoding, for which copies of all keys are
-too much. Left to aten: heads of more elements than the kernel has room for.
+a backward needs the logarithm besides. Half precision is multiplied by pairs of bfloat16 or copied
+to float32, unless the library is faster on this processor, or there are few queries, as in
+decoding, for which copies of all keys are too much. Left to aten: heads of more elements than the
+kernel has room for.
 
 Heads that share keys read them once, also where the program repeats the keys for each head:
 
@@ -18,6 +19,8 @@ Measured with AVX-512 on Zen 5, one thread (heads, heads of keys, queries x keys
 library, of generated code):
     12, 12, 1x128x64      20   12    12, 12, 4x1024x64   244  159    32, 8, 1x1024x128   513   203
     12, 12, 1x1024x64    118   95    12, 12, 8x1024x64   369  306    32, 8, 2x4000x64   2111  1068
+and of bfloat16 with AMX, one thread (sequences and heads, queries x keys x size):
+    12, 128x128x64  182  127    12, 1024x1024x64  8599  6968    128, 49x49x32  672  360
 """
 
 from __future__ import annotations
@@ -35,9 +38,18 @@ from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
-from inductor.measure import Budget, fastest
-from inductor.panels import Builder, is_plain
-from inductor.runtime.plan import dtype_name
+from inductor.measure import Budget, Candidate, fastest
+from inductor.panels import Builder, has_pairs, is_plain
+from inductor.runtime import toolchain
+from inductor.runtime.link import link
+from inductor.runtime.plan import (
+    BufferSpec,
+    KernelStep,
+    OutputSpec,
+    PlanSpec,
+    TensorSpec,
+    dtype_name,
+)
 
 LEAST_QUERIES = 16  # of half precision
 HEAD = 128  # elements of a head, at most (attention.h)
@@ -83,9 +95,8 @@ def generated_attention(
     found = {node: of for node in gm.graph.nodes if (of := _replaceable(node, always)) is not None}
     if not found or panel_sample.identity() is None:
         return None
-    dtypes = set(map(_dtype, found))
-    slow = {kind for kind in dtypes if always or kind == torch.float32 or _is_slow(kind)}
-    found = {node: of for node, of in found.items() if _dtype(node) in slow}
+    operands = {kind: _operands(kind, always) for kind in set(map(_dtype, found))}
+    found = {node: of for node, of in found.items() if operands[_dtype(node)] is not None}
     if not found:
         return None
     replaced = set(found.values())
@@ -93,7 +104,7 @@ def generated_attention(
     new: dict[Node, Node] = {}
     for node in gm.graph.nodes:
         if node in found:
-            new[node] = _attended(graph, node, found[node], new)
+            new[node] = _attended(graph, node, found[node], new, operands[_dtype(node)])
         elif node not in replaced:
             new[node] = graph.node_copy(node, new.__getitem__)
     return functional.with_graph(graph), f"attention: {len(found)} by generated code"
@@ -128,13 +139,15 @@ def _dtype(node: Node) -> torch.dtype:
     return node.meta["val"].dtype
 
 
-def _is_slow(dtype: torch.dtype) -> bool:
-    """Whether the library takes about as long for half precision as for copies in float32, to which
-    generated code is ahead.
+def _operands(dtype: torch.dtype, always: bool) -> torch.dtype | None:
+    """The dtype in which generated code computes; None if the library is faster for half precision,
+    by more than generated code is ahead of it in float32.
     """
+    if always or dtype == torch.float32:
+        return torch.float32
 
     def full(kind: torch.dtype) -> torch.Tensor:
-        return torch.full((1, 4, 128, 64), 0.5, dtype=kind, device="cpu")
+        return torch.full(_SAMPLE, 0.5, dtype=kind, device="cpu")
 
     def as_it_is() -> Callable[[], object]:
         x = full(dtype)
@@ -144,10 +157,45 @@ def _is_slow(dtype: torch.dtype) -> bool:
         x = full(dtype)
         return lambda: _attention(x.float(), x.float(), x.float(), None, 1.0, False).to(dtype)
 
-    key = f"attention of {dtype_name(dtype)}"
-    candidates = {"float32": copied, "as it is": as_it_is}
-    choice = fastest(key, candidates, Budget(_SECONDS), ahead=_AHEAD)
-    return choice is not None and choice.name == "float32"
+    key, budget = f"attention of {dtype_name(dtype)}", Budget(_SECONDS)
+    candidates: dict[str, Candidate] = {"float32": copied, "as it is": as_it_is}
+    if dtype == torch.bfloat16 and has_pairs():
+        key += f", by pairs of {panel_sample.identity()}"
+        candidates = {"by pairs": lambda: _sample(full(dtype), budget), **candidates}
+    choice = fastest(key, candidates, budget, ahead=_AHEAD)
+    if choice is None or choice.name == "as it is":
+        return None
+    return torch.float32 if choice.name == "float32" else dtype
+
+
+_SAMPLE = (1, 4, 128, 64)
+_SOURCE = """#include "attention.h"
+
+namespace fg {
+extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
+  const bf16* const x = (const bf16*)P[0];
+  const Attention<bf16> a = {x, x, x, nullptr, (bf16*)P[1], 4, 1, 128, 128, 64,
+                             {32768, 8192, 64}, {32768, 8192, 64}, {32768, 8192, 64},
+                             {32768, 8192, 64}, {0, 0, 0, 0}, 128, 1.0f};
+  attention<bf16>(a, begin, end);
+}
+}
+"""
+
+
+def _sample(x: torch.Tensor, budget: Budget) -> Callable[[], object]:
+    """Attention of x to itself by pairs. The library is made outside of the budget."""
+    with budget.pause():
+        made = toolchain.load_library(_SOURCE)
+    kind, stride = dtype_name(x.dtype), x.stride()
+    spec = PlanSpec(
+        inputs=[TensorSpec("x", kind, _SAMPLE, stride)],
+        buffers=[BufferSpec("out", kind, _SAMPLE, stride, kind="output")],
+        steps=[KernelStep("sample", [("x", 0), ("out", 0)], ["out"], 4, 1)],
+        outputs=[OutputSpec("buffer", "out")],
+    )
+    plan = link(spec, made)
+    return lambda: plan(x)[0]
 
 
 def _heads(val: torch.Tensor) -> str:
@@ -208,14 +256,23 @@ def _settings(node: Node) -> Mapping[str, Any]:
     return {**found, **node.kwargs}
 
 
-def _attended(graph: Graph, result: Node, node: Node, new: Mapping[Node, Node]) -> Node:
+def _attended(
+    graph: Graph,
+    result: Node,
+    node: Node,
+    new: Mapping[Node, Node],
+    operands: torch.dtype | None,
+) -> Node:
     settings, build = _settings(node), Builder(graph)
     size = node.args[0].meta["val"].shape[3]
     scale = settings["scale"]
     mask = settings["attn_mask"]
     given = [node.args[0], *not_repeated(*node.args[:3]), mask]
+    assert operands is not None
+    *given, mask = given
     args = (
-        *(one and build.cast(new[one], torch.float32, one.meta) for one in given),
+        *(build.cast(new[one], operands, one.meta) for one in given),
+        mask and build.cast(new[mask], torch.float32, mask.meta),
         1 / math.sqrt(size) if scale is None else scale,
         settings["is_causal"],
     )

@@ -9,9 +9,9 @@ before                                  after
     z = aten.convolution(y, v, c)           q = <v, channels innermost>       | a derived static
         | a weight for each channel         z = framegraph.depthwise_convolution(y, q, ...) + c
 
-Of one pixel: an image is a matrix with a row for each. Depthwise: loops over the window, written
-out. Of 3x3 windows: winograd.py. Readers of the result join the kernel: relu and clamps too, whose
-results for NaN differ in the library.
+Of one pixel: an image is a matrix with a row for each; in bfloat16, too, by pairs (panels.py).
+Depthwise: loops over the window, written out. Of 3x3 windows: winograd.py. Readers of the result
+join the kernel: relu and clamps too, whose results for NaN differ in the library.
 
 Measured with AVX2, 2 threads (GFLOP/s of the library with a packed weight, of generated code):
     4x32x64x64   -> 16    73  117        4x384x8x8    -> 96    88  135
@@ -36,8 +36,8 @@ from inductor import panel_sample, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
-from inductor.pack import is_innermost, is_packable, packs_convolutions
-from inductor.panels import Builder, panel_bytes
+from inductor.pack import PACKED, is_innermost, is_packable, packs_convolutions
+from inductor.panels import Builder, has_pairs, panel_bytes
 from inductor.rewriter import GraphRewriter
 
 TO_ROWS = [0, 2, 3, 1]  # the order of dimensions
@@ -106,7 +106,7 @@ def _found(
     kinds: dict[Node, str] = {}
     copied: set[Node] = set()
     for node in nodes:
-        if not is_packable(node, static):
+        if not is_packable(node, static, *PACKED):
             continue
         if not all(is_innermost(one.meta["val"]) for one in (node, node.args[0])):
             continue
@@ -115,7 +115,7 @@ def _found(
             continue
         if weight not in copied:
             columns, *inner = weight.meta["val"].shape
-            needed = panel_bytes(math.prod(inner), columns, torch.float32)
+            needed = panel_bytes(math.prod(inner), columns, weight.meta["val"].dtype)
             needed += needed if kind == WINDOW else 0
             if needed > room:
                 continue
@@ -126,8 +126,11 @@ def _found(
 
 
 def _kind(node: Node, budget: Budget | None) -> str | None:
+    half = node.meta["val"].dtype == torch.bfloat16  # what widen.py leaves so
     if _is_of_one_pixel(node):
-        return PIXEL
+        return PIXEL if has_pairs() or not half else None
+    if half:
+        return None
     if is_depthwise(node):
         return DEPTHWISE
     if budget is not None and winograd.is_winograd(node) and winograd.is_faster(node, budget):
@@ -177,7 +180,8 @@ class _Rewrite(GraphRewriter):
             used = self.new[image], self._transformed(weight), self.new[weight], list(padding)
             made = build.call(winograd.winograd_mm, used, node.meta)
         if bias is not None:
-            made = build.add(made, self.new[bias], node.meta)
+            made = build.add(made, build.cast(self.new[bias], torch.float32, bias.meta), node.meta)
+        made = build.cast(made, node.meta["val"].dtype, node.meta)
         made = build.view(made, [-1, height, width, columns], node.meta)
         return build.permute(made, TO_IMAGES, node.meta)
 
@@ -194,7 +198,8 @@ class _Rewrite(GraphRewriter):
             columns, inner = weight.meta["val"].shape[:2]
             made = self._build.view(self.new[weight], [columns, inner], weight.meta)
             made = self._build.permute(made, [1, 0], weight.meta)
-            self._weights[weight] = self._build.panels(made, weight.meta)
+            pairs = weight.meta["val"].dtype == torch.bfloat16
+            self._weights[weight] = self._build.panels(made, weight.meta, pairs)
         return self._weights[weight]
 
     def _transformed(self, weight: Node) -> Node:

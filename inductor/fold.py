@@ -8,7 +8,9 @@ before                                          after
                                                     return a
 
 Values computed from parameters alone, that is all but the convolution, become derived statics. A
-batch norm after anything else is one product and one sum, `x * scale + shift`, as in aten's kernel.
+batch norm after anything else is one product and one sum, `x * scale + shift`, as in aten's kernel;
+one of half precision everywhere, since its weights would be rounded anew: scale and shift are of
+float32.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from inductor.rewriter import GraphRewriter
 aten = torch.ops.aten
 _BATCH_NORM = aten._native_batch_norm_legit_no_training.default
 _FOLDED = frozenset([torch.float32, torch.float64])
+_HALF = frozenset([torch.bfloat16, torch.float16])
 
 
 def fold_batch_norms(
@@ -80,7 +83,7 @@ class _Fold(GraphRewriter):
         image, *parameters, _, _ = node.args
         val, dtype = image.meta["val"], image.meta["val"].dtype
         return (
-            dtype in _FOLDED
+            dtype in _FOLDED | _HALF
             and val.device.type == "cpu"
             and val.dim() >= 2
             and str(val.stride()) == str(node.meta["val"][0].stride())  # sizes may be symbols
@@ -89,7 +92,8 @@ class _Fold(GraphRewriter):
         )
 
     def _is_static(self, node: Any, dtype: torch.dtype) -> bool:
-        return node in self._static and node.meta["val"].dtype == dtype
+        dtypes = {dtype, torch.float32} if dtype in _HALF else {dtype}
+        return node in self._static and node.meta["val"].dtype in dtypes
 
     def _foldable(self, node: Node) -> bool:
         """Whether its weights take the batch norm that alone reads its result."""
@@ -100,11 +104,14 @@ class _Fold(GraphRewriter):
             return False
         weights = [node.args[i] for i in _PRODUCTS[node.target][0] if i < len(node.args)]
         dtype = node.meta["val"].dtype
+        if dtype not in _FOLDED:
+            return False
         return not node.kwargs and all(w is None or self._is_static(w, dtype) for w in weights)
 
     def _replace(self, node: Node) -> None:
         image, gamma, beta, mean, var, _, eps = node.args
-        gamma, beta, mean, var = (n and self.new[n] for n in (gamma, beta, mean, var))
+        parameters = (gamma, beta, mean, var)
+        gamma, beta, mean, var = (n and self._widened(self.new[n]) for n in parameters)
         scale = self.call(aten.rsqrt.default, self.call(aten.add.Tensor, var, eps))
         if gamma is not None:
             scale = self.call(aten.mul.Tensor, scale, gamma)
@@ -123,15 +130,26 @@ class _Fold(GraphRewriter):
         self.scaled += 1
         shape = [-1, *[1] * (image.meta["val"].dim() - 2)]
         scale, shift = (self.call(aten.view.default, n, shape) for n in (scale, shift))
-        product = self.call(aten.mul.Tensor, self.new[image], scale, prepared=False)
-        self.new[node] = self.call(aten.add.Tensor, product, shift, prepared=False)
+        wide = self._widened(self.new[image], prepared=False)
+        product = self.call(aten.mul.Tensor, wide, scale, prepared=False)
+        made = self.call(aten.add.Tensor, product, shift, prepared=False)
+        if wide is not self.new[image]:
+            dtype = image.meta["val"].dtype
+            made = self.call(aten._to_copy.default, made, prepared=False, dtype=dtype)
+        self.new[node] = made
 
-    def call(self, target: Any, *args: Any, prepared: bool = True) -> Node:
+    def _widened(self, node: Node, prepared: bool = True) -> Node:
+        """The value in float32, if its precision is half."""
+        if node.meta["val"].dtype not in _HALF:
+            return node
+        return self.call(aten._to_copy.default, node, prepared=prepared, dtype=torch.float32)
+
+    def call(self, target: Any, *args: Any, prepared: bool = True, **kwargs: Any) -> Node:
         """A new node in the place of the batch norm; `prepared`: of parameters alone."""
-        made = self.graph.call_function(target, args)
+        made = self.graph.call_function(target, args, kwargs)
         made.meta = dict(self._like.meta)
         vals = map_aggregate(args, lambda a: a.meta["val"] if isinstance(a, Node) else a)
-        made.meta["val"] = fake_result(target, *vals)
+        made.meta["val"] = fake_result(target, *vals, **kwargs)
         if prepared:
             made.meta[PREPARED] = True
         return made

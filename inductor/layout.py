@@ -219,6 +219,8 @@ class _Rewrite(GraphRewriter):
         tags, schema = node.target.tags, node.target._schema
         if schema.is_mutable or torch.Tag.nondeterministic_seeded in tags:
             return False
+        if node.target is aten._to_copy.default:
+            return node.kwargs.keys() == {"dtype"}
         return torch.Tag.pointwise in tags or node.target in _ANY_LAYOUT
 
     def _move(self, made: Node) -> None:

@@ -54,11 +54,16 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
     ):
         return frozenset()
     static = closure(nodes, sources)
-    return frozenset(node for node in nodes if is_packable(node, static))
+    return frozenset(node for node in nodes if is_packable(node, static, *PACKED))
 
 
-def is_packable(node: Node, static: Mapping[Node, Any], dtype: torch.dtype = torch.float32) -> bool:
-    """Whether the node is a convolution of images of that dtype with a weight that is static."""
+# What the library computes with weights in its own layout. (Of half precision only what widen.py
+# leaves as it is.)
+PACKED = (torch.float32, torch.bfloat16)
+
+
+def is_packable(node: Node, static: Mapping[Node, Any], *dtypes: torch.dtype) -> bool:
+    """Whether the node is a convolution of images of one of these dtypes with a static weight."""
     if node.target is not aten.convolution.default:
         return False
     image, weight, bias, stride, padding, dilation, transposed, _, _ = node.args
@@ -71,7 +76,8 @@ def is_packable(node: Node, static: Mapping[Node, Any], dtype: torch.dtype = tor
         and (bias is None or bias.meta["val"].is_contiguous())  # the library looks at no strides
         and len(stride) == len(padding) == len(dilation) == 2
         and all(isinstance(n, int) for n in (*stride, *padding, *dilation))
-        and all(val.dtype == dtype and val.device.type == "cpu" for val in used)
+        and node.meta["val"].dtype in dtypes
+        and all(val.dtype == used[0].dtype and val.device.type == "cpu" for val in used)
         and all(isinstance(n, int) and n > 0 for size in known for n in size)
     )
 

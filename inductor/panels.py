@@ -8,8 +8,8 @@ A panel holds PANEL columns of w, row after row: (panels, inner, PANEL), the las
 zeros. Its elements may be narrower than those of x (NARROW). It is a derived static (derive.py).
 
 Panels of pairs, (panels, half of inner rounded up, PANEL, 2), hold two rows side by side, as
-instructions that multiply pairs of bfloat16 and add both products to a float32 read them. x is of
-bfloat16 then, and y of float32.
+instructions that multiply pairs of bfloat16 and add both products to a float32 read them: of
+vectors, and of AMX's tiles, 16 rows of a panel of pairs. x is of bfloat16 then, and y of float32.
 
 Generated code computes the operator (codegen/panels.py), and whatever reads the result in the same
 pass; without a C++ compiler, aten does.

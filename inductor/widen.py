@@ -15,7 +15,11 @@ faster is a property of the processor: measured once for each kind of operator o
 An instruction that multiplies pairs of bfloat16 is no reason by itself: Zen 4 and 5 multiply pairs
 twice as fast as float32, Intel's Emerald Rapids half as fast, but for one row, which the bytes of
 the weight bound (512x768x768, one thread, GFLOP/s by float32, by a weight of bfloat16 that is
-widened and by pairs: 179, 145, 87).
+widened and by pairs: 179, 145, 87). With AMX (codegen/product_amx.h) pairs take a tenth of that
+time: one thread, GFLOP/s of aten, oneDNN with a packed weight, generated in bfloat16, generated in
+float32: 256x384x1536 1220, 1454, 1640, 177; 16x384x1536 253, 562, 1180, 160; 64x256x256 367, 409,
+2000, 135. Convolutions follow the library (packed, channels innermost, us in float32, bfloat16):
+4x64x32x32 -> 64, 3x3 1489, 191; 4x512x4x4 -> 512, 3x3 2512, 746.
 
 Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
 24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
@@ -38,16 +42,18 @@ from inductor import panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
-from inductor.pack import is_packable
+from inductor.pack import NONE, PACKED, is_packable, packs_convolutions
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
+mkldnn = torch.ops.mkldnn
 _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
+_IN_LAYOUT = ", packed"
 _AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
 
 
@@ -104,12 +110,17 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
 
 
 def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
-    """The kind of a node that generated code can compute in float32: a product of the weight as it
-    is, a depthwise convolution.
+    """The kind of a node of a static weight: of a product of the weight as it is and a depthwise
+    convolution, which generated code can compute in float32, and of a convolution whose weight can
+    be in the library's layout.
     """
     if node.target is aten.convolution.default:
-        found = is_packable(node, static, kind[0]) and is_depthwise(node)
-        return (*kind[:2], _DEPTHWISE) if found else kind
+        if not is_packable(node, static, kind[0]):
+            return kind
+        if is_depthwise(node):
+            return (*kind[:2], _DEPTHWISE)
+        packs = kind[0] in PACKED and packs_convolutions()
+        return (*kind[:2], f"{kind[2]}{_IN_LAYOUT}") if packs else kind
     if kind[1] != "mm" or node.args[-1] not in static:
         return kind
     return (*kind[:2], f"{kind[2]}{_GENERATED}")
@@ -151,11 +162,18 @@ def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),
     }
+    key = f"widen {_dtype_name(kind)} {name} {about}"
+    if about.endswith(_IN_LAYOUT):
+        candidates = {
+            "as it is": lambda: _packed_sample(dtype, about),
+            "float32": lambda: _packed_sample(torch.float32, about, through=dtype),
+        }
     if about.endswith(_GENERATED):
         candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
         if dtype == torch.bfloat16 and has_pairs():
             candidates["as it is"] = lambda: _generated_sample(dtype, about, budget, pairs=True)
-    choice = fastest(f"widen {_dtype_name(kind)} {name} {about}", candidates, budget, ahead=_AHEAD)
+        key += f" by {panel_sample.identity()}"
+    choice = fastest(key, candidates, budget, ahead=_AHEAD)
     return choice is not None and choice.name == "float32"
 
 
@@ -186,6 +204,27 @@ def _sample(
     if through is None:
         return lambda: compute(x, w)
     return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
+
+
+def _packed_sample(
+    dtype: torch.dtype, about: str, through: torch.dtype | None = None
+) -> Callable[[], object]:
+    """A convolution of images with channels innermost, its weight in the library's layout."""
+    channels, size = 64, [1, 64, 28, 28]
+    groups = channels // 4 if about.startswith("grouped") else 1
+    x = torch.full(size, 0.5, dtype=through or dtype, device="cpu")
+    x = x.to(memory_format=torch.channels_last)
+    w = torch.full((channels, channels // groups, 3, 3), 0.5, dtype=dtype, device="cpu")
+    settings: Any = ([1, 1], [1, 1], [1, 1], groups)  # padding, stride, dilation
+    packed = mkldnn._reorder_convolution_weight(w, *settings, size)
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = mkldnn._convolution_pointwise(x, packed, None, *settings, *NONE)
+        return y
+
+    if through is None:
+        return lambda: compute(x)
+    return lambda: compute(x.to(dtype)).to(through)
 
 
 def _generated_sample(

@@ -1,13 +1,16 @@
-// softmax(q k^T scale + mask) v, for each head of each sequence. Defined in attention.cpp, which is compiled once for a
-// machine.
+// softmax(q k^T scale + mask) v, for each head of each sequence, of float or of bf16. Defined in attention_tiles.h, which is
+// compiled once for a machine, for each type.
 #pragma once
 #include "product.h"
 
 namespace fg {
 
-constexpr int64_t QUERIES = 48;        // of a block: whole tiles of every processor
-constexpr int64_t MOST_QUERIES = 60;   // of the last block: no few are left to another one
-constexpr int64_t UNIT_QUERIES = 768;  // of a unit of work, at most
+template <class T> constexpr int64_t QUERIES = 48;            // of a block: whole tiles of every processor
+template <> constexpr int64_t QUERIES<bf16> = 64;
+template <class T> constexpr int64_t MOST_QUERIES = 60;       // of the last block: no few are left to another one
+template <> constexpr int64_t MOST_QUERIES<bf16> = 80;
+template <class T> constexpr int64_t UNIT_QUERIES = 768;      // of a unit of work, at most
+template <> constexpr int64_t UNIT_QUERIES<bf16> = 256;
 constexpr int64_t HEAD = 128;          // elements of a head, at most
 constexpr int64_t TOGETHER = 4;        // few queries that read keys and values together
 
@@ -22,9 +25,10 @@ struct RowFunction {
 };
 constexpr int MOST_POINTERS = 32;  // of a function
 
-struct Attention {
-  const float *q, *k, *v, *mask;  // mask: null if there is none
-  float* out;
+template <class T> struct Attention {
+  const T *q, *k, *v;
+  const float* mask;  // null if there is none
+  T* out;
   int64_t heads, group, queries, keys, size;  // group: heads for each one of keys; size: elements of a head
   int64_t q_step[3], k_step[3], v_step[3], out_step[3];  // of a sequence, a head, a row
   int64_t mask_step[4];                                  // and of a key
@@ -41,6 +45,6 @@ struct Attention {
 
 // Units [begin, end): of each head of each sequence, blocks of unit_queries queries; or of each group of heads, which is for
 // few queries.
-INTERNAL void attention(const Attention& a, int64_t begin, int64_t end);
+template <class T> INTERNAL void attention(const Attention<T>& a, int64_t begin, int64_t end);
 
 }  // namespace fg

@@ -1,8 +1,8 @@
-"""C++ for attention: a call of the function of attention.cpp.
+"""C++ for attention: a call of the function of attention_tiles.h.
 
     extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
-      const Attention a = {(const float*)P[0] + 0, ..., 12, 128, 128, 64, {...}, ..., 0.125f, true};
-      attention(a, begin, end);
+      const Attention<float> a = {(const float*)P[0] + 0, ..., 12, 128, 128, 64, {...}, ..., true};
+      attention<float>(a, begin, end);
     }
 
 The range counts blocks of queries, of each head of each sequence.
@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint, product
+from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS
 from inductor.ir import Attention
 
-QUERIES, UNIT_QUERIES = 48, 768  # of a block, and most of a unit (attention.h)
+# Of a block, and most of a unit (attention.h).
+QUERIES = {torch.float32: (48, 768), torch.bfloat16: (64, 256)}
 FEW_QUERIES = 8  # of all heads of a group: for which keys in panels do not pay
 UNITS = 2  # of work for each thread, at least
 
@@ -27,12 +29,14 @@ def unit_queries(step: Attention) -> int:
     """Queries of a unit: as many as leave enough units to all threads, since each unit puts the
     keys in panels anew; 0 if a unit has those of a group of heads.
     """
+    dtype = step.q.buffer.dtype
+    block, most = QUERIES[dtype]
     heads, queries = hint(product(step.q.size[:2])), hint(step.q.size[2])
-    if queries * group(step) <= FEW_QUERIES:
+    if dtype == torch.float32 and queries * group(step) <= FEW_QUERIES:
         return 0
     parts = max(1, -(-UNITS * torch.get_num_threads() // max(heads, 1)))
     wanted = -(-queries // parts)
-    return max(QUERIES, min(UNIT_QUERIES, -(-wanted // QUERIES) * QUERIES))
+    return max(block, min(most, -(-wanted // block) * block))
 
 
 def group(step: Attention) -> int:
@@ -90,11 +94,12 @@ def body(
     """
     given = dict(zip(map(id, step.bodies), number["functions"], strict=True))
     pointers = [
-        f"(const float*)P[{slot(window.buffer.name)}] + {offset}"
+        f"(const {CPP_TYPES[window.buffer.dtype]}*)P[{slot(window.buffer.name)}] + {offset}"
         for window, offset in zip(step.operands, number["offsets"], strict=True)
     ]
     pointers += ["nullptr"] * (step.mask is None)
-    pointers.append(f"(float*)P[{slot(step.target.name)}]")
+    kind = CPP_TYPES[step.target.dtype]
+    pointers.append(f"({kind}*)P[{slot(step.target.name)}]")
     steps = [f"{{{', '.join(number[name])}}}" for name in ("q", "k", "v", "out", "mask")]
     fields = [*pointers, *number["sizes"], *steps, *number["unit"]]
     fields += [f"(float){step.scale!r}", _truth(step.causal)]
@@ -102,6 +107,6 @@ def body(
     fields += [f"(float){step.bound!r}"]
     fields += map(_truth, (step.alike, step.exact, step.nothing_is_nan))
     return [
-        f"  const Attention a = {{{', '.join(fields)}}};",
-        "  attention(a, begin, end);",
+        f"  const Attention<{kind}> a = {{{', '.join(fields)}}};",
+        f"  attention<{kind}>(a, begin, end);",
     ]

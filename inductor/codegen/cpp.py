@@ -109,18 +109,24 @@ class CppModule:
         operands = [*step.reads, step.target.name]
         pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
         positions = follower.positions if follower and follower.positions is not None else -1
+        taken = self._place_of_result(step, part)
+        if follower is not None and taken is None and self._is_local(step, shape):
+            taken = step.x.buffer.name  # of which nothing is read by this pointer
+            follower = replace(follower, slot=pointers.index(step.target.name))
         numbers = [*product_kinds.numbers(step, shape), positions]
         if is_symbolic([*numbers, *(part.constants if part else [])]):
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
         lines = product_kinds.body(step, shape, pointers.index, number, follower)
         total, grain = product_kinds.units_and_grain(step, shape)
+        if follower is not None and follower.slot is not None:
+            own = ", ".join(f"P[{i}]" for i in range(len(pointers)))
+            lines = [f"  void* L[] = {{{own}}};", *lines]
         if part is not None:
             lines = [self._table("int64_t n[]", part.constants), *lines]
         self._entries.append(self._entry(name, pointers, lines))
         writes = [step.target.name, *(part.writes if part else [])]
         inplace = self._in_place([part]) if part else []
-        taken = self._place_of_result(step, part)
         return {
             "symbol": name,
             "args": [(taken if b == step.target.name and taken else b, 0) for b in pointers],
@@ -196,6 +202,13 @@ class CppModule:
             ),
             None,
         )
+
+    def _is_local(self, step: PanelProduct, shape: panels.Blocks) -> bool:
+        """Whether the kernel that reads a product can take it block by block from a thread's own
+        memory.
+        """
+        alone = type(step) is PanelProduct and step.target.name not in self.kept
+        return alone and panels.is_small(step, shape)
 
     def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
         """No buffer in place: one part of a bundle may read a buffer that another has
@@ -306,7 +319,7 @@ class CppModule:
 
 # Headers that include vec.h -> the call of the function that they declare.
 _HEADERS = {
-    "attention.h": "attention(a",
+    "attention.h": "attention<",
     "matrices.h": "multiply(a",
     "product.h": "product<",
     "winograd.h": "winograd(a",

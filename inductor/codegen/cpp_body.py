@@ -119,6 +119,7 @@ class Body:
         self.known_here: dict[Any, Operand] = {}  # deeper ones, for this pass
         self.made: dict[str, Operand] = {}  # buffers made at row level
         self.made_here: dict[str, Operand] = {}
+        self.rounded: set[str] = set()  # texts of values that bf16 holds exactly
         self.accumulators: list[_Accumulator] = []
         # statements around the rows of a square (see cpp_loops.py's _tiles)
         self.before_tile: list[str] = []
@@ -391,7 +392,10 @@ class Body:
             text = f"cast_mask<{CPP_TYPES[to]}>({x.text})"
         else:
             text = f"cast<{CPP_TYPES[to]}>({x.text})"
-        return self._emit(key, text, v.dtype, x.vector, x.level)
+        made = self._emit(key, text, v.dtype, x.vector, x.level)
+        if to == torch.bfloat16:
+            self.rounded.add(made.text)
+        return made
 
     def _op_where(self, v: Value, condition: Operand, yes: Operand, no: Operand) -> Operand:
         (c, y, n), vector = self._same_kind((condition, yes, no))
@@ -446,7 +450,9 @@ class Body:
                 text = f"splat({value.text})"
             else:
                 text = self._vector(value).text
-            lines.append(f"store({pointer} + {position}, {text}, lanes);")
+            rounded = value.text in self.rounded and step.target.dtype == torch.bfloat16
+            store = "store_rounded" if rounded else "store"
+            lines.append(f"{store}({pointer} + {position}, {text}, lanes);")
         elif self._is_interleaved(step.index):
             values, short = f"g{self.count}", self.emitter.interleaved
             self.count += 1

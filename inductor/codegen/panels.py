@@ -28,9 +28,11 @@ from inductor.panels import NARROW
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 WIDENED_ROWS = 144  # of blocks for which elements of a weight are widened: once for all rows
+PAIRS_ROWS, PAIRS_TILE = 128, 16  # of blocks of pairs, at most, and of a tile (product_amx.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
 UNITS = 8  # of work for each thread, at least: threads finish at about the same time
+BLOCK_ELEMENTS = 1 << 15  # of one that a thread has room for (product.h)
 GRAIN_WORK = 65536  # elementary operations that are worth a thread's while
 MULTIPLICATIONS = 2  # that take the time of an elementary operation of a kernel
 
@@ -49,11 +51,15 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
     threads = torch.get_num_threads()
     if whole_rows:
         few = hint(rows) < 2 * threads * BLOCK_ROWS
-        return Blocks(
-            _for_each(rows, threads, FEW_BLOCK_ROWS if few else BLOCK_ROWS), columns, True
-        )
+        height = FEW_BLOCK_ROWS if few else BLOCK_ROWS
+        if in_pairs(step.weight.size):
+            room = BLOCK_ELEMENTS // hint(columns) // PAIRS_TILE * PAIRS_TILE
+            height = PAIRS_TILE if few else max(PAIRS_TILE, min(room, PAIRS_ROWS))
+        return Blocks(_for_each(rows, threads, height), columns, True)
     height = BLOCK_ROWS
-    if step.weight.buffer.dtype in NARROW and not in_pairs(step.weight.size):
+    if in_pairs(step.weight.size):
+        height = PAIRS_ROWS
+    elif step.weight.buffer.dtype in NARROW:
         many = hint(rows) >= WIDENED_ROWS * threads
         height = WIDENED_ROWS if many else height
     if isinstance(rows, int) and rows > height and rows % height < FEW_BLOCK_ROWS:
@@ -88,6 +94,14 @@ def work(step: PanelProduct, shape: Blocks) -> Extent:
 def grain(step: PanelProduct, shape: Blocks) -> int:
     """Units that are worth a thread's while."""
     return max(1, GRAIN_WORK // hint(work(step, shape)))
+
+
+def is_small(step: PanelProduct, shape: Blocks) -> bool:
+    """Whether a thread has room for a block of the result."""
+    rows, columns = shape.rows, shape.columns
+    if not (isinstance(rows, int) and isinstance(columns, int)):
+        return False
+    return rows * columns <= BLOCK_ELEMENTS
 
 
 def is_worth(step: PanelProduct, shape: Blocks) -> bool:
@@ -134,11 +148,13 @@ def positions_of_a_row(
 @dataclass
 class Follower:
     """The function of a kernel that reads a product's result. positions: of its range, for each row
-    of the result; None if it reads by element.
+    of the result; None if it reads by element. slot: of the result among the pointers, if blocks of
+    it alone are in memory.
     """
 
     function: str
     positions: Extent | None
+    slot: int | None = None
 
 
 def in_pairs(size: Sequence[Extent]) -> bool:
@@ -179,4 +195,8 @@ def body(
 
 
 def reader_text(follower: Follower | None, positions: str) -> str:
-    return "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"
+    if follower is None:
+        return "{}"
+    if follower.slot is None:
+        return f"{{{follower.function}, P, n, {positions}}}"
+    return f"{{{follower.function}, L, n, {positions}, L + {follower.slot}}}"

@@ -41,7 +41,9 @@ struct Reader {
   void* const* pointers;
   const int64_t* sizes;
   int64_t positions;  // of its range, for each row of the result; -1 if it reads element e at position e
+  void** result;      // among its pointers, if the result is in no memory but that of a block
 };
+constexpr int64_t BLOCK_ELEMENTS = 1 << 15;  // of such a block, at most
 
 // Runs the reader over its part of a block of a result that is `width` wide.
 static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
@@ -54,6 +56,16 @@ static inline void read_block(const Reader& reader, int64_t width, int64_t row, 
     for (int64_t r = row; r < last_row; ++r) {
       reader.run(reader.pointers, r * width + column, r * width + last_column, reader.sizes);
     }
+  }
+}
+
+// The same for a block that alone is in memory.
+static inline void read_block_of(float* block, const Reader& reader, int64_t width, int64_t row, int64_t last_row,
+                                 int64_t column, int64_t last_column) {
+  const int64_t columns = last_column - column, step = columns == width ? last_row - row : 1;
+  for (int64_t r = row; r < last_row; r += step, block += step * columns) {
+    *reader.result = (void*)((uintptr_t)block - (uintptr_t)(r * width + column) * sizeof(float));
+    read_block(reader, width, r, r + step, column, last_column);
   }
 }
 

@@ -208,19 +208,29 @@ void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w
   rows_by_tiles(rows, x, x_row, w, panel, out, out_row, depth, columns, first);
 }
 
-template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {
+// multiply: as product_rows.
+template <class W, class F>
+INLINE void product_by(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end, F multiply) {
   const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = elements_of<W>(p.depth) * PANEL;
+  const bool alone = reader.run != nullptr && reader.result != nullptr;
+  float* const block = alone ? (float*)__builtin_alloca_with_align(BLOCK_ELEMENTS * sizeof(float), 512) : nullptr;
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
     const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
+    float* const out = alone ? block : p.out + row * p.columns + column;
+    const int64_t out_row = alone ? columns : p.columns;
     for (int64_t k = 0; k < p.depth; k += DEPTH<W>) {
       const matrix_of<W>* const x = p.x + row * p.x_row + k;
       const W* const w = p.w + column / PANEL * panel + elements_of<W>(k) * PANEL;
-      product_rows(rows, x, p.x_row, w, panel, p.out + row * p.columns + column, p.columns,
-                   min(DEPTH<W>, p.depth - k), columns, k == 0);
+      multiply(rows, x, p.x_row, w, panel, out, out_row, min(DEPTH<W>, p.depth - k), columns, k == 0);
     }
-    if (reader.run != nullptr) read_block(reader, p.columns, row, row + rows, column, column + columns);
+    if (alone) read_block_of(block, reader, p.columns, row, row + rows, column, column + columns);
+    else if (reader.run != nullptr) read_block(reader, p.columns, row, row + rows, column, column + columns);
   }
+}
+
+template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {
+  product_by(p, reader, begin, end, product_rows<W>);
 }
 
 }  // namespace fg

@@ -216,7 +216,46 @@ template <class V, is_vector<V> = 0> INLINE V rsqrt(V x) { return (V{} + 1) / sq
 
 #define FG_VEC vec<float>
 #define FG_IVEC vec<int32_t>
+#if defined(FG_AVX512) && FG_LANES == 16
+// Pieces of ERF_STEP around its multiples, each a polynomial in steps, the last one 1: without a division, which takes as
+// long as all else. Weighted minimax fits in double precision, rounded.
+#define FG_ERF
+constexpr float ERF_STEP = 0.27f;
+alignas(64) static const float ERF[6][16] = {
+    {0, 0.297418207f, 0.55493927f, 0.748003304f, 0.873326182f, 0.943762183f, 0.978038073f, 0.992479324f,
+     0.997747123f, 0.999410808f, 0.999865651f, 0.999973357f, 0.99999541f, 0.999999285f, 0.999999881f, 1},
+    {0.304662377f, 0.283242762f, 0.227603316f, 0.158080474f, 0.0948981494f, 0.0492398962f, 0.0220829118f,
+     0.00856003258f, 0.00286796875f, 0.000830526289f, 0.000207879886f, 4.49730032e-05f, 8.40953271e-06f,
+     1.35916719e-06f, 1.89869567e-07f, 0},
+    {2.38826097e-08f, -0.0206478275f, -0.03318391f, -0.0345719419f, -0.027672464f, -0.0179482456f, -0.0096592661f,
+     -0.00436823489f, -0.00167256978f, -0.000544867304f, -0.000151518543f, -3.60524791e-05f, -7.35282583e-06f,
+     -1.28704926e-06f, -1.93553262e-07f, 0},
+    {-0.0074036466f, -0.00587982358f, -0.00230558915f, 0.00119906256f, 0.00307339919f, 0.00316484203f,
+     0.00228002155f, 0.00127808517f, 0.000580626656f, 0.000218158413f, 6.85938357e-05f, 1.81835494e-05f,
+     4.08464712e-06f, 7.80337984e-07f, 1.27123258e-07f, 0},
+    {1.72270404e-06f, 0.000709932123f, 0.000967484841f, 0.000706212944f, 0.000226075717f, -0.000137422481f,
+     -0.000261790352f, -0.000219420413f, -0.000128983404f, -5.87639588e-05f, -2.15963755e-05f, -6.53571806e-06f,
+     -1.64876678e-06f, -3.4948701e-07f, -6.25893648e-08f, 0},
+    {0.000158985538f, 0.000109017688f, -5.00462966e-06f, -8.70599833e-05f, -9.28330992e-05f, -4.87900215e-05f,
+     -4.02512205e-06f, 1.66949831e-05f, 1.72382424e-05f, 1.0553993e-05f, 4.75233765e-06f, 1.68229622e-06f,
+     4.82745065e-07f, 1.14230886e-07f, 2.25294894e-08f, 0},
+};
+INLINE vec<float> erf(vec<float> x) {
+  const auto piece = [](int power, vec<int32_t> of) __attribute__((always_inline)) {
+    const vec<float> all = *(const vec<float>*)ERF[power];
+    return (vec<float>)__builtin_ia32_permvarsf512_mask(all, of, all, (uint16_t)-1);
+  };
+  const vec<float> at = no_more(abs(x) * lit<vec<float>>(1 / ERF_STEP), 15.49f);
+  const vec<float> rounding = lit<vec<float>>(0x1.8p23f), moved = at + rounding;  // its lowest bits are the multiple
+  const vec<int32_t> of = to_bits(moved);
+  const vec<float> t = at - (moved - rounding);
+  vec<float> y = piece(5, of);
+  for (int power = 4; power >= 0; --power) y = fma(y, t, piece(power, of));
+  return from_bits(to_bits(y) | (to_bits(x) & INT32_MIN));
+}
+#endif
 #include "vec_math.h"
+#undef FG_ERF
 #undef FG_VEC
 #undef FG_IVEC
 #undef FG_ROUNDING
@@ -243,14 +282,27 @@ INLINE vec<float> from_bf16(vec<uint16_t> x) {
 #if defined(FG_GCC) && defined(__AVX2__) && FG_LANES == 8
   typedef short words __attribute__((vector_size(16)));
   return (vec<float>)((vec<uint32_t>)__builtin_ia32_pmovzxwd256((words)x) << 16);  // it converts halves by itself
+#elif defined(FG_AVX512) && FG_LANES == 16
+  typedef short words __attribute__((vector_size(32)));
+  typedef int dwords __attribute__((vector_size(64)));
+  return (vec<float>)((vec<uint32_t>)__builtin_ia32_pmovzxwd512_mask((words)x, dwords{}, -1) << 16);
 #endif
   return from_bits((vec<int32_t>)(__builtin_convertvector(x, vec<uint32_t>) << 16));
 }
-INLINE vec<uint16_t> bf16_bits(vec<float> x) {
-  vec<uint32_t> b = (vec<uint32_t>)x, r = (b + 0x7fff + ((b >> 16) & 1)) >> 16;
-  r = x != x ? (b >> 16) | 0x40 : r;
-  return __builtin_convertvector(r, vec<uint16_t>);
+// The bits of x, of which the upper half are those of the number of bf16.
+INLINE vec<uint32_t> rounded_to_bf16(vec<float> x) {
+  vec<uint32_t> b = (vec<uint32_t>)x;
+  return x != x ? b | 0x400000 : b + 0x7fff + ((b >> 16) & 1);
 }
+INLINE vec<uint16_t> upper_halves(vec<uint32_t> b) {
+#if defined(FG_AVX512) && FG_LANES == 16
+  typedef int dwords __attribute__((vector_size(64)));
+  typedef short words __attribute__((vector_size(32)));
+  return (vec<uint16_t>)__builtin_ia32_pmovdw512_mask((dwords)(b >> 16), words{}, -1);
+#endif
+  return __builtin_convertvector(b >> 16, vec<uint16_t>);
+}
+INLINE vec<uint16_t> bf16_bits(vec<float> x) { return upper_halves(rounded_to_bf16(x)); }
 #if defined(__F16C__) && FG_LANES == 8
 INLINE vec<float> from_f16(vec<uint16_t> x) {
   typedef short words __attribute__((vector_size(16)));
@@ -274,7 +326,7 @@ INLINE vec<uint16_t> f16_bits(vec<float> x) {
   return __builtin_convertvector(r | s, vec<uint16_t>);
 }
 #endif
-INLINE vec<float> round_bf16(vec<float> x) { return from_bf16(bf16_bits(x)); }
+INLINE vec<float> round_bf16(vec<float> x) { return (vec<float>)(rounded_to_bf16(x) & 0xffff0000); }
 INLINE vec<float> round_f16(vec<float> x) { return from_f16(f16_bits(x)); }
 
 // --- memory --------------------------------------------------------------------------------------
@@ -343,6 +395,9 @@ template <class L> INLINE mask load(const bool* p, L k) {
 }
 template <class T, class L> INLINE void store(T* p, vec<T> x, L k) { raw_store(p, x, k); }
 template <class L> INLINE void store(bf16* p, vec<float> x, L k) { raw_store((uint16_t*)p, bf16_bits(x), k); }
+template <class L> INLINE void store_rounded(bf16* p, vec<float> x, L k) {
+  raw_store((uint16_t*)p, upper_halves((vec<uint32_t>)x), k);
+}
 template <class L> INLINE void store(f16* p, vec<float> x, L k) { raw_store((uint16_t*)p, f16_bits(x), k); }
 template <class L> INLINE void store(bool* p, mask x, L k) {
   raw_store((int8_t*)p, __builtin_convertvector(-x, vec<int8_t>), k);

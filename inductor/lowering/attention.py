@@ -72,7 +72,8 @@ def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
     if q.device.type != "cpu":
         raise NotLowered("attention_scores")
     size = (*q.size[:3], k.size[2])
-    buffer = ctx.new_buffer(size, contiguous_strides(size), q, "aten")
+    like = Tensor(size, _FLOAT, q.device)
+    buffer = ctx.new_buffer(size, contiguous_strides(size), like, "aten")
     operands = [ctx.realize_rows(q), ctx.realize_rows(k)]
     call = AtenCall(f"scores of {buffer.name}", attention_scores, operands, {}, [buffer])
     ctx.scores[buffer.name] = len(ctx.program.steps), call

@@ -9,6 +9,7 @@ from torch import nn
 
 from dynamo.api.compile import compile_fresh
 from inductor.convolutions import depthwise_convolution
+from inductor.panels import has_pairs
 from inductor.pipeline import fallbacks
 from inductor.runtime import toolchain
 from tests.inductor.compiling import kernels, same_layout, staged
@@ -253,3 +254,26 @@ def test_kernels():
     c = staged(fn, args)
     assert kernels(c) == 1 and LIBRARY not in fallbacks(c.spec)
     torch.testing.assert_close(c.compiled(*args), fn(*args))
+
+
+@pytest.mark.skipif(not has_pairs(), reason="the library has no convolutions of bfloat16")
+@pytest.mark.parametrize("images", [1, 3])
+def test_bfloat16_where_the_library_is_fast_at_it(images, monkeypatch):
+    """A convolution of one pixel by pairs, another in the library's layout, images innermost."""
+    monkeypatch.setattr("inductor.widen._is_faster", lambda kind, budget: False)
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(20, 37, 1, bias=False), nn.BatchNorm2d(37), nn.ReLU(),
+        nn.Conv2d(37, 24, 3, 2, 1), nn.BatchNorm2d(24), nn.SiLU(), nn.Conv2d(24, 33, 1),
+    )  # fmt: skip
+    with torch.no_grad():
+        net(torch.randn(8, 20, 9, 9))  # statistics
+    net = net.bfloat16().eval()
+    compiled, context = compile_fresh(net)
+    with torch.no_grad():
+        for x in (torch.randn(images, 20, 13, 11), innermost(torch.randn(images, 20, 13, 11))):
+            expected, got = net(x.bfloat16()), compiled(x.bfloat16())
+            torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+            assert same_layout(got, expected)
+    assert counted(notes(context)) == (2, 0, 0)
+    assert "pack: weights of 1 convolutions in the library's layout" in notes(context)

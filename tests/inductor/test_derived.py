@@ -487,7 +487,7 @@ OTHERS = {
     "read twice": (settled(Twice()), torch.randn(2, 3, 9, 9), 0),
     "shared": (settled(Shared()), torch.randn(2, 8, 9, 9), 2),
     "made weight": (settled(Made()), torch.randn(2, 3, 9, 9), 0),
-    "bfloat16": (of_dtype(torch.bfloat16), torch.randn(2, 3, 9, 9).bfloat16(), None),
+    "bfloat16": (of_dtype(torch.bfloat16), torch.randn(2, 3, 9, 9).bfloat16(), 0),
     "no norm": (nn.Conv2d(3, 8, 3), torch.randn(2, 3, 9, 9), None),
     "images alone": (settled(nn.BatchNorm2d(3)), torch.randn(2, 3, 9, 9), 0),
 }

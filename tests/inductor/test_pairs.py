@@ -54,6 +54,25 @@ def test_sizes(rows):
     check(fn, *[halves(rows, inner) for inner in inners], *made, rtol=1e-4, atol=1e-2)
 
 
+def test_without_amx(monkeypatch):
+    """By vectors, as on a processor that lacks these instructions."""
+    monkeypatch.setenv("CXX", "g++ -DFG_NO_AMX")
+    fn = lambda x, w: (panel_mm(x, w, 33) * 2,)  # noqa: E731
+    check(fn, halves(40, 70), in_panels(halves(70, 33), pairs=True), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [16, 33, 128, 200])
+def test_readers_of_blocks(rows):
+    """Results that only a kernel behind the product reads, by element and by row."""
+    w = in_panels(halves(40, 300), pairs=True)
+
+    def fn(x, w):
+        y = panel_mm(x, w, 300).bfloat16()
+        return y.relu() + 1, torch.softmax(panel_mm(x, w, 300), -1).bfloat16()
+
+    check(fn, halves(rows, 40), w, rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 def test_special_values(value):
     w = halves(20, 33)
@@ -88,7 +107,7 @@ class Layers(nn.Module):
         return self.third(self.second(torch.relu(self.first(x))))
 
 
-@pytest.mark.parametrize("rows", [1, 30])
+@pytest.mark.parametrize("rows", [1, 30, 300])
 def test_modules(generated, rows):
     net = Layers().bfloat16().eval()
     compiled, context = compile_fresh(net)
