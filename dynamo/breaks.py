@@ -128,8 +128,8 @@ DataDependentJump = _reason(
     "DataDependentJump",
     "DATA_DEPENDENT_JUMP",
     "a branch depends on the value of a tensor ({0})",
-    "use torch.where; or have both sides compute nothing but tensors of the same shapes and "
-    "dtypes, which one graph can hold (dynamo.config.capture_branches)",
+    "use torch.where; or have both sides compute nothing but numbers, and tensors of the same "
+    "shapes and dtypes, which one graph can hold (dynamo.config.capture_branches)",
 )
 DataDependentValue = _reason(
     "DataDependentValue",

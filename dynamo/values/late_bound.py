@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dynamo.torch.wrapper_subclass import is_wrapper_class as is_wrapper_class
     from dynamo.torch.wrapper_subclass import make_wrapper as make_wrapper
     from dynamo.torch.wrapper_subclass import wrapper_result as wrapper_result
+    from dynamo.values.captured_scalars import truth_of_input as truth_of_input
     from dynamo.values.captured_scalars import with_numbers as with_numbers
     from dynamo.values.choice import chosen_extreme as chosen_extreme
     from dynamo.values.choice import chosen_operands as chosen_operands

@@ -424,6 +424,9 @@ class TensorValue(Value):
             return known
         if tx.output.guesses:
             return False
+        guarded = late_bound.truth_of_input(tx, self)
+        if guarded is not None:
+            return guarded
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:

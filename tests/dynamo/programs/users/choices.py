@@ -117,3 +117,76 @@ PROGRAMS = {
         """,
     ),
 }  # fmt: skip
+PROGRAMS |= {
+    # A counter or flag that is an input: compiled for each side.
+    "counter": (
+        4,
+        "",
+        """
+        count = torch.tensor(0)
+        def f(x):
+            if count % 3 == 0:
+                log.append("third")
+            count.add_(1)
+            return x + 1
+        """,
+    ),
+    "flag": (
+        4,
+        "",
+        """
+        flag = torch.tensor(False)
+        def f(x):
+            if flag:
+                log.append("set")
+            return x * 2
+        ---
+        for i in range(4): flag.fill_(i == 2); run(T(3))
+        for i in range(4): flag.logical_not_(); run(T(2, 3))
+        """,
+    ),
+    "counter_that_is_written_before": (
+        None,
+        """
+        count = torch.tensor(0)
+        def f(x):
+            count.add_(1)
+            if count % 3 == 0:
+                log.append("third")
+            return x + count
+        """,
+    ),
+    "averaged_model": (
+        3,
+        """
+        from torch.optim.swa_utils import AveragedModel
+        m = nn.Linear(3, 2)
+        a = AveragedModel(m)
+        def f(): a.update_parameters(m)
+        ---
+        for i in range(4): m.weight.data.add_(i); run()
+        list(a.state_dict().values())
+        """,
+    ),
+    "rounded_numbers": (
+        2,
+        """
+        def f(x, scale):
+            n = int(round(math.sqrt(scale)))
+            return x[:n] * 2
+        ---
+        for i in range(8): run(T(9), 9.5 + 4.3 * i)
+        """,
+    ),
+    "drawn_within_a_size": (
+        None,
+        """
+        import random
+        def f(x, n):
+            i = random.randint(0, n)
+            return x[i:i + 3] * 2
+        ---
+        for n in range(2, 6): run(T(12), n)
+        """,
+    ),
+}  # fmt: skip
