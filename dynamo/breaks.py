@@ -128,8 +128,8 @@ DataDependentJump = _reason(
     "DataDependentJump",
     "DATA_DEPENDENT_JUMP",
     "a branch depends on the value of a tensor ({0})",
-    "use torch.where; or have both sides compute nothing but tensors of the same shapes and "
-    "dtypes, which one graph can hold (dynamo.config.capture_branches)",
+    "use torch.where; or have both sides compute nothing but numbers, and tensors of the same "
+    "shapes and dtypes, which one graph can hold (dynamo.config.capture_branches)",
 )
 DataDependentValue = _reason(
     "DataDependentValue",
@@ -235,8 +235,8 @@ DataDependentLoop = _reason(
     "DATA_DEPENDENT_LOOP",
     "a loop reads values of tensors in each turn, with few operations ({0}) in between: it runs as "
     "it is",
-    "keep the values in tensors, set dynamo.config.capture_scalar_outputs, or, to have a graph for "
-    "each turn, lower dynamo.config.data_dependent_loop_limit",
+    "keep the values in tensors, set dynamo.config.capture_scalar_outputs, or, to have the turns "
+    "in graphs, lower dynamo.config.data_dependent_loop_limit",
 )
 RaisingCalls = _reason(
     "RaisingCalls",

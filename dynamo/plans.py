@@ -64,7 +64,7 @@ class Plan:
     inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
     that break the graph (interp/empty_regions.py), and of loops (interp/loops_on_places.py).
     captures_data: numbers and sizes that are data are captured, whatever the options say; False:
-    that was of no use. cause: of this attempt.
+    that was of no use. for_numbers: sizes or not. cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -75,6 +75,7 @@ class Plan:
     fixes_inputs: bool = False
     skipped_regions: frozenset[int] = frozenset()
     captures_data: bool | None = None
+    for_numbers: bool = False
     cause: str = "the first attempt"
 
     def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
@@ -104,10 +105,14 @@ class Plan:
         cause = "a loop asks for sizes that are data" if useful else "data breaks the graph anyway"
         return replace(self.anew(cause), captures_data=useful)
 
+    def capturing_numbers(self) -> Plan:
+        cause = "a loop reads numbers that are data"
+        return replace(self.anew(cause), captures_data=True, for_numbers=True)
+
     def anew(self, cause: str) -> Plan:
         """A plan from the start, without the findings of earlier attempts, which no longer hold."""
         names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
-        names += ["captures_data"]
+        names += ["captures_data", "for_numbers"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

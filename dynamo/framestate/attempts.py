@@ -16,7 +16,13 @@ from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
-from dynamo.interp.data_dependent_loops import breaks_in_loop, is_of_data, reads_sizes, trial_for
+from dynamo.interp.data_dependent_loops import (
+    breaks_in_loop,
+    is_of_data,
+    reads_numbers,
+    reads_sizes,
+    trial_for,
+)
 from dynamo.interp.output import OutputGraph
 from dynamo.interp.root import RootInterpreter, Stop
 from dynamo.plans import (
@@ -93,6 +99,8 @@ class Capture:
             self._skip(stop)
         self._capture_data(output, stop)
         self._leave_loop(plan, stop)
+        if plan.captures_data is None and reads_numbers(stop):
+            raise Retry(plan.capturing_numbers())
         plan = output.plan = plan.after(root.step_log)
         try:
             self._break_later(plan, root, stop)
@@ -126,13 +134,14 @@ class Capture:
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
-        """Have data captured where the frame asks for sizes that are data (reads_sizes), if then no
-        loop breaks at data, and there are such sizes.
+        """Have data captured where the frame asks for sizes that are data (reads_sizes), or reads
+        numbers in a loop (reads_numbers), if then no loop breaks at data, and there are such.
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data(True))
-        in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not output.symbols.are_sizes()
+        found = plan.for_numbers or output.symbols.are_sizes()
+        in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not found
         if plan.captures_data and in_vain:
             raise Retry(plan.capturing_data(False))
 

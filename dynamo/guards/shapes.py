@@ -67,6 +67,12 @@ if TYPE_CHECKING:
 
 
 # -- observed sizes --------------------------------------------------------------------------------
+class CaptureReference(weakref.ref):
+    """A weak reference of capture's own: references of the class itself are shared with those of
+    the program, and make the end of their object observable.
+    """
+
+
 @dataclass
 class SeenTensor:
     """Sizes and strides of one source in earlier compilations; None: it has varied."""
@@ -218,7 +224,7 @@ class FrameSymbols:
             step = step.base
         if not isinstance(step, LocalSource):
             return False
-        before = self.seen.parameters.setdefault(source.name, weakref.ref(parameter))
+        before = self.seen.parameters.setdefault(source.name, CaptureReference(parameter))
         if before is not VARIES and before() is not parameter:
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES

@@ -56,8 +56,10 @@ from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
+from dynamo.values.choice import ChoiceValue, is_option, options_of
+from dynamo.values.constant import ConstantValue
 from dynamo.values.memory_overlap import version_of
-from dynamo.values.tensor import TensorValue
+from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.higher_order import branch, loop
 
@@ -237,7 +239,7 @@ def run_conditional(
             starts.reverse()
         with refusals():
             sides = [captured(tx, state, start, meeting) for start in starts]
-            _Meeting(tx, meeting, sides, state, place).join(predicate.node)
+            _Meeting(tx, meeting, sides, state, place).join(predicate)
     except Refused as refused:
         state.restore(tx)
         forget()  # what a side assumed that the graph does not have
@@ -258,6 +260,22 @@ def _place(tx: Interpreter) -> str:
 
 
 # -- where the sides meet -------------------------------------------------------------------------
+class _Merged(NamedTuple):
+    """A choice between the first of `numbers` and the second one, or a tensor. pairs: of the
+    tensor, if there is one, and then of the predicate, if a side leaves a choice of its own.
+    """
+
+    numbers: list[Value]
+    has_tensor: bool
+    is_choice: bool
+    pairs: list[tuple[TensorValue, TensorValue]]
+
+
+def _tensor_of(value: Value) -> TensorValue | None:
+    """The tensor that is, or may be chosen for, the value."""
+    return next((option for option in options_of(value) if type(option) is TensorValue), None)
+
+
 class _Meeting:
     """Merges the states at the end of two sides."""
 
@@ -272,17 +290,19 @@ class _Meeting:
         self.pairs: dict[tuple[int, int], tuple[TensorValue, TensorValue]] = {}
         self.joined: dict[tuple[int, int], Value] = {}
         self.partners: dict[int, Value] = {}  # of containers
+        self.merged: dict[tuple[int, int], _Merged] = {}
 
-    def join(self, predicate: Node) -> None:
+    def join(self, predicate: TensorValue) -> None:
         """Go on behind the branch."""
         tx, first, second = self.tx, self.first, self.second
+        self.predicate = predicate
         if (first.result is None) is not (second.result is None):
             raise Refused("one side returns")
         both = list(self._both())
         for one, other in both:
             self._find(one, other)
         if self.pairs:
-            self._record(predicate)
+            self._record(predicate.node)
         made = [self._value(one, other) for one, other in both]
         if first.result is not None:
             tx.result, tx.done = made[0], True
@@ -342,9 +362,76 @@ class _Meeting:
                 self._find(*pair)
         elif type(one) is type(other) is TensorValue:
             self.pairs[id(one), id(other)] = one, other
+        elif (id(one), id(other)) in self.merged:
+            return
+        elif (merged := self._merged(one, other)) is not None:
+            self.merged[id(one), id(other)] = merged
+            self.pairs |= {(id(a), id(b)): (a, b) for a, b in merged.pairs}
         else:
             text = f"the sides leave {one.describe()} and {other.describe()}"
             raise Refused(text)
+
+    def _merged(self, one: Value, other: Value) -> _Merged | None:
+        """A choice of which each side leaves one value, or a choice itself: between two numbers, or
+        a number and a tensor.
+        """
+        options = [option for value in (one, other) for option in options_of(value)]
+        if not all(map(is_option, options)):
+            return None
+        numbers: list[Value] = []
+        for option in options:
+            known = type(option) is TensorValue or any(are_equal(option, n) for n in numbers)
+            numbers += [] if known else [option]
+        tensors = [option for option in options if type(option) is TensorValue]
+        if len(numbers) + bool(tensors) != 2:
+            return None
+        chosen = isinstance(one, ChoiceValue) or isinstance(other, ChoiceValue)
+        sides = (one, self.first.graph), (other, self.second.graph)
+        pairs = []
+        if tensors:
+            form = {"dtype": tensors[0].fake.dtype, "device": tensors[0].fake.device}
+            pairs.append([_tensor_of(value) or self._full(side, 0, form) for value, side in sides])
+        if chosen:
+            pairs.append([self._is_first(value, numbers[0], side) for value, side in sides])
+        return _Merged(numbers, bool(tensors), chosen, [(a, b) for a, b in pairs])
+
+    def _is_first(self, value: Value, number: Value, side: Subgraph) -> TensorValue:
+        """Whether a side leaves this number, as a choice tells."""
+        if not isinstance(value, ChoiceValue):
+            first = type(value) is not TensorValue and are_equal(value, number)
+            form = {"dtype": torch.bool, "device": self.predicate.fake.device}
+            return self._full(side, first, form)
+        value.check_current()
+        if type(value.one) is not TensorValue and are_equal(value.one, number):
+            return value.predicate
+        return self._call(side, torch.logical_not, [value.predicate], {})
+
+    def _full(self, side: Subgraph, number: int, form: dict[str, Any]) -> TensorValue:
+        """A tensor of this number, made in a side."""
+        options: dict[str, Value] = {name: ConstantValue(value) for name, value in form.items()}
+        return self._call(side, torch.full, [ConstantValue(()), ConstantValue(number)], options)
+
+    def _call(
+        self, side: Subgraph, function: Any, args: list[Value], kwargs: dict[str, Value]
+    ) -> TensorValue:
+        bodies = self.tx.output.bodies
+        bodies.append(side)
+        try:
+            made = call_in_graph(self.tx, "call_function", function, args, kwargs)
+        finally:
+            bodies.pop()
+        assert isinstance(made, TensorValue), "a tensor"
+        return made
+
+    def _choice(self, one: Value, merged: _Merged) -> Value:
+        made: list[Any] = [self.joined[id(a), id(b)] for a, b in merged.pairs]
+        left: Value = merged.numbers[0]
+        right: Value = made[0] if merged.has_tensor else merged.numbers[1]
+        if merged.is_choice:
+            return ChoiceValue(made[-1], left, right)
+        if type(one) is TensorValue:
+            left, right = right, left
+        return ChoiceValue(self.predicate, left, right)
 
     def _value(self, one: Any, other: Any) -> Any:
         if one is other:
@@ -353,6 +440,8 @@ class _Meeting:
         if one is other or are_equal(one, other):
             return one
         key = id(one), id(other)
+        if key in self.merged:
+            return self._choice(one, self.merged[key])
         if key not in self.joined:
             nested = paired_items(self.tx, one, other, self.since)
             assert nested is not None

@@ -118,9 +118,14 @@ def reads_sizes(stop: Stop) -> bool:
     return breaks_in_loop(stop) or _PACKED in stop.reason.details
 
 
+def reads_numbers(stop: Stop) -> bool:
+    """Whether the graph breaks in a loop, where it asks for a number that is data."""
+    return is_of_data(stop) and stop.reason.code == "DATA_DEPENDENT_VALUE" and breaks_in_loop(stop)
+
+
 def breaks_in_loop(stop: Stop) -> bool:
-    """Whether the innermost frame breaks in a loop."""
-    return in_loop(stop.chain[-1].code, stop.chain[-1].current.index)
+    """Whether a frame of the chain that breaks is in a loop."""
+    return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
 
 
 def trial_for(stop: Stop) -> Trial | None:

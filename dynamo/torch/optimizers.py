@@ -1,12 +1,19 @@
-"""The update functions of torch.optim: the meaning of their flags in captured code."""
+"""The optimizers of torch.optim: the state that their first step makes, and the meaning of the
+flags of their update functions in captured code.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.constant import ConstantValue
@@ -62,18 +69,89 @@ def _on_one_device(tx: Interpreter, args: Sequence[Value]) -> bool:
     return len({t.fake.device for t in tensors if isinstance(t, TensorValue)}) <= 1
 
 
-def _is_update(obj: Any) -> bool:
+def _is_of_torch(obj: Any) -> bool:
+    """Whether the object is a function of an optimizer's module."""
     if type(obj) is not types.FunctionType:
         return False
-    named = _UPDATE.fullmatch(obj.__name__)
-    return (
-        named is not None
-        and named[1] in _DECIDED_BY_STEPS
-        and (obj.__globals__.get("__name__") or "").startswith("torch.optim.")
-    )
+    return (obj.__globals__.get("__name__") or "").startswith("torch.optim.")
+
+
+def _is_update(obj: Any) -> bool:
+    named = _UPDATE.fullmatch(obj.__name__) if _is_of_torch(obj) else None
+    return named is not None and named[1] in _DECIDED_BY_STEPS
 
 
 @special_builder(_is_update)
 def build_update(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, OptimizerUpdateValue(obj, source))
+
+
+# -- the first step -------------------------------------------------------------------------------
+class InitGroupValue(UserFunctionValue):
+    """`_init_group` of an optimizer, which collects what the update needs, and makes the state of
+    the parameters that have none. The state is made before the graph, while capturing, so that the
+    first step is no graph of its own: zeros, as if the step had begun.
+    """
+
+    def is_plain_function(self) -> bool:
+        return False
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        real = args[0].identity()[1] if args else None
+        if isinstance(real, torch.optim.Optimizer) and _makes_state(tx, real):
+            make_state(real, self.function)
+            if not _without_state(real):
+                raise Retry(tx.output.plan.anew("the state of an optimizer is made"))
+        return UserFunctionValue(self.function, self.source), args, kwargs
+
+
+def _makes_state(tx: Interpreter, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether parameters wait for their state, and neither the frame has seen that, nor does it
+    change what the state is made of.
+    """
+    output = tx.output
+    if output.context.export or output.context.hooks is not None or output.guesses:
+        return False
+    waiting = _without_state(optimizer)
+    if not waiting or optimizer.defaults.get("differentiable"):
+        return False
+    known = output.values_by_id
+    seen = [optimizer.state, *(optimizer.state[p] for p in waiting if p in optimizer.state)]
+    if any(id(obj) in known for obj in seen):
+        return False
+    used = [optimizer, vars(optimizer), optimizer.param_groups]
+    for group in optimizer.param_groups:
+        used += [group, group["params"], *group["params"]]
+    values = (known[id(obj)][1] for obj in used if id(obj) in known)
+    return not any(map(output.side_effects.is_dirty, values))
+
+
+def _without_state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for p in parameters if p.grad is not None and not optimizer.state.get(p)]
+
+
+def make_state(optimizer: torch.optim.Optimizer, init_group: types.FunctionType) -> None:
+    """Make the state of all parameters that have gradients; what `init_group` collects is dropped,
+    and where it fails, it will fail in the program.
+    """
+    collected = len(inspect.signature(init_group).parameters) - 2  # but for self and the group
+    waiting = {id(p) for p in _without_state(optimizer)}
+    with torch.no_grad(), contextlib.suppress(Exception):
+        for group in optimizer.param_groups:
+            params = [p for p in group["params"] if id(p) in waiting]
+            lists: list[list[Any]] = [[] for _ in range(collected)]
+            init_group(optimizer, {**group, "params": params}, *lists)
+
+
+def _is_init(obj: Any) -> bool:
+    return _is_of_torch(obj) and obj.__name__ == "_init_group"
+
+
+@special_builder(_is_init)
+def build_init(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, InitGroupValue(obj, source))

@@ -52,6 +52,8 @@ class Value:
     calls_getters_last: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
+    # Whether the graph chooses between two values (values/choice.py).
+    is_choice: bool = False
     left: Sequence[Any] = ()  # of an exception: the values of the frames that it left
 
     def __init__(self, source: Source | None = None) -> None:

@@ -97,6 +97,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.opaque_objects",
     "dynamo.torch.autograd_function",
     "dynamo.values.captured_scalars",
+    "dynamo.values.choice",
     "dynamo.torch.higher_order",
     "dynamo.torch.checkpoint",
     "dynamo.torch.functional_call",

@@ -16,7 +16,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
-from dynamo.values import iterators
+from dynamo.values import iterators, late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none, polyfill
 from dynamo.values.constant import ConstantValue
@@ -320,7 +320,14 @@ def _extreme(name: str, op: str) -> Any:
         best = None
         for item in args if len(args) > 1 else args[0].each(tx):
             keyed = item if is_none(key) else tx.call_function(key, [item], {})
-            if best is None or compare_op(tx, op, keyed, best[1]).truth(tx):
+            if best is None:
+                best = item, keyed
+                continue
+            better = compare_op(tx, op, keyed, best[1])
+            chosen = late_bound.chosen_extreme(tx, better, item, best[0]) if is_none(key) else None
+            if chosen is not None:
+                best = chosen, chosen
+            elif better.truth(tx):
                 best = item, keyed
         if best is not None:
             return best[0]

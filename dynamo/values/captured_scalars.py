@@ -27,6 +27,7 @@ from dynamo.values.operators import as_index
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor_calls import target_name
 from fxgraph import Node, effects
 from fxgraph.expressions import is_integral, negated
 from fxgraph.sym_node import SymNode
@@ -63,12 +64,8 @@ def _of_this_call(tx: Interpreter, tensor: TensorValue) -> Value | None:
     output, fake = tx.output, tensor.fake
     if not output.context.fullgraph or fake.dim() or fake.device.type != "cpu":
         return None
-    if fake.is_floating_point() or fake.is_complex():
-        return None
-    given = next((item for item in output.inputs if item.node is tensor.node), None)
-    if given is None or version_of(fake) != given.node.meta["version"]:
-        return None
-    if any(effects.of(node).writes for node in output.graph.nodes):  # perhaps of the same memory
+    given = _unwritten_input(tx, tensor.node)
+    if given is None:
         return None
     output.reads_inputs = True
     if not output.plan.fixes_inputs:
@@ -76,6 +73,69 @@ def _of_this_call(tx: Interpreter, tensor: TensorValue) -> Value | None:
     number = given.example.item()
     tx.guard(given.source, "predicate", _Holds(number))
     return ConstantValue(number)
+
+
+def _unwritten_input(tx: Interpreter, node: Node) -> Any:
+    """The input of the graph that is this tensor of one integer, as the frame was given it; None:
+    the tensor is something else.
+    """
+    output, fake = tx.output, node.meta["example_value"]
+    if fake.dim() or fake.device.type != "cpu" or fake.is_floating_point() or fake.is_complex():
+        return None
+    given = next((item for item in output.inputs if item.node is node), None)
+    if given is None or version_of(fake) != given.node.meta["version"]:
+        return None
+    if any(effects.of(node).writes for node in output.graph.nodes):  # perhaps of the same memory
+        return None
+    return given
+
+
+_MOST_TRUTHS = 2  # of one frame: each combination is a compilation
+_CHAIN = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mod", "remainder"])
+
+
+@bound_late
+def truth_of_input(tx: Interpreter, tensor: TensorValue) -> bool | None:
+    """The truth of a counter or flag that is an input, or of a comparison of one with a number,
+    guarded: a branch on that is compiled for each side, without a break. None: of other tensors.
+    """
+    output, chain, node = tx.output, [], tensor.node
+    if output.bodies or output.guesses or output.context.export or tensor.fake.dim():
+        return None
+    while node.op.startswith("call_"):
+        name = target_name(node.target)
+        literal = len(node.args) == 2 and type(node.args[1]) in (int, bool)
+        if name not in _CHAIN or not literal or node.kwargs or not isinstance(node.args[0], Node):
+            return None
+        chain.append((node.op, node.target, node.args[1]))
+        node = node.args[0]
+    given = _unwritten_input(tx, node)
+    if given is None or output.guarded_truths >= _MOST_TRUTHS:
+        return None
+    output.guarded_truths += 1
+    truth = _Truth(chain[::-1], True)
+    truth.expected = truth(given.example)
+    tx.guard(given.source, "predicate", truth)
+    return truth.expected
+
+
+class _Truth:
+    """Whether comparisons with numbers, one of the result of another, have this truth."""
+
+    def __init__(self, chain: list[tuple[str, Any, int]], expected: bool) -> None:
+        self.chain = chain
+        self.expected = expected
+
+    @property
+    def __name__(self) -> str:
+        steps = "".join(f" {target_name(target)} {number}" for _, target, number in self.chain)
+        return f"it{steps} is {self.expected}"
+
+    def __call__(self, tensor: torch.Tensor) -> bool:
+        for op, target, number in self.chain:
+            function = getattr(torch.Tensor, target) if op == "call_method" else target
+            tensor = function(tensor, number)
+        return bool(tensor) is self.expected
 
 
 class _Holds:

@@ -3,7 +3,8 @@ order, before it calls the graph, and they are inputs of the graph.
 
 A number is a symbol without a value (fxgraph/symbols.py): captured code computes with it, and
 breaks where it asks which number it is. An array is a graph input as any other. Only literal
-arguments are taken, so that the draw is the same one in every call.
+arguments are taken, so that the draw is the same one in every call; where a bound varies, the graph
+breaks, unless it must not (fullgraph=True).
 
 A clock that is read before the first operation on tensors is such a number. Behind an operation it
 tells how long that took, and breaks the graph.
@@ -92,6 +93,9 @@ def drawn(
     output = tx.output
     if output.bodies or output.context.export or not output.symbols.allowed:
         raise refused
+    varies = any(value.is_symbolic() for value in (*args, *kwargs.values()))
+    if varies and not output.context.fullgraph:
+        raise refused  # each bound of a draw would be a compilation
     try:
         known = [v.as_constant() for v in args], {k: v.as_constant() for k, v in kwargs.items()}
     except Unsupported:

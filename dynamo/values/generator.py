@@ -229,12 +229,19 @@ class GeneratorValue(Resumable):
         finally:
             self.running = False
         if frame.yielded:
-            if cleans_up(frame.current) or isinstance(self.delegate(), Resumable):
+            if cleans_up(frame.current) or self._delegates_to_observable(tx):
                 tx.output.finalizable[id(self)] = SuspendedGenerator(self)
             return frame.result
         assert frame.result is not None
         self.return_value = frame.result
         return None
+
+    def _delegates_to_observable(self, tx: Interpreter) -> bool:
+        """Whether the iterator to which the generator delegates may notice its end."""
+        delegate = self.delegate()
+        if isinstance(delegate, GeneratorValue):
+            return id(delegate) in tx.output.finalizable
+        return isinstance(delegate, Resumable)
 
     def _forbid(self, tx: Interpreter, raised: RaisedException) -> None:
         """PEP 479: StopIteration leaves a generator as RuntimeError."""

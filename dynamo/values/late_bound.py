@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from dynamo.torch.wrapper_subclass import is_wrapper_class as is_wrapper_class
     from dynamo.torch.wrapper_subclass import make_wrapper as make_wrapper
     from dynamo.torch.wrapper_subclass import wrapper_result as wrapper_result
+    from dynamo.values.captured_scalars import truth_of_input as truth_of_input
     from dynamo.values.captured_scalars import with_numbers as with_numbers
+    from dynamo.values.choice import chosen_extreme as chosen_extreme
+    from dynamo.values.choice import chosen_operands as chosen_operands
     from dynamo.values.classes import ClassValue as ClassValue
     from dynamo.values.classes import new_instance as new_instance
     from dynamo.values.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth

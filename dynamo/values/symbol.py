@@ -436,7 +436,7 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _rounded(number: torch.SymFloat) -> torch.SymInt:
-    """round(number), of a finite number that 64 bits hold."""
+    """The integer to which a finite number that 64 bits hold is rounded."""
     if not (_usually(number > -_LARGEST_INT) and _usually(number < _LARGEST_INT)):
         return torch.SymInt(number.node.guard_float())
     return torch.SymInt(number.node.round())
@@ -485,7 +485,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     operator.index: _plain,
     operator.neg: lambda number: -_plain(number),
     operator.pos: _plain,
-    round: _rounding(lambda number: _rounded(number) if _is_data(number) else None),
+    round: _rounding(_rounded),
     min: _extreme(operator.lt),
     max: _extreme(operator.gt),
     math.floor: _rounding(math.floor),

@@ -388,7 +388,8 @@ class TensorValue(Value):
         other = number_of_operand(other, self.fake.dtype)
         if op[0] == "*" and other.python_type_is(list, tuple):  # a sequence, so often repeated
             raise Unsupported(breaks.UncapturedCall("a sequence's operator *"))
-        if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
+        known = isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()
+        if not (known or other.is_choice):
             return None
         operands = [other, self] if reflected else [self, other]
         return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
@@ -423,6 +424,9 @@ class TensorValue(Value):
             return known
         if tx.output.guesses:
             return False
+        guarded = late_bound.truth_of_input(tx, self)
+        if guarded is not None:
+            return guarded
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
@@ -548,6 +552,8 @@ def call_in_graph(
         dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
         if dispatched is not None:
             return dispatched
+    if any(arg.is_choice for arg in args):
+        args = late_bound.chosen_operands(tx, target, args)
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)

@@ -115,15 +115,15 @@ def iterative(x):
 # -- values of tensors ----------------------------------------------------------------------------
 @program("DATA_DEPENDENT_JUMP")
 def branches(x):
-    scale = 1
+    kind = "cold"
     if (x + 1).sum() > 0:
-        scale = 2
-    return x * scale
+        kind = "hot"
+    return x * len(kind)
 
 
 @mended("DATA_DEPENDENT_JUMP")
 def chooses(x):
-    return torch.where((x + 1).sum() > 0, x * 2, x)
+    return torch.where((x + 1).sum() > 0, x * 3, x * 4)
 
 
 @program("DATA_DEPENDENT_VALUE")

@@ -463,12 +463,20 @@ def breaks_behind(x, w):
     return h * k
 
 
-@program(2)
+@program(1)
 def number(x, w):
     k = 1
     if x.sum() > 5:
         k = 2
     return x * k
+
+
+@program(2)
+def word(x, w):
+    k = "a"
+    if x.sum() > 5:
+        k = "bc"
+    return x * len(k)
 
 
 @program(2)
@@ -686,7 +694,7 @@ def test_explain_says_what_became_of_branches():
         (returns_a_view, "the frame returns what a side leaves as it was"),
         (writes_the_other, "what a side leaves as it was is written later"),
         (may_fail_in_a_side, "a side may raise (getitem)"),
-        (number, "the sides leave"),
+        (word, "the sides leave"),
     ):
         report = dynamo.explain(function, backend="eager")(x, x)
         (text,) = report.branches

@@ -494,7 +494,7 @@ def test_long_turns_are_captured():
     fn, captured = compiled(shifts)
     with dynamo.config.patch(data_dependent_loop_limit=0):
         torch.testing.assert_close(fn(torch.arange(3.0)), shifts(torch.arange(3.0)))
-    assert captured.codes[0] == "DATA_DEPENDENT_VALUE"
+    assert not captured.codes and len(captured.op_counts) == 1
 
 
 @pytest.mark.usefixtures("data_breaks")

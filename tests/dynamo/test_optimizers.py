@@ -1,0 +1,151 @@
+"""Steps of optimizers: as few graphs as there are kinds of steps, values and state as in eager."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn, optim
+
+from tests.dynamo.capturing import compiled
+
+KINDS = [
+    (optim.Adam, {}),
+    (optim.Adam, {"amsgrad": True, "foreach": True}),
+    (optim.AdamW, {"fused": True}),
+    (optim.NAdam, {}),
+    (optim.RAdam, {}),
+    (optim.Adadelta, {"maximize": True}),
+    (optim.Adagrad, {}),
+    (optim.Adamax, {"foreach": True}),
+    (optim.ASGD, {}),
+    (optim.RMSprop, {"centered": True, "momentum": 0.9}),
+    (optim.Rprop, {}),
+    (optim.Adafactor, {}),  # which reads numbers from tensors for each parameter
+    (optim.Muon, {}),
+]
+
+
+def gradients(parameters, seed):
+    torch.manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+
+
+def parameters_of(kind):
+    torch.manual_seed(0)
+    shapes = [(4, 3), (3, 4)] if kind is optim.Muon else [(4, 3), (3,)]
+    return [nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def stepped(optimizer, parameters, step, count=4):
+    for seed in range(count):
+        gradients(parameters, seed)
+        step()
+    return parameters, optimizer.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), KINDS, ids=[f"{kind.__name__}-{'-'.join(o)}" for kind, o in KINDS]
+)
+def test_the_first_step_is_one_of_all(kind, options):
+    expected = parameters_of(kind)
+    optimizer = kind(expected, **options)
+    wanted = stepped(optimizer, expected, optimizer.step)
+    found = parameters_of(kind)
+    optimizer = kind(found, **options)
+    step, captured = compiled(optimizer.step)
+    torch.testing.assert_close(stepped(optimizer, found, step), wanted, rtol=1e-4, atol=1e-5)
+    assert len(captured.op_counts) == 1 and not captured.codes
+
+
+def test_parameters_that_come_later():
+    def run(wrap):
+        parameters = parameters_of(optim.Adam)
+        optimizer = optim.Adam(parameters[:1])
+        step = wrap(optimizer.step)
+        stepped(optimizer, parameters, step, 3)
+        optimizer.add_param_group({"params": parameters[1:], "lr": 0.1})
+        stepped(optimizer, parameters, step, 3)
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        return stepped(optimizer, parameters, step, 2)
+
+    found = []
+
+    def wrap(step):
+        fast, captured = compiled(step)
+        found.append(captured)
+        return fast
+
+    torch.testing.assert_close(run(wrap), run(lambda step: step))
+    assert len(found[0].op_counts) == 2
+
+
+def test_a_frame_that_asks_for_the_state():
+    """The state is made where the program makes it, if the frame has seen that there is none."""
+
+    def run(wrap):
+        parameters = parameters_of(optim.Adam)
+        optimizer, log = optim.Adam(parameters), []
+
+        def step():
+            log.append(len(optimizer.state))
+            optimizer.step()
+            log.append(len(optimizer.state))
+
+        def early():
+            for parameter in parameters[1:]:
+                parameter.grad = None
+            optimizer.step()
+            log.append(len(optimizer.state))
+
+        stepped(optimizer, parameters, wrap(early), 2)
+        return stepped(optimizer, parameters, wrap(step), 2), log
+
+    assert str(run(lambda step: compiled(step)[0])) == str(run(lambda step: step))
+
+
+# -- optimizers that branch on tensors ------------------------------------------------------------
+class Ratio(optim.Optimizer):
+    """The trust ratio of LAMB, and the least scale of Adafactor."""
+
+    def __init__(self, params, lr=0.1, least=1e-3):
+        super().__init__(params, {"lr": lr, "least": least})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                norm, update = p.norm(), p.grad.norm()
+                if norm == 0 or update == 0:
+                    ratio = 1
+                else:
+                    ratio = norm / update
+                self.state[p]["ratio"] = ratio
+                scale = max(group["least"], p.square().mean()) * math.sqrt(group["lr"])
+                p.grad.mul_(scale)
+                p.add_(-group["lr"] * ratio * p.grad)
+
+
+def test_ratios():
+    def run(wrap):
+        torch.manual_seed(0)
+        parameters = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.zeros(3))]
+        optimizer = Ratio(parameters)
+        found = stepped(optimizer, parameters, wrap(optimizer.step))
+        kinds = [type(optimizer.state[p]["ratio"]) for p in parameters]
+        return found, kinds, [p.grad for p in parameters]
+
+    captures = []
+
+    def wrap(step):
+        fast, captured = compiled(step)
+        captures.append(captured)
+        return fast
+
+    found, wanted = run(wrap), run(lambda step: step)
+    assert found[1] == wanted[1]
+    torch.testing.assert_close((found[0], found[2]), (wanted[0], wanted[2]))
+    assert len(captures[0].op_counts) <= 3 and not captures[0].codes
