@@ -29,6 +29,7 @@ from fxgraph.sym_node import (
     sym_least,
     sym_log,
     sym_log10,
+    sym_rounded,
 )
 from fxgraph.symbols import ShapeEnv
 
@@ -47,6 +48,8 @@ _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
     "float": torch.sym_float,
     "min": sym_least,
     "max": sym_greatest,
+    "choose": choose,
+    "rounded": sym_rounded,
 }
 # Kinds whose nodes call another function than that of Python numbers.
 _OF_KINDS: dict[Any, Callable[..., Any]] = {
@@ -161,6 +164,9 @@ def python_code(expr: Any, name_of: Callable[[sympy.Symbol], str]) -> str:
         return repr(float(expr))
     if expr in (sympy.true, sympy.false):
         return str(bool(expr))
+    if expressions.is_choice(expr):
+        condition, yes, no = (python_code(arg, name_of) for arg in expr.args[-3:])
+        return f"({yes} if {condition} else {no})"
     form = FORMS[type(expr)]
     if form.functions is not None:
         name, args = expr.args[0].name, [python_code(arg, name_of) for arg in expr.args[1:]]
@@ -169,10 +175,10 @@ def python_code(expr: Any, name_of: Callable[[sympy.Symbol], str]) -> str:
             return f"({sign.join(args)})"
         if name == "neg":
             return f"(-{args[0]})"
+        if name == "rounded":
+            name = "round"
         return f"{'math.' if hasattr(math, name) else ''}{name}({', '.join(args)})"
     args = [python_code(arg, name_of) for arg in _in_order(expr)]
-    if isinstance(expr, expressions.Choose):
-        return f"({args[1]} if {args[0]} else {args[2]})"
     if form.sign:
         return f"({f' {form.sign} '.join(args)})"
     return f"{form.call}({', '.join(args)})"

@@ -120,6 +120,13 @@ class Choose(_IntegerFunction):
         return no if condition == sympy.false else None
 
 
+def chosen(condition: Boolean, yes: Any, no: Any) -> Any:
+    """`yes if condition else no` of two integers or two floats."""
+    if condition in (sympy.true, sympy.false) or (is_integral(yes) and is_integral(no)):
+        return Choose(condition, yes, no)
+    return yes if yes == no else real("choose", condition, yes, no)
+
+
 class Bits(_IntegerFunction):
     """a OP b; the first argument names OP, one of `BIT_FUNCTIONS`."""
 
@@ -160,6 +167,8 @@ REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "float": float,
+    "choose": lambda condition, yes, no: yes if condition else no,
+    "rounded": round,  # to so many decimals
     **{
         name: getattr(math, name)
         for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh")
@@ -177,6 +186,11 @@ ROUNDINGS: dict[str, Callable[..., int]] = {
 def real(name: str, *args: Expr) -> Expr:
     """The Real of this name."""
     return Real(Str(name), *args)
+
+
+def is_choice(expr: Any) -> bool:
+    """Whether `expr` is one of two numbers, by a condition; its last three arguments are these."""
+    return isinstance(expr, Choose) or (isinstance(expr, Real) and expr.args[0].name == "choose")
 
 
 # -- the algebra of sizes -------------------------------------------------------------------------
@@ -388,8 +402,8 @@ def evaluate(expr: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
         return float(expr)
     if expr is sympy.true or expr is sympy.false:
         return bool(expr)
-    if isinstance(expr, Choose):
-        condition, yes, no = expr.args
+    if is_choice(expr):
+        condition, yes, no = expr.args[-3:]
         return evaluate(yes if evaluate(condition, values) else no, values)
     form, args = FORMS[type(expr)], expr.args
     function: Any = form.value
@@ -433,10 +447,6 @@ class Form:
         return function(*operands)
 
 
-def _chosen(condition: Any, yes: Any, no: Any) -> Any:
-    return yes if condition else no
-
-
 FORMS: dict[Any, Form] = {
     form.kind: form
     for form in (
@@ -448,7 +458,7 @@ FORMS: dict[Any, Form] = {
         Form(Max, "Max", 2, max, call="max"),
         Form(Min, "Min", 2, min, call="min"),
         Form(Truth, "Truth", 1, int, call="int"),
-        Form(Choose, "Choose", 3, _chosen),
+        Form(Choose, "Choose", 3, REAL_FUNCTIONS["choose"]),
         Form(Bits, "Bits", None, functions=BIT_FUNCTIONS),
         Form(Real, "Real", None, functions=REAL_FUNCTIONS),
         Form(Rounded, "Rounded", None, functions=ROUNDINGS),

@@ -53,13 +53,20 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     if name in _DIVISIONS or name.rstrip("_") in _DIVISIONS:
         return _may_be_by_zero(args[:2] if not name.startswith("__r") else args[1::-1])
     if name in _INDEXING:  # numbers and slices fit, since the shape does
-        computed = [leaf for leaf in leaves(args[1:2]) if isinstance(leaf, Node)]
+        computed = [leaf for leaf in leaves(_places(args[1:2])) if isinstance(leaf, Node)]
         if not all(map(_is_mask, computed)) or any(map(_lists, args[1:2])):
             return True
         return bool(computed) and not all(map(_fits, args[2:]))
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT
+
+
+def _places(key: Any) -> Any:
+    """A key of a tensor without its slices: any numbers do for their ends."""
+    if isinstance(key, tuple):
+        return tuple(_places(part) for part in key if not isinstance(part, slice))
+    return key
 
 
 def _may_be_by_zero(operands: tuple[Any, ...]) -> bool:

@@ -20,10 +20,7 @@ import torch
 from fxgraph.expressions import Real, negated
 
 # Functions whose rules ask whether there are any elements.
-_OPERATORS = frozenset(
-    ["flip", "fliplr", "flipud", "logsumexp", "scaled_dot_product_attention"]
-    + ["conv1d", "conv2d", "conv3d"]
-)
+_OPERATORS = frozenset(["flip", "fliplr", "flipud", "logsumexp", "conv1d", "conv2d", "conv3d"])
 # Nodes of autograd that ask for elements, or how a matrix lies in memory.
 _BACKWARDS = frozenset(
     ["CumsumBackward0", "ConvolutionBackward0", "RepeatBackward0"]

@@ -278,8 +278,16 @@ class SymNode:
         return total
 
     def sym_ite(self, yes: SymNode, no: SymNode) -> SymNode:
-        made = expressions.Choose(self.expr, yes.expr, no.expr)
-        return SymNode(made, self.shape_env, yes.pytype)
+        condition, one, other = self.expr, yes.expr, no.expr
+        if yes.pytype is not bool:
+            made = expressions.chosen(condition, one, other)
+            return SymNode(made, self.shape_env, yes.pytype)
+        first = condition if one == condition else _joined(sympy.And, condition, one)
+        if other == condition:
+            return SymNode(first, self.shape_env, bool)
+        if first != condition:
+            other = _joined(sympy.And, negated(condition), other)
+        return SymNode(_joined(sympy.Or, first, other), self.shape_env, bool)
 
     def as_int(self) -> SymNode:
         """A bool as 0 or 1."""
@@ -289,7 +297,7 @@ class SymNode:
         if self.pytype is int:
             return self
         if ndigits is not None:
-            return self.wrap_float(round(self.guard_float(), ndigits))
+            return SymNode(real("rounded", self.expr, Integer(ndigits)), self.shape_env, float)
         return SymNode(expressions.Rounded(Str("round"), self.expr), self.shape_env, int)
 
     def is_integer(self) -> SymNode:
@@ -548,6 +556,17 @@ def sym_least(x: Any, y: Any) -> Any:
 def sym_greatest(x: Any, y: Any) -> Any:
     """max(x, y) of floats."""
     return _on_reals("max", x, y)
+
+
+MOST_DECIMALS = 22  # of those that `sym_rounded` takes: larger powers of ten are no doubles
+
+
+def sym_rounded(x: Any, decimals: int) -> Any:
+    """round(x, decimals) of a float."""
+    if not isinstance(x, torch.SymFloat):
+        return round(x, decimals)
+    made = real("rounded", x.node.expr, Integer(decimals))
+    return torch.SymFloat(SymNode(made, x.node.shape_env, float))
 
 
 def sym_divide(x: Any, y: Any) -> Any:

@@ -88,7 +88,8 @@ class SymbolInfo:
 @dataclass
 class _Learned:
     """A learned fact. kind: "guard", "check" (of data, at run time), "given" (by the operator that
-    gives the data), "range" or "name"; what: a condition, or arguments.
+    gives the data), "side" (where a side of a branch runs), "range" or "name"; what: a condition,
+    or arguments.
     """
 
     kind: str
@@ -129,6 +130,8 @@ class ShapeEnv:
         self._suppressed = 0
         self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
+        # Conditions of the sides of branches that are being captured.
+        self.sides: list[Boolean] = []
         # What capture does to rely on a condition on data; it raises DataDependent if it cannot.
         self.rely_on: Callable[[Boolean], None] | None = None
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
@@ -293,7 +296,7 @@ class ShapeEnv:
         if expr.is_Float:
             return bool(expr > 0)
         if not isinstance(expr, expressions.Real):
-            return False
+            return any(_tells_positive(fact, expr) for fact in self._facts)
         name, args = expr.args[0].name, expr.args[1:]
         kept = name in ("add", "mul", "truediv", "sqrt", "float")
         return kept and all(map(self._is_positive, args))
@@ -362,6 +365,36 @@ class ShapeEnv:
         if unknown and self.rely_on is not None:
             self.rely_on(condition)
         return self.evaluate(condition)
+
+    @contextmanager
+    def inside(self, side: Boolean) -> Iterator[None]:
+        """Inside, code is captured that runs only where this condition on data holds."""
+        forget = self.forgetting()
+        self._history.append(_Learned("side", side))
+        self._learn(side)
+        self.sides.append(side)
+        try:
+            yield
+        finally:
+            self.sides.pop()
+            forget()
+
+    def side_telling(self, condition: Any) -> Any:
+        """The torch.SymBool of the sides that are being captured, if these alone tell that
+        `condition` holds.
+        """
+        condition = condition.node._expr
+        if not self.sides or self.hint(condition) is not None:
+            return None
+        if self.statically(condition) is not True:
+            return None
+        self._relearn(lambda learned: learned.kind != "side")
+        known = self.statically(condition)
+        self._relearn(lambda learned: True)
+        if known is True:
+            return None
+        side = sympy.And(*self.sides, evaluate=False) if len(self.sides) > 1 else self.sides[0]
+        return torch.SymBool(SymNode(side, self, bool))
 
     def evaluate_or_false(self, condition: Any) -> bool:
         """The truth of `condition`, for code that is right in both cases if it gets False. That a
@@ -465,7 +498,8 @@ class ShapeEnv:
         since = len(self._history)
 
         def forget() -> None:
-            self._history[since:] = [f for f in self._history[since:] if f.kind != "check"]
+            kept = [f for f in self._history[since:] if f.kind not in ("check", "side")]
+            self._history[since:] = kept
             self._relearn(lambda learned: True)
 
         return forget
@@ -723,6 +757,14 @@ def _equal(expr: Expr, value: Any) -> Boolean:
     if isinstance(value, int) and is_integral(expr):
         return relation("eq", expr, Integer(value))
     return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
+
+
+def _tells_positive(fact: Boolean, expr: Expr) -> bool:
+    """Whether a known condition compares a float with a number that is not negative, as larger."""
+    if not isinstance(fact, sympy.Gt | sympy.Ge) or fact.args[0] != expr:
+        return False
+    least = fact.args[1]
+    return bool(least.is_number and (least > 0 or (isinstance(fact, sympy.Gt) and least >= 0)))
 
 
 def _is_product(term: Expr) -> bool:

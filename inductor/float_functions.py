@@ -22,6 +22,7 @@ from fxgraph.sym_node import (
     sym_least,
     sym_log,
     sym_log10,
+    sym_rounded,
 )
 
 aten = torch.ops.aten
@@ -47,6 +48,42 @@ def _extreme(compare: Any) -> Function:
     return lambda apply, a, b: apply(aten.where.self, apply(compare, b, a), b, a)
 
 
+_SPLITTER = 2.0**27 + 1
+
+
+def _halves(apply: Apply, number: Node) -> tuple[Node, Node]:
+    """Two doubles of 26 bits whose sum is the number (Veltkamp)."""
+    scaled = apply(aten.mul.Tensor, number, _SPLITTER)
+    high = apply(aten.sub.Tensor, scaled, apply(aten.sub.Tensor, scaled, number))
+    return high, apply(aten.sub.Tensor, number, high)
+
+
+def _shifted(apply: Apply, number: Node, power: Node) -> tuple[Node, Node]:
+    """number * power, rounded, and the rest that rounding has lost (Dekker)."""
+    product = apply(aten.mul.Tensor, number, power)
+    (a, b), (c, d) = _halves(apply, number), _halves(apply, power)
+    rest = apply(aten.sub.Tensor, apply(aten.mul.Tensor, a, c), product)
+    for left, right in ((a, d), (b, c), (b, d)):
+        rest = apply(aten.add.Tensor, rest, apply(aten.mul.Tensor, left, right))
+    return product, rest
+
+
+def _rounded(apply: Apply, number: Node, decimals: int) -> Node:
+    """As Python rounds: to the decimal that is nearest to the double's exact value. A number with
+    no digit behind these is one.
+    """
+    power = apply(aten.full_like.default, number, 10.0**decimals)
+    product, rest = _shifted(apply, number, power)
+    whole = apply(aten.round.default, product)
+    apart = apply(aten.abs.default, apply(aten.sub.Tensor, product, whole))
+    half = apply(aten.eq.Scalar, apart, 0.5)
+    for sign, function in ((aten.gt.Scalar, aten.ceil), (aten.lt.Scalar, aten.floor)):
+        beside = apply(aten.logical_and.default, half, apply(sign, rest, 0.0))
+        whole = apply(aten.where.self, beside, apply(function.default, product), whole)
+    short = apply(aten.lt.Scalar, apply(aten.abs.default, product), 2.0**53)
+    return apply(aten.where.self, short, apply(aten.div.Tensor, whole, power), number)
+
+
 ARITHMETIC: dict[Any, Function] = {
     operator.neg: _of(aten.neg.default),
     operator.add: _of(aten.add.Tensor),
@@ -64,6 +101,7 @@ ARITHMETIC: dict[Any, Function] = {
     abs: _of(aten.abs.default),
     sym_least: _extreme(aten.lt.Tensor),
     sym_greatest: _extreme(aten.gt.Tensor),
+    sym_rounded: _rounded,
     **{
         getattr(torch, f"_sym_{name}"): _of(getattr(aten, name).default)
         for name in ("sqrt", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh")

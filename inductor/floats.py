@@ -25,6 +25,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided
+from fxgraph.sym_node import sym_rounded
 from fxgraph.symbolic_values import hint_of, is_symbol
 from inductor.float_functions import (
     ARITHMETIC,
@@ -180,9 +181,12 @@ class _Rewrite:
         function = ARITHMETIC.get(node.target)
         if function is None:
             raise _OtherUse
+        if node.target is sym_rounded:
+            number, decimals = node.args
+            return self._checked(node, function, self._float64(number), decimals)
         return self._checked(node, function, *map(self._float64, node.args))
 
-    def _checked(self, node: Node, function: Function, *numbers: Node) -> Node:
+    def _checked(self, node: Node, function: Function, *numbers: Any) -> Node:
         """A function of numbers; where they depend on data, with a check that Python has a result
         of them.
         """

@@ -132,6 +132,8 @@ def _ways(program: Sequence[Instruction], jump: Instruction) -> tuple[int, int] 
 
 def _landing(program: Sequence[Instruction], index: int) -> int:
     for _ in program:
+        if index == len(program):  # out of the frame
+            break
         instr = program[index]
         if instr.op == "NOP":
             index += 1

@@ -442,6 +442,11 @@ class FrameSymbols:
         assert self._nodes is not None, "a symbol exists"
         return self._nodes.of(value)
 
+    def nodes_of(self, exprs: Iterable[Any]) -> list[Any]:
+        """The nodes of these expressions."""
+        assert self._nodes is not None, "a symbol exists"
+        return [self._nodes.of_expression(expr) for expr in exprs]
+
     # -- numbers that only the call knows ---------------------------------------------------------
     @property
     def _whole(self) -> bool:

@@ -205,6 +205,17 @@ class Checks:
         if not self.runs_again_from(tx, reason):
             raise Unsupported(reason)
 
+    def side_may_fail(self, tx: Interpreter) -> None:
+        """Note that the next node is a branch with a side that may fail, after which the frame runs
+        again; break if it cannot.
+        """
+        if self.output.bodies:  # of the branch around it
+            return
+        if not self.can_be_made():
+            raise Unsupported(breaks.DataDependentJump("a side may raise"))
+        self.node_may_fail("a branch", tx)
+        self._refused = True
+
     def runs_again_from(self, tx: Interpreter, reason: breaks.Break) -> bool:
         """Have the frame run again where the graph fails at a check of the current instruction;
         False: it cannot. reason: of the graph break here instead, if a later node leaves a trace.

@@ -44,6 +44,7 @@ from dynamo.interp.sides import (
     is_inside,
     is_tensor,
     joined_fake,
+    lift_sizes,
     memory_of,
     outside_memory,
     paired_items,
@@ -51,6 +52,8 @@ from dynamo.interp.sides import (
     rebuilt,
     refusals,
     results_of,
+    side_may_fail,
+    state_condition,
 )
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
@@ -59,9 +62,12 @@ from dynamo.values.base import Value
 from dynamo.values.choice import ChoiceValue, is_option, options_of
 from dynamo.values.constant import ConstantValue
 from dynamo.values.memory_overlap import version_of
+from dynamo.values.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
+from fxgraph.expressions import negated
 from fxgraph.higher_order import branch, loop
+from fxgraph.sym_node import choose
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -191,18 +197,27 @@ class Conditionals:
         self._copies.append(_Copied(made.fake, original.fake, versions, broken, place, is_object))
 
 
+_NUMBERS = (ConstantValue, SymbolValue)
+
+
 def _breaks(why: str) -> str:
     return f"the graph breaks, since {why}"
 
 
 # -- the jump -------------------------------------------------------------------------------------
 def run_conditional(
-    tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool, kept: Sequence[Value] = ()
+    tx: Interpreter,
+    instr: Instruction,
+    value: Value,
+    jumps_if: bool,
+    kept: Sequence[Value] = (),
+    condition: Any = None,
 ) -> bool:
     """Put both sides of the conditional jump on `value` (popped already) into the graph; False if
     that is not possible.
 
-    kept: the items that the jump, where it is made, leaves on the stack.
+    kept: the items that the jump, where it is made, leaves on the stack. condition: the same truth
+    as a torch.SymBool, if numbers have it.
     """
     output = tx.output
     conditionals = output.conditionals
@@ -238,8 +253,11 @@ def run_conditional(
         if not jumps_if:
             starts.reverse()
         with refusals():
-            sides = [captured(tx, state, start, meeting) for start in starts]
-            _Meeting(tx, meeting, sides, state, place).join(predicate)
+            sides = [
+                _captured_where(tx, state, start, meeting, condition, truth)
+                for start, truth in zip(starts, (True, False))
+            ]
+            _Meeting(tx, meeting, sides, state, place, condition).join(predicate)
     except Refused as refused:
         state.restore(tx)
         forget()  # what a side assumed that the graph does not have
@@ -252,6 +270,22 @@ def run_conditional(
         conditionals.open.pop()
     conditionals.notes[place] = "a conditional in the graph"
     return True
+
+
+def _captured_where(
+    tx: Interpreter,
+    state: State,
+    start: tuple[int, Sequence[Value]],
+    meeting: int,
+    condition: Any,
+    truth: bool,
+) -> Side:
+    """A side, as `captured`, that runs where the condition on numbers has this truth."""
+    if condition is None:
+        return captured(tx, state, start, meeting)
+    env, expr = condition.node.shape_env, condition.node.expr
+    with env.inside(expr if truth else negated(expr)):
+        return captured(tx, state, start, meeting)
 
 
 def _place(tx: Interpreter) -> str:
@@ -280,10 +314,17 @@ class _Meeting:
     """Merges the states at the end of two sides."""
 
     def __init__(
-        self, tx: Interpreter, meeting: int, sides: Sequence[Side], state: State, place: str
+        self,
+        tx: Interpreter,
+        meeting: int,
+        sides: Sequence[Side],
+        state: State,
+        place: str,
+        condition: Any,
     ) -> None:
         self.tx = tx
         self.meeting = meeting
+        self.condition = condition
         self.first, self.second = sides
         self.since = state.serial
         self.place = place
@@ -348,7 +389,7 @@ class _Meeting:
                 raise Refused("a tensor leaves its side")
             return
         one, other = realized(self.tx, one), realized(self.tx, other)
-        if one is other or are_equal(one, other):
+        if one is other or are_equal(one, other) or self._numbers(one, other) is not None:
             return
         nested = paired_items(self.tx, one, other, self.since)
         if nested is not None:
@@ -370,6 +411,16 @@ class _Meeting:
         else:
             text = f"the sides leave {one.describe()} and {other.describe()}"
             raise Refused(text)
+
+    def _numbers(self, one: Value, other: Value) -> tuple[Any, Any] | None:
+        """Two numbers of one type, which an expression chooses between."""
+        if self.condition is None or not all(type(v) in _NUMBERS for v in (one, other)):
+            return None
+        if one.python_type() is not other.python_type():
+            return None
+        left, right = number_of(one), number_of(other)
+        exact = all(number is not None and is_exact(number) for number in (left, right))
+        return (left, right) if exact else None
 
     def _merged(self, one: Value, other: Value) -> _Merged | None:
         """A choice of which each side leaves one value, or a choice itself: between two numbers, or
@@ -440,6 +491,9 @@ class _Meeting:
         if one is other or are_equal(one, other):
             return one
         key = id(one), id(other)
+        numbers = self._numbers(one, other)
+        if numbers is not None:
+            return number_value(self.tx, choose(self.condition, *numbers))
         if key in self.merged:
             return self._choice(one, self.merged[key])
         if key not in self.joined:
@@ -460,13 +514,20 @@ class _Meeting:
         columns = list(zip(*pairs))
         results = [results_of(tx, side, column) for side, column in zip(sides, columns)]
         fakes = [joined_fake(tx, one[1], other[1]) for one, other in zip(*results)]
+        for side, truth in zip(sides, (True, False)):
+            if lift_sizes(tx, side) and self.condition is not None:
+                state_condition(tx, side, self.condition.node.expr, truth)
         lifted = share_lifted(*sides)
         bodies = []
         for side, side_results in zip(sides, results):
             module = side.finish(side.local(tuple(node for node, _ in side_results)))
             bodies.append(attach(tx, module, output))
         args = (predicate, *bodies, lifted)
+        fails = any(map(side_may_fail, sides))
+        if fails:
+            output.checks.side_may_fail(tx)
         node = output.create_node("call_function", branch, args, {}, tuple(fakes), tx)
+        node.meta["side_may_fail"] = fails
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
         for side, column in zip(sides, columns):
             output.conditionals.note_copies(side, column, made, self.place)

@@ -15,8 +15,9 @@ as if the region ran, and a check says whether it did.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -29,7 +30,7 @@ from dynamo.errors import Unsupported
 from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
 from dynamo.interp.emptiness import Emptiness, is_mask, name_of
 from dynamo.interp.sides import is_tensor, memory_of, run_until
-from dynamo.plans import Retry
+from dynamo.plans import AttemptEnded, Retry
 from dynamo.values.base import Value
 from dynamo.values.captured_scalars import truth_in_graph
 from dynamo.values.deferred_scalar import DeferredScalar
@@ -66,7 +67,10 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     tx.index = region
     around, last = output.emptiness, last_node(tx)
     try:
-        fits = run_alone(tx, meeting, list(tx.stack))
+        with no_break_inside():
+            fits = run_alone(tx, meeting, list(tx.stack))
+    except BreaksInside:
+        fits = False
     except (Unsupported, RaisedException):
         if around is not None:  # which captures the loop in another way, or not
             raise
@@ -91,6 +95,23 @@ def _guess(tx: Interpreter, truth: Value | None, passes: bool) -> bool:
     broken = checks.breaking_at(tx, breaks.DataDependentJump(truth.describe()))
     checks.make(truth, broken, passes, guessed=True)
     return True
+
+
+class BreaksInside(Exception):
+    """A break stands in code that is captured although not every call runs it."""
+
+
+@contextlib.contextmanager
+def no_break_inside() -> Iterator[None]:
+    """Raise BreaksInside where the attempt ends in the block, or another is to break there."""
+    try:
+        yield
+    except Retry as retry:
+        if getattr(retry.plan, "stop", None) is None:
+            raise
+        raise BreaksInside from None
+    except AttemptEnded:
+        raise BreaksInside from None
 
 
 def run_alone(tx: Interpreter, meeting: int, stack: list[Any]) -> bool:
@@ -190,9 +211,9 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     emptiness = output.emptiness = Emptiness([], lambda node: node is mask)
     emptiness.gradients = emptiness.draws = True
     try:
-        with output.symbols.selecting(sizes=True):
+        with output.symbols.selecting(sizes=True), no_break_inside():
             fits = run_alone(tx, meeting, list(tx.stack))
-    except (Unsupported, RaisedException):
+    except (Unsupported, RaisedException, BreaksInside):
         fits = False
     ran = nodes_behind(tx, last)
     output.symbols.first_read, output.emptiness = first, None

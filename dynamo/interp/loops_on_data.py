@@ -25,6 +25,7 @@ from dynamo.interp.sides import (
     check_result,
     is_inside,
     joined_fake,
+    lift_sizes,
     like,
     paired_items,
     realized,
@@ -107,6 +108,7 @@ class _Loop:
             pairs = [(one, other) for one, other in zip(self._in(begins), ends, strict=True)]
             results = self._results(graph, [other for _, other in pairs], again)
         fakes = [joined_fake(tx, one.fake, fake) for (one, _), (_, fake) in zip(pairs, results)]
+        lift_sizes(tx, graph)
         module = graph.finish(graph.local(tuple(node for node, _ in results)))
         args = (predicate.node, attach(tx, module, output), tuple(carried), tuple(graph.lifted))
         self.state.restore(tx)

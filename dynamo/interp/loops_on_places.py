@@ -22,7 +22,15 @@ import torch
 
 from dynamo.errors import Unsupported
 from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
-from dynamo.interp.empty_regions import are_written, last_node, nodes_behind, run_alone, telling
+from dynamo.interp.empty_regions import (
+    BreaksInside,
+    are_written,
+    last_node,
+    no_break_inside,
+    nodes_behind,
+    run_alone,
+    telling,
+)
 from dynamo.interp.sides import State, is_tensor
 from dynamo.values.base import Value
 from dynamo.values.bounded_tensors import elements_of
@@ -76,8 +84,12 @@ def _iterate(tx: Interpreter, head: Instruction, places: DeferredPlaces, place: 
     tx.index = head.index + 1
     tx.push(places.item(tx, place))
     try:
-        if not run_alone(tx, head.index, state.stack):
+        with no_break_inside():
+            fits = run_alone(tx, head.index, state.stack)
+        if not fits:
             places.refuse()
+    except BreaksInside:
+        places.refuse()
     except (Unsupported, RaisedException):
         if place < places.mask.fake.shape[0] - 1 or place == 0:
             places.refuse()

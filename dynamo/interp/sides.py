@@ -23,9 +23,11 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.side_effects import SERIALS
 from dynamo.values.tensor import TensorValue
 from fxgraph import Node, effects
+from fxgraph.args import leaves
+from fxgraph.expressions import negated
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import branch, loop
-from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbol, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -91,13 +93,14 @@ class Side:
 
 
 @contextlib.contextmanager
-def side_scope(tx: Interpreter, state: State) -> Iterator[Subgraph]:
+def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterator[Subgraph]:
     """Inside, the frame goes on from `state` in a graph of its own. Raises Refused at the end, if
-    that has done more than compute tensors.
+    that has done more than compute tensors. may_fail: by operations that may fail, too.
     """
     output, effects_ = tx.output, tx.output.side_effects
     state.restore(tx)
     values, crossed = len(output.values_by_source), effects_.crossings
+    assumed = output.symbols.assumptions()
     grad = torch.is_grad_enabled()
     with body_scope(tx) as graph, effects_.untouched():
         yield graph
@@ -108,15 +111,17 @@ def side_scope(tx: Interpreter, state: State) -> Iterator[Subgraph]:
     found = itertools.islice(output.values_by_source.values(), values, None)
     if any(_belongs(value, graph) for value in found):
         raise Refused("a side makes a tensor of what comes from outside")
+    if output.symbols.assumptions() != assumed:
+        raise Refused("a side assumes something of data")
     _check_inputs(graph, output.context.fullgraph)
-    _check_nodes(graph)
+    _check_nodes(graph, may_fail)
 
 
 def captured(
     tx: Interpreter, state: State, start: tuple[int, Sequence[Value]], meeting: int
 ) -> Side:
     """A side from the instruction start[0], with start[1] on the stack."""
-    with side_scope(tx, state) as graph:
+    with side_scope(tx, state, may_fail=True) as graph:
         tx.index = start[0]
         tx.stack += start[1]
         run_until(tx, meeting)
@@ -149,16 +154,41 @@ def _inputs(side: Subgraph) -> list[Any]:
 
 
 def _check_inputs(side: Subgraph, may_vary: bool) -> None:
-    """Refuse sides with inputs other than tensors and numbers that are inputs of the graph."""
+    """Refuse sides with inputs other than tensors and numbers."""
     for value in _inputs(side):
         tensor = isinstance(value, torch.Tensor)
         numbers = (*value.shape, *value.stride()) if tensor else (value,)
-        if not tensor and not is_symbol(value):
+        if not tensor and not is_symbolic(value):
             raise Refused("a side uses more than tensors")
-        if any(map(depends_on_data, numbers)):
-            raise Refused("a side uses a size or number that depends on data")
-        if not may_vary and any(map(is_symbolic, numbers)):
+        varying = [n for n in numbers if is_symbolic(n) and not depends_on_data(n)]
+        if varying and not may_vary:
             raise Refused("a side uses a size or number that varies, and fullgraph is not set")
+
+
+def lift_sizes(tx: Interpreter, side: Subgraph) -> bool:
+    """Have a side take the numbers of data that sizes of its tensors are made of; whether there are
+    any.
+    """
+    values = [node.meta.get("example_value") for node in side.graph.nodes]
+    numbers = [n for value in leaves(values) for n in layout_numbers(value)]
+    if not any(map(depends_on_data, numbers)):
+        return False
+    found = {symbol for number in numbers for symbol in number.node.expr.free_symbols}
+    for node in tx.output.symbols.nodes_of(sorted(found, key=str)):
+        side.local(node)
+    return True
+
+
+def state_condition(tx: Interpreter, side: Subgraph, condition: Any, truth: bool) -> None:
+    """Have the side begin with a check of the condition under which it runs, which tells a backend
+    of the sizes there.
+    """
+    (node,) = tx.output.symbols.nodes_of([condition if truth else negated(condition)])
+    local = side.local(node)
+    first = next(node for node in side.graph.nodes if node.op != "placeholder")
+    with side.graph.inserting_before(first):
+        check = side.graph.call_function(torch._check, (local,))
+    check.meta["example_value"] = check.meta["val"] = None
 
 
 def outside_memory(side: Subgraph) -> set[Any]:
@@ -166,8 +196,19 @@ def outside_memory(side: Subgraph) -> set[Any]:
     return {memory_of(value) for value in _inputs(side) if isinstance(value, torch.Tensor)}
 
 
-def _check_nodes(side: Subgraph) -> None:
-    """A side computes tensors from tensors, and cannot fail."""
+def side_may_fail(side: Subgraph) -> bool:
+    """Whether a node of the side may fail, or of one inside it."""
+    calls = [node for node in side.graph.nodes if node.op.startswith("call_")]
+    if any(node.meta.get("side_may_fail") for node in calls):
+        return True
+    # The turns of loops were looked at.
+    return any(can_fail(n.target, n.args) for n in calls if n.target is not loop)
+
+
+def _check_nodes(side: Subgraph, may_fail: bool) -> None:
+    """A side computes tensors from tensors."""
+    if not may_fail and side_may_fail(side):
+        raise Refused("a turn may raise")
     outside = outside_memory(side)
     for node in side.graph.nodes:
         if not node.op.startswith("call_") or node.target in (branch, loop):
@@ -176,8 +217,6 @@ def _check_nodes(side: Subgraph) -> None:
         does = effects.of(node)
         if does.other or (does.writes and not _writes_own(node, outside)):
             raise Refused(f"a side does more than compute tensors ({name})")
-        if can_fail(node.target, node.args):
-            raise Refused(f"a side may raise ({name})")
 
 
 def _writes_own(node: Node, outside: set[Any]) -> bool:

@@ -25,7 +25,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.operators import as_index
 from dynamo.values.ranges import SliceValue
-from dynamo.values.symbol import SymbolValue, deciding
+from dynamo.values.symbol import SymbolValue, condition_of, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 from dynamo.values.tensor_calls import target_name
 from fxgraph import Node, effects
@@ -246,9 +246,7 @@ def rely_on_truth(tx: Interpreter, value: Value, truth: bool) -> bool:
     """Whether the graph checks from here on that a number from data has this truth."""
     if not isinstance(value, SymbolValue):
         return False
-    symbolic, env = value.symbolic, value.env
-    condition = symbolic if isinstance(symbolic, torch.SymBool) else symbolic != 0
-    expr = condition.node.expr  # type: ignore[union-attr]
+    env, expr = value.env, condition_of(value).node.expr
     if env.hint(expr) is not None or env.statically(expr) is not None:
         return False
     try:
@@ -262,20 +260,39 @@ def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:
     """The truth of a number that only the call knows, as a tensor; None for other values."""
     if not isinstance(value, SymbolValue):
         return None
-    symbolic, env = value.symbolic, value.env
-    condition = symbolic if isinstance(symbolic, torch.SymBool) else symbolic != 0
-    expr = condition.node.expr  # type: ignore[union-attr]
-    if env.hint(expr) is not None or env.statically(expr) is not None or type(expr) not in _SIGNS:
+    env, expr = value.env, condition_of(value).node.expr
+    if env.hint(expr) is not None or env.statically(expr) is not None:
         return None
-    if not tx.output.symbols.are_read(expr):  # a bool that was read is no number
-        return None
-    left, right = (_scalar(tx, env, side, is_integral(expr)) for side in expr.args)
-    truth = left.compare(tx, _SIGNS[type(expr)], right)
-    assert isinstance(truth, TensorValue)
-    return truth
+    # A bool that was read is no number.
+    return _truth(tx, env, expr) if tx.output.symbols.are_read(expr) else None
 
 
-_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Le: "<=", sympy.Ge: ">="}
+def _truth(tx: Interpreter, env: ShapeEnv, expr: Any) -> TensorValue | None:
+    if type(expr) in _SIGNS:
+        left, right = (_scalar(tx, env, side, is_integral(expr)) for side in expr.args)
+        truth: Any = left.compare(tx, _SIGNS[type(expr)], right)
+        return truth
+    if not isinstance(expr, sympy.And | sympy.Or | sympy.Not):
+        return None
+    parts = [part for arg in expr.args if (part := _truth(tx, env, arg)) is not None]
+    if len(parts) < len(expr.args):
+        return None
+    name = f"logical_{type(expr).__name__.lower()}"
+    first, *rest = parts
+    made: Any = first
+    for operands in [[part] for part in rest] or [[]]:
+        made = call_in_graph(tx, "call_method", name, [made, *operands], {})
+    return made
+
+
+_SIGNS = {
+    sympy.Eq: "==",
+    sympy.Ne: "!=",
+    sympy.Le: "<=",
+    sympy.Ge: ">=",
+    sympy.Lt: "<",
+    sympy.Gt: ">",
+}
 
 
 def _scalar(tx: Interpreter, env: ShapeEnv, expr: Any, integral: bool) -> TensorValue:

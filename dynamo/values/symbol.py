@@ -26,12 +26,15 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
 from fxgraph.sym_node import (
+    MOST_DECIMALS,
+    choose,
     sym_exp,
     sym_floordiv,
     sym_greatest,
     sym_least,
     sym_log,
     sym_log10,
+    sym_rounded,
 )
 from fxgraph.symbols import DataDependent, ShapeEnv
 
@@ -98,10 +101,12 @@ class SymbolValue(Value):
         if rule is None:
             return None
         with deciding():
-            if not _is_exact(number):
+            if not is_exact(number):
                 return self._folded(tx, op, number, reflected)
-            if op in ("/", "//", "%") and not _usually(right != 0):
-                raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
+            if op in ("/", "//", "%"):
+                right = _where(right != 0, right)
+                if right is None:
+                    raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, number)])
             if op in ("<<", ">>") and not _usually(right >= 0):
                 raise_python(tx, ValueError, "negative shift count")
             try:
@@ -130,7 +135,7 @@ class SymbolValue(Value):
             return None
         compare = COMPARE_FUNCTIONS[op]
         with deciding():
-            if not _is_exact(number):
+            if not is_exact(number):
                 return ConstantValue(compare(self.as_constant(), number))
             return number_value(tx, compare(_plain(self.symbolic), _plain(number)))
 
@@ -147,6 +152,13 @@ class SymbolValue(Value):
             return False
         with deciding():
             return bool(self.symbolic != 0 if not _is_bool(self.symbolic) else self.symbolic)
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        """Of data, the graph has it."""
+        if tx.output.guesses or not _is_data(self.symbolic):
+            return super().truth_value(tx, negated)
+        condition = condition_of(self)
+        return number_value(tx, torch.sym_not(condition) if negated else condition)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return self.as_constant()
@@ -252,6 +264,11 @@ def number_of(value: Value) -> Any:
     return constant if isinstance(constant, int | float) else None
 
 
+def condition_of(value: SymbolValue) -> Any:
+    """The truth of a symbolic number."""
+    return value.symbolic if _is_bool(value.symbolic) else value.symbolic != 0
+
+
 def number_value(tx: Interpreter, number: Any) -> Value:
     """The Value of a number that arithmetic gave: a constant if no symbol is left."""
     if isinstance(number, Symbolic):
@@ -267,7 +284,7 @@ def _known(number: Symbolic) -> Any:
     return node.maybe_as_int() if isinstance(number, torch.SymInt) else None
 
 
-def _is_exact(number: Any) -> bool:
+def is_exact(number: Any) -> bool:
     """Whether an expression can hold the number: inf, nan and -0.0 are not sympy's."""
     if not isinstance(number, float):
         return True
@@ -278,7 +295,22 @@ def _usually(condition: Any) -> bool:
     """The truth of a condition that is usual; of data, the graph checks that it holds."""
     if not isinstance(condition, torch.SymBool):
         return bool(condition)
-    return condition.node.shape_env.expect(condition)
+    env = condition.node.shape_env
+    if env.side_telling(condition) is not None:  # not so where the side does not run
+        raise DataDependent(condition.node.expr, env.describe(condition.node.expr))
+    return env.expect(condition)
+
+
+def _where(condition: Any, number: Any) -> Any:
+    """The number, which `condition` says to be one that a function takes; None: it is not. Where
+    only the side that is captured says so, 1 takes its place in calls that do not run the side: the
+    graph computes numbers of both.
+    """
+    if isinstance(condition, torch.SymBool):
+        side = condition.node.shape_env.side_telling(condition)
+        if side is not None:
+            return choose(side, number, 1.0 if float in _types(number) else 1)
+    return number if _usually(condition) else None
 
 
 def _is_data(*numbers: Any) -> bool:
@@ -381,7 +413,7 @@ def call_on_symbols(
     if rule is None or kwargs:
         return None
     numbers = [number_of(arg) for arg in args]
-    if any(number is None or not _is_exact(number) for number in numbers):
+    if any(number is None or not is_exact(number) for number in numbers):
         return None
     with deciding():
         made = rule(*numbers)
@@ -429,10 +461,17 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def rule(number: Any, *digits: Any) -> Any:
         number = _plain(number)
         if digits:
-            return None
+            return _to_decimals(number, *digits)
         return number if int in _types(number) else function(number)
 
     return rule
+
+
+def _to_decimals(number: Any, digits: Any) -> Any:
+    """round(number, digits); None: of the numbers themselves."""
+    if type(digits) is not int or not 0 <= digits <= MOST_DECIMALS:
+        return None
+    return number if int in _types(number) else sym_rounded(number, digits)
 
 
 def _rounded(number: torch.SymFloat) -> torch.SymInt:
@@ -446,9 +485,10 @@ def _math(name: str) -> Callable[..., Any]:
     symbolic = _OURS.get(name) or getattr(torch, f"_sym_{name}", None)
 
     def rule(number: Any, base: Any = None) -> Any:
-        if symbolic is None or not _in_domain(name, number):
+        taken = None if symbolic is None else _in_domain(name, number)
+        if symbolic is None or taken is None:
             return None
-        found = symbolic(_plain(number))
+        found = symbolic(_plain(taken))
         if base is None:
             return found
         return found / math.log(base) if type(base) in (int, float) and base > 1 else None
@@ -456,13 +496,15 @@ def _math(name: str) -> Callable[..., Any]:
     return rule
 
 
-def _in_domain(name: str, number: Any) -> bool:
-    """Where the real function may raise, the number itself is asked."""
+def _in_domain(name: str, number: Any) -> Any:
+    """The number, where the real function does not raise; None: the number itself is asked."""
     if name == "sqrt":
-        return _usually(number >= 0)
+        return _where(number >= 0, number)
     if name == "exp":
-        return _usually(number <= _LARGEST_EXPONENT)
-    return name in ("cos", "sin", "tan", "tanh", "atan") or _usually(number > 0)
+        return _where(number <= _LARGEST_EXPONENT, number)
+    if name in ("cos", "sin", "tan", "tanh", "atan"):
+        return number
+    return _where(number > 0, number)
 
 
 def _math_pow(base: Any, exponent: Any) -> Any:

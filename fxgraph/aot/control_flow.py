@@ -17,16 +17,20 @@ Nodes that only choose bodies and call them run in C++ (csrc/parts_call.cpp).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from fxgraph.args import leaves
+from fxgraph.expression_nodes import ExpressionNodes
+from fxgraph.expressions import evaluate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.higher_order import branch, loop
 from fxgraph.node import Node
+from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 # A body is compiled for so many kinds of inputs: sizes, and whether gradients are asked for.
@@ -48,11 +52,16 @@ class Body:
         module: GraphModule,
         compile_body: Compile,
         static: Mapping[int, torch.Tensor],
+        operands: Sequence[Any] = (),
+        fake_mode: Any = None,
     ) -> None:
         self.module = _plain(module, static)
         self.compile_body = compile_body
         self.static = static
         self.compiled: dict[Any, tuple[Callable[..., Any], list[int]]] = {}
+        self.general = _General.of(self.module, operands) if operands else None
+        if self.general is not None:
+            self.general.module.meta["fake_mode"] = fake_mode
         self.unused = [not used for used in _used(self.module)]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -65,6 +74,8 @@ class Body:
         places of the inputs that it takes.
         """
         grad = torch.is_grad_enabled()
+        if self.general is not None:
+            return self._general_for(self.general, inputs)
         key = (grad, *map(_kind, inputs))
         known = self.compiled.get(key)
         if known is None:
@@ -72,6 +83,25 @@ class Body:
                 return self.module.forward, list(range(len(inputs)))
             known = self.compiled[key] = self._compiled_for(inputs)
         return known
+
+    def _general_for(
+        self, general: _General, inputs: Sequence[Any]
+    ) -> tuple[Callable[..., Any], list[int]]:
+        """The same where sizes or numbers depend on data, and one variant is for all of them."""
+        if not general.fits(inputs):
+            return self.module.forward, list(range(len(inputs)))
+        return self.compile_general(general)
+
+    def compile_general(self, general: _General) -> tuple[Callable[..., Any], list[int]]:
+        key = torch.is_grad_enabled()
+        if key not in self.compiled:
+            examples = [self.static.get(i, general.seen[i]) for i in general.taken]
+            compiled = self.compile_body(general.module, examples)
+            taken = general.taken
+            if getattr(compiled, "binds_static", False):
+                taken = [i for i in taken if i not in self.static]
+            self.compiled[key] = compiled, taken
+        return self.compiled[key]
 
     def _compiled_for(self, inputs: Sequence[Any]) -> tuple[Callable[..., Any], list[int]]:
         numbers = {i: n for i, n in enumerate(inputs) if not isinstance(n, torch.Tensor)}
@@ -83,6 +113,67 @@ class Body:
         if getattr(compiled, "binds_static", False):
             taken = [i for i in taken if i not in self.static]
         return compiled, taken
+
+
+class _General:
+    """A body over symbols. seen: the values of its inputs while compiling. taken: their order."""
+
+    def __init__(self, module: GraphModule, seen: Sequence[Any], taken: list[int]) -> None:
+        self.module = module
+        self.seen = seen
+        self.taken = taken
+        self.symbols = {v.node._expr: i for i, v in enumerate(seen) if is_symbol(v)}
+
+    @classmethod
+    def of(cls, body: GraphModule, seen: Sequence[Any]) -> _General | None:
+        """None: no size or number depends on data, or some are not among the inputs."""
+        numbers = [number for value in seen for number in layout_numbers(value)]
+        if not any(map(depends_on_data, numbers)):
+            return None
+        known = {value.node._expr for value in seen if is_symbol(value)}
+        if not all(number.node.expr.free_symbols <= known for number in numbers):
+            return None
+        first = [i for i, value in enumerate(seen) if is_symbol(value)]
+        taken = first + [i for i, v in enumerate(seen) if isinstance(v, torch.Tensor)]
+        return cls(_over_symbols(body, seen, taken), seen, taken)
+
+    def fits(self, inputs: Sequence[Any]) -> bool:
+        """Whether these inputs are as while compiling, but for the values of symbols."""
+        values = {symbol: inputs[i] for symbol, i in self.symbols.items()}
+        return all(map(functools.partial(_is_as_seen, values), self.seen, inputs))
+
+
+def _is_as_seen(values: Mapping[Any, Any], seen: Any, given: Any) -> bool:
+    if not isinstance(seen, torch.Tensor):
+        return not isinstance(given, torch.Tensor)
+    if not isinstance(given, torch.Tensor) or given.dim() != seen.dim():
+        return False
+    kinds = [(t.dtype, t.device, t.requires_grad) for t in (seen, given)]
+    numbers = zip((*seen.shape, *seen.stride()), (*given.shape, *given.stride()), strict=True)
+    return kinds[0] == kinds[1] and all(
+        (evaluate(one.node.expr, values) if is_symbolic(one) else one) == other
+        for one, other in numbers
+    )
+
+
+def _over_symbols(body: GraphModule, seen: Sequence[Any], taken: Sequence[int]) -> GraphModule:
+    """The body with its symbols as the first inputs, of which other numbers are computed."""
+    graph = Graph()
+    places = [node for node in body.graph.nodes if node.op == "placeholder"]
+    made: dict[Node, Any] = {}
+    for i in taken:
+        made[places[i]] = graph.node_copy(places[i], made.__getitem__)
+        made[places[i]].meta.update(val=seen[i], example_value=seen[i])
+    by_symbol = {seen[i].node._expr: made[places[i]] for i in taken if is_symbol(seen[i])}
+    env = next(seen[i] for i in taken if is_symbol(seen[i])).node.shape_env
+    nodes = ExpressionNodes(env, by_symbol.__getitem__, graph.call_function)
+    for i, place in enumerate(places):
+        if place not in made:
+            made[place] = nodes.of(seen[i])
+    for node in body.graph.nodes:
+        if node not in made:
+            made[node] = graph.node_copy(node, made.__getitem__)
+    return body.with_graph(graph)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
@@ -110,13 +201,17 @@ class ControlFlow:
         self.node = node
         self.run = RUNS[node.target]
         bound = _bound(node, static)
+        layout = _LAYOUTS.get(node.target)
+        places = () if layout is None else layout.operands
+        seen = [_seen(arg) for place in places for arg in node.args[place]]
+        mode = module.meta.get("fake_mode")
         self.bodies = [
-            Body(getattr(module, leaf.target), compile_body, bound)
+            Body(getattr(module, leaf.target), compile_body, bound, seen, mode)
             for leaf in leaves(node.args)
             if isinstance(leaf, Node) and leaf.op == "get_attr"
         ]
-        seen = leaves(node.meta.get("example_value"))
-        self.with_grad = [isinstance(t, torch.Tensor) and t.requires_grad for t in seen]
+        results = leaves(node.meta.get("example_value"))
+        self.with_grad = [isinstance(t, torch.Tensor) and t.requires_grad for t in results]
 
     def prepare(self) -> None:
         """Compile the bodies for the operands that capture saw, if their sizes are known."""
@@ -124,8 +219,10 @@ class ControlFlow:
         if layout is None:
             return
         seen = [_seen(arg) for place in layout.operands for arg in self.node.args[place]]
-        if all(map(_is_known, seen)):
-            for body in self.bodies:
+        for body in self.bodies:
+            if body.general is not None:
+                body.compile_general(body.general)
+            elif all(map(_is_known, seen)):
                 body.suited(seen)
 
     def fields(self, node: Node) -> dict[str, Any] | None:

@@ -17,9 +17,14 @@ import torch
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.sym_node import choose
 from fxgraph.symbolic_values import depends_on_data
 
-_DTYPES: dict[type, torch.dtype] = {torch.SymInt: torch.int64, torch.SymFloat: torch.float64}
+_DTYPES: dict[type, torch.dtype] = {
+    torch.SymInt: torch.int64,
+    torch.SymFloat: torch.float64,
+    torch.SymBool: torch.bool,
+}
 
 
 def returns_numbers(gm: GraphModule) -> list[int]:
@@ -71,10 +76,14 @@ def _tensor(graph: Graph, node: Node, made: dict[Node, Node], mode: Any) -> Node
         for one in (flat, *flat.users, new):
             one.meta["val"] = one.meta["example_value"] = _fake(mode, dtype, device)
     else:
-        found = _DTYPES.get(type(node.meta["example_value"]))
+        value = node.meta["example_value"]
+        found, number = _DTYPES.get(type(value)), made[node]
         if found is None:
             return None
-        new = graph.call_function(torch.scalar_tensor, (made[node],), {"dtype": found})
+        if found is torch.bool:
+            number = graph.call_function(choose, (number, 1, 0))
+            number.meta["val"] = number.meta["example_value"] = choose(value, 1, 0)
+        new = graph.call_function(torch.scalar_tensor, (number,), {"dtype": found})
         new.meta["val"] = new.meta["example_value"] = _fake(mode, found, torch.device("cpu"))
     return new
 

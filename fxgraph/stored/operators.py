@@ -21,6 +21,7 @@ from fxgraph.sym_node import (
     sym_least,
     sym_log,
     sym_log10,
+    sym_rounded,
 )
 
 NAMESPACES = frozenset({"aten", "prims", "framegraph", "torchvision"})
@@ -42,6 +43,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"sym.{f.__name__}": f for f in (
         torch.sym_float, torch.sym_int, torch.sym_min, torch.sym_max, torch.sym_not, sym_divide,
         sym_exp, sym_floordiv, sym_greatest, sym_least, sym_log, sym_log10,
+        sym_rounded,
     )},
     **{f"real.{name}": f for name, f in REAL_FUNCTIONS.items()},
     **{f"rounded.{name}": f for name, f in ROUNDINGS.items()},

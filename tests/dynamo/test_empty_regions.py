@@ -215,3 +215,55 @@ def test_gradients_tell_which_regions_ran(function):
     compiled.__name__ = function.__name__
     for which in CHOICES:
         same(graded(function, which), graded(compiled, which))
+
+
+def returned_rows(x, which):
+    chosen = which == 1
+    if chosen.any():
+        return x[chosen], x[~chosen]
+    return x[:0], x
+
+
+def test_both_ways_leave_the_frame():
+    """The graph breaks at the jump, and nothing is a fault."""
+    compiled = dynamo.compile(returned_rows, backend=eager)
+    for choice in CHOICES:
+        given = torch.ones(4, 4), torch.tensor(choice)
+        same(compiled(*given), returned_rows(*given))
+    codes = {b.code for record in compiled.context.records for b in record.breaks}
+    assert codes == {"DATA_DEPENDENT_JUMP"}
+
+
+def breaks_inside_of_any(x, which):
+    y = x + 1
+    if torch.isnan(x).any():
+        if int((which > 0).sum()) > 2:
+            x = x.clone()
+        else:
+            y.mul_(2)
+    return x * 1, x + y
+
+
+def breaks_inside_of_rows(x, which):
+    y = x + 1
+    rows = torch.where(which > 1)[0]
+    if rows.numel() > 0:
+        if int((which > 0).sum()) > 2:
+            x = x.clone()
+        else:
+            y.mul_(2)
+    return x * 1, x + y
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("function", [breaks_inside_of_any, breaks_inside_of_rows])
+def test_a_break_inside_is_no_part_of_other_calls(function, captured):
+    """A region whose code breaks the graph runs in the calls alone that run it."""
+    options = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
+    with dynamo.config.patch(dict.fromkeys(options, captured)):
+        compiled = dynamo.compile(function, backend=eager)
+        for choice in CHOICES:
+            for first in (1.0, float("nan")):
+                x, which = torch.ones(4), torch.tensor(choice)
+                x[0] = first
+                same(compiled(x.clone(), which), function(x.clone(), which))

@@ -7,6 +7,7 @@ again, and eager raises.
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
@@ -32,12 +33,24 @@ F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x
 x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
 x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
 torch.linspace(0, 1, n); F.one_hot(torch.tensor([0, 2, 1]), n) * 2
-min(n * 1.0, 2.5) * x, max(0.0, 1.0 - n / 4) * x
+min(n * 1.0, 2.5) * x, max(0.0, 1.0 - n / 4) * x; (2 if n > 2 else 5) * x
+x * (n if n > 2 else 1), n; x[: n if n > 2 else 2] * (n if n > 2 else 2); x * (not n)
+x * (n > 2 and n < 5), 0 < n < 5, not (n > 2); x * (n == 3 or n == 1); x.sum() / (n or 1)
+x * (1.0 / n if n > 0 else 0.0); x * (7 // n if n > 2 else n - 1); x * round(n, 1)
+x * (math.log(n) if n > 0 else -1.0); x * (math.sqrt(n) if n >= 0 else 0.0), n
+x * (1 / n if n != 3 and n else 4.0); torch.zeros(n if 0 < n < 4 else 1) + 1
+x[: max(n, 0)] * (n if n > 2 else 2 if n > 0 else 7); (x * n, n) if n > 2 else (x + n, 3)
+x[n] * 2 if 0 <= n < 6 else x[0] * 3; x[:n].mean() if n > 0 else x.sum()
+x * (x[:n].sum() if n > 1 else x.sum()) * n; x.square().mean() if n else x.sum() * 2
+torch.cat([x, x[:n]]).sum(0) if n > 0 else x.sum(0); x[[5]] * 2 if n > 2 else x[:1] * 3
+x[torch.full((2,), n)] * 2 if n > 2 else x[:2] * 3
 """
 OF_FLOATS = """
 x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x * math.exp(n)
 x * n**-1; x * n**0.5; x * round(n); x * 0.5**n; x * (n / 3) + 4 / n
 x * min(n, 2.5), x * max(0.5, n); x * (n < 2); x * math.sin(n); x * int(n); x * math.ceil(n)
+x * round(n, 2) + round(n, 0); x * (1 / n if n > 0 else 0.0); x * (n if n > 0.5 else 0.5), n < 2
+x * (0.0 if n != n else n); x * (min(n, 1.0) if n < 2 else 3.0); x / n if n > 1 else x * 2
 """
 
 
@@ -89,6 +102,12 @@ KERNELS = {
     "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,
     "F.pad(x, (0, 0, n, -n)) * 2": COUNTS,
     "x[:n].squeeze(0) * 1, torch.addmm(x[:n], x, x.t() @ x)": COUNTS,
+    "x[: n if n > 2 else 2] * (n or 4), x * (1.0 / n if n > 0 else 0.0)": COUNTS,
+    "x * (n > 2 and n < 5), 0 < n < 5, not n": COUNTS,
+    "x * (n if n > 0.5 else 0.5) + (1 / n if n > 0 else 0.0), n < 2": FLOATS,
+    "x * round(n, 2) + round(n, 1)": FLOATS,
+    "x[n] * 2 if 0 <= n < 6 else x[0] * 3": COUNTS,
+    "x * n + (x[:n].sum() * n if n > 1 else x.sum()), n": COUNTS,
 }
 
 
@@ -98,6 +117,24 @@ def test_kernels(text, calls):
     compiled = dynamo.compile(function, fullgraph=True)
     for n in calls:
         same(outcome(function, X, n), outcome(compiled, X, n))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
+def test_rounding_to_decimals():
+    """Of numbers between two decimals, the nearest is told by digits behind the double's own."""
+    draw = random.Random(0)
+    halves = [(draw.randrange(10**5) + 0.5) / 100 for _ in range(100)]
+    beside = [math.nextafter(half, draw.choice([0, 1e9])) for half in halves]
+    large = [1e300, 4503599627370497.5e-2, 4.6e13, 9e15, -9e15, 8.99e13 + 0.125, 5e-324, 1e-5]
+    given = [2.675, 1.005, 1.115, 0.285, -0.125, 0.375, -0.0, -0.001, math.inf, math.nan, *large]
+    function = program("x * round(n, 3), round(n, 2), round(n, 0)")
+    compiled = dynamo.compile(function, fullgraph=True)
+    for number in (*given, *halves, *beside):
+        t = torch.tensor(number, dtype=torch.float64)
+        one, other = (f(X.double(), t) for f in (function, compiled))
+        assert str(one[1:]) == str(other[1:]) and torch.equal(
+            one[0].nan_to_num(), other[0].nan_to_num()
+        )
     assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 

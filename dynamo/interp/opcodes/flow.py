@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
@@ -30,7 +31,7 @@ from dynamo.values.stack_items import (
     ReturnContinuation,
 )
 from dynamo.values.stored_iterators import ItemProtocolIterator
-from dynamo.values.symbol import SymbolValue
+from dynamo.values.symbol import SymbolValue, condition_of
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -88,18 +89,24 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
         tx.jump(instr)
 
 
-def _branches_on_number(tx: Interpreter, instr: Instruction, value: Value, wanted: bool) -> bool:
+def _branches_on_number(
+    tx: Interpreter, instr: Instruction, value: Value, wanted: bool, kept: Sequence[Value] = ()
+) -> bool:
     """Whether a jump on a number from data is a conditional of the graph."""
     if not isinstance(value, SymbolValue) or not tx.output.conditionals.are_enabled(tx):
         return False
     truth = truth_in_graph(tx, value)
-    return truth is not None and run_conditional(tx, instr, truth, wanted)
+    if truth is None:
+        return False
+    return run_conditional(tx, instr, truth, wanted, kept, condition_of(value))
 
 
 def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
     """A conditional jump that pops where it is not made."""
     value = tx.pop()
     if value.is_deferred and run_conditional(tx, instr, value, wanted, [value]):
+        return
+    if _branches_on_number(tx, instr, value, wanted, [value]):
         return
     if value.truth(tx) is wanted:
         tx.push(value)
