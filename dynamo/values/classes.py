@@ -49,7 +49,7 @@ from dynamo.values.exceptions import (
     can_read,
     raise_python,
 )
-from dynamo.values.function import MethodValue, replay_attributes
+from dynamo.values.function import MethodValue
 from dynamo.values.hoisted_modules import make_module
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.late_bound import bound_late
@@ -68,7 +68,6 @@ from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -303,9 +302,6 @@ class ClassValue(TailCallable, MetaclassInstance):
 
     def recipe(self) -> Recipe:
         return Existing(self.cls, self.cls.__name__), []
-
-    def replay(self, codegen: Codegen):
-        return replay_attributes(self, codegen)
 
 
 def _union(tx: Interpreter, mine: Any, other: Any, reflected: bool) -> Value:

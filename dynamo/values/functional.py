@@ -30,7 +30,7 @@ from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue, DictView
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real
-from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
+from dynamo.values.function import MethodValue, UserFunctionValue
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.late_bound import bound_late
@@ -40,7 +40,6 @@ from dynamo.values.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.recipes import Attribute, Existing, Recipe, arguments, exact
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -130,9 +129,6 @@ class PartialValue(Value):
         if self.receiver is None:
             return make_partial, parts
         return make_bound_partial, [*parts, self.receiver]
-
-    def replay(self, codegen: Codegen):
-        return replay_attributes(self, codegen)
 
 
 def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

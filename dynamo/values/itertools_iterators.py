@@ -207,7 +207,7 @@ class ZipLongestIterator(IteratorValue):
     def __init__(self, inners: Sequence[Value], fill: Value) -> None:
         super().__init__()
         self.inners: list[Value | None] = list(inners)  # None: at its end
-        self.fill = fill
+        self.padding = fill
 
     def step(self, tx: Interpreter) -> Value | None:
         row = []
@@ -221,12 +221,12 @@ class ZipLongestIterator(IteratorValue):
                 self.inners[i] = None
                 if not any(self.inners):
                     return None
-                item = self.fill
+                item = self.padding
             row.append(item)
         return TupleValue(row) if row else None
 
     def recipe_of_rest(self) -> Recipe:
-        return _zip_longest, [self.fill, *(inner or TupleValue([]) for inner in self.inners)]
+        return _zip_longest, [self.padding, *(inner or TupleValue([]) for inner in self.inners)]
 
 
 def _zip_longest(fill: Any, *inners: Any) -> Iterator[Any]:
