@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from dynamo.values.tensor import TensorValue
 
 
+# A call: the function and its arguments.
+Forwarded = tuple["Value", Sequence["Value"], dict[str, "Value"]]
+
+
 class Value:
     """Base class of all symbolic values. `tx` is the interpreter of the frame that uses the
     value.
@@ -128,7 +132,7 @@ class Value:
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+    ) -> Forwarded | None:
         """The call of which self(*args, **kwargs) consists; None: the call does more."""
         return None
 

@@ -647,11 +647,8 @@ class DefaultDictValue(DictValue):
     def missing(self, tx: Interpreter, key: Value) -> Value:
         if self.factory.is_constant():
             return super().missing(tx, key)
-        if tx.tail_pushes(self, "__missing__") is None:
-            value = tx.call_function(self.factory, [], {})
-        else:
-            kept = ReturnContinuation(keep_item, [self, key])
-            value = tx.finish_call(self.factory, [], {}, (kept,))
+        kept = ReturnContinuation(keep_item, [self, key])
+        value = tx.call_at_end(self, "__missing__", self.factory, [], instead=kept)
         self.setitem(tx, key, value)
         return value
 

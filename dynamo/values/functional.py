@@ -398,18 +398,16 @@ class SingleDispatchValue(LruCacheValue):
         tx.guard(self.source, "predicate", dispatches_as_captured)
         return tx.wrap(real)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.inline(self._wrapper(tx), args, kwargs)
+    call = Value.call
 
-    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.finish_call(self._wrapper(tx), args, kwargs)
-
-    def _wrapper(self, tx: Interpreter) -> Value:
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         """The Python function of the dispatcher, without its `dispatch`, which is not captured."""
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))
         cells["dispatch"].contents = DispatchValue(self)
-        return function
+        return function, args, kwargs
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "dispatch":

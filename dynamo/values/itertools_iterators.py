@@ -27,7 +27,7 @@ from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.program_code import ADDITION, calls, runs
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Recipe
-from dynamo.values.stored_iterators import IteratorValue
+from dynamo.values.stored_iterators import IteratorValue, steps_call
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -37,6 +37,11 @@ class StarmapIterator(FunctionIterator):
     kind = itertools.starmap
 
     def step(self, tx: Interpreter) -> Value | None:
+        if steps_call(self.inner):
+            pushed = tx.tail_pushes(self, "__next__")
+            if pushed is not None:
+                operands = [self.function, self.inner]
+                return run_polyfill(tx, builtin_polyfills.next_starred, operands, pushed=pushed)
         args = self.ask(tx, self.inner)
         if args is None:
             return None

@@ -60,6 +60,18 @@ def type_runs(kind: type, methods: Iterable[str]) -> bool:
     return any(isinstance(in_mro(kind, name), types.FunctionType) for name in methods)
 
 
+def reaches_objects(value: Any) -> bool:
+    """Whether the object, or one in it, is of a class that may have methods of the program's."""
+    if isinstance(value, Value) and value.is_constant():
+        return False
+    kind = kind_of(value)
+    if kind is None or (kind.__flags__ & HEAP_TYPE and kind not in _TENSORS):
+        return True
+    if isinstance(value, Value) or issubclass(kind, _CONTAINERS):
+        return any(map(reaches_objects, stored(value)))
+    return False
+
+
 def any_runs(values: Iterable[Any], methods: Iterable[str]) -> bool:
     """Whether one of the objects, or of the items in them, has such a method."""
     return any(_deep(value, methods, set()) for value in values)
