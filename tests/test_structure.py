@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dynamo
 from dynamo.values import builder, late_bound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
@@ -74,6 +75,19 @@ def test_late_bound_functions_are_those_that_are_called():
         called |= set(re.findall(r"late_bound\.(?!py\b)(\w+)", path.read_text()))
     builder.load()
     assert called == set(late_bound.BOUND)
+
+
+def test_modules_of_values_are_loaded_before_a_frame_needs_them(monkeypatch):
+    loads = []
+    monkeypatch.setattr("dynamo.interp.root.load", lambda: loads.append(len(loads)))
+
+    def length(x):
+        items = [1]
+        items.append(2)  # no object from outside has been looked at
+        return len(items)
+
+    assert dynamo.compile(length, backend="eager")(0) == 2
+    assert loads
 
 
 def test_type_checkers_read_the_functions_that_are_bound_late():

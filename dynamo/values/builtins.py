@@ -97,8 +97,9 @@ def handles(*targets: Any) -> Callable[[Handler], Handler]:
 
 def _is_call(receiver: Value, name: str) -> bool:
     """Whether receiver.name() is a call of the receiver."""
-    kinds = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue)
-    return name == "__call__" and isinstance(receiver, kinds)
+    return name == "__call__" and isinstance(
+        receiver, FunctionValue | MethodValue | BuiltinMethod | BuiltinValue | SlotValue
+    )
 
 
 def is_none(value: Value | None) -> bool:
