@@ -318,7 +318,7 @@ def next_mapped(function, iterators):
 
 def next_starred(function, iterator):
     """next(itertools.starmap(function, iterator))."""
-    return function(*next(iterator))
+    return function(*tuple(next(iterator)))
 
 
 def next_kept(function, iterator):
