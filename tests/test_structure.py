@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dynamo
 from dynamo.values import builder, late_bound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
@@ -76,6 +77,19 @@ def test_late_bound_functions_are_those_that_are_called():
     assert called == set(late_bound.BOUND)
 
 
+def test_modules_of_values_are_loaded_before_a_frame_needs_them(monkeypatch):
+    loads = []
+    monkeypatch.setattr("dynamo.interp.root.load", lambda: loads.append(len(loads)))
+
+    def length(x):
+        items = [1]
+        items.append(2)  # no object from outside has been looked at
+        return len(items)
+
+    assert dynamo.compile(length, backend="eager")(0) == 2
+    assert loads
+
+
 def test_type_checkers_read_the_functions_that_are_bound_late():
     builder.load()
     tree = ast.parse(Path(late_bound.__file__).read_text())
@@ -128,3 +142,58 @@ def test_files_that_an_operator_or_an_iterator_touches(tmp_path, monkeypatch):
     for name, text in (("a.h", "erf(x)"), ("b.py", "erfinv"), ("c.py", "x.erf"), ("d.md", "erf")):
         (tmp_path / "inductor" / name).write_text(text)
     assert structure.files_naming("erf") == ["inductor/a.h", "inductor/c.py"]
+
+
+# The classes of exceptions in dynamo/ that are no errors for users.
+EXCEPTIONS = {
+    "Retry": "between two attempts, or two emissions: it carries the next plan",
+    "SkipFrame": "the last attempt: there is no next one, and the frame runs as it is",
+    "AttemptEnded": "inside of an attempt, from where its plan stops to its root interpreter",
+    "RaisedException": "an exception of the captured program",
+    "Refused": "a side of a branch, or a turn of a loop, is no graph (interp/sides.py)",
+    "_Refused": "an operation is not computed while capturing (values/known_tensors.py)",
+    "_Seen": "the arguments that torch hands to __torch_function__ (torch/overrides.py)",
+    "CannotResume": "the answer that code has no continuation at a place",
+    "MisplacedNull": "the answer that bytecode is not understood",
+    "NormalizeError": "the same, as users of dynamo.bytecode see it",
+    "OverLimit": "an error of a backward pass within a limit of memory (static_graph/hooks.py)",
+}
+
+
+def test_each_control_exception_has_a_role():
+    assert structure.exceptions() == sorted(EXCEPTIONS)
+
+
+def caught(name: str) -> set[str]:
+    """The functions that catch or suppress exceptions of this class, as file:function."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, place: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = place
+            if isinstance(child, ast.FunctionDef):
+                inside = f"{path.relative_to(structure.ROOT / 'dynamo').as_posix()}:{child.name}"
+            catches = child.type if isinstance(child, ast.ExceptHandler) else None
+            if isinstance(child, ast.Call) and ast.unparse(child.func) == "contextlib.suppress":
+                catches = child
+            names = [] if catches is None else [ast.unparse(part) for part in ast.walk(catches)]
+            if name in names:
+                found.add(inside)
+            visit(child, inside)
+
+    for path in structure.files():
+        visit(ast.parse(path.read_text()), path.name)
+    return found
+
+
+def test_retry_alone_leads_from_one_attempt_to_the_next():
+    trial = "framestate/attempts.py:_leave_loop"  # of a loop, after which the attempt goes on
+    assert caught("Retry") == {
+        "framestate/attempts.py:run",
+        "framestate/rewrite.py:_first_run",  # from one emission to the next
+        "interp/root.py:_step",  # to let it pass
+        "interp/sides.py:refusals",
+        trial,
+    }
+    assert caught("AttemptEnded") == {"interp/root.py:_execute", "interp/sides.py:refusals", trial}
+    assert caught("SkipFrame") == {"api/convert.py:_captured", "interp/root.py:_step", trial}

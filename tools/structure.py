@@ -142,7 +142,7 @@ def methods_of(name: str) -> int:
 def nested_calls() -> list[str]:
     """Handlers that run a function of the program's, or a polyfill, below themselves on the Python
     stack (tx.call_function, tx.inline), where a break in the function cannot stand; sorted, as
-    `file:Class.method`.
+    `file:Class.method`. Calls that may be the last act of an instruction are not among them.
     """
     found: set[str] = set()
 

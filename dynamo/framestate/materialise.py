@@ -20,7 +20,7 @@ from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import is_constant_type, is_literal
-from dynamo.values.recipes import Make, Part
+from dynamo.values.recipes import Make, Part, Recipe, Store
 from dynamo.values.symbolic_text import SymbolicText
 
 if TYPE_CHECKING:
@@ -84,16 +84,13 @@ class Codegen:
     def _materialise(self, value: Value) -> None:
         key = id(value)
         self._made.append(value)
-        later = key in self.output.emission.filled_later
         if key in self._in_progress:
             ring = list(self._in_progress.values())
             self._fill_later(ring[list(self._in_progress).index(key) :], "it holds itself")
-        elif not later and value.hashes_objects():
+        elif not value.is_made_bare and value.hashes_objects():
             self._fill_later([value], "its keys are hashed by methods")
         self._in_progress[key] = value
-        made = value.emptied() if later else value
-        assert made is not None, "a container"
-        self.make(*made.recipe())
+        self.make(*value.recipe())
         del self._in_progress[key]
         # A mutable object is made once; other objects that are needed twice are cheaper from a
         # local.
@@ -109,11 +106,31 @@ class Codegen:
         """Push make(*operands), the recipe of a value."""
         if isinstance(make, Make):
             make.emit(self, operands)
-            return
-        self.emit.load_callable(lambda: self.emit.load_const(make))
+        else:
+            self._push_call(make, operands)
+            self.emit.call(len(operands))
+
+    def _push_call(self, function: Callable[..., Any], operands: Sequence[Any]) -> None:
+        self.emit.load_callable(lambda: self.emit.load_const(function))
         for operand in operands:
             self.operand(operand)
-        self.emit.call(len(operands))
+
+    def fill(self, writes: Sequence[Recipe], between: Callable[[], None] = lambda: None) -> None:
+        """Push the operands of all writes, those of the first on top, emit what comes between, and
+        execute the writes in order.
+        """
+        for make, operands in reversed(writes):
+            if isinstance(make, Store):
+                make.push(self, operands)
+            else:
+                self._push_call(make, operands)
+        between()
+        for make, operands in writes:
+            if isinstance(make, Store):
+                make.execute(self, operands)
+            else:
+                self.emit.call(len(operands))
+                self.emit.pop_top()
 
     def operand(self, operand: Value | Lazy | Part) -> None:
         """Push an operand of a recipe."""
@@ -123,16 +140,14 @@ class Codegen:
             self(operand)
 
     def _fill_later(self, values: list[Value], why: str) -> NoReturn:
-        """Retry with one of these values (it holds itself, or hashes its keys) made empty and
-        filled later.
-        """
+        """Retry with one of these values (it holds itself, or hashes its keys) made bare."""
         effects = self.output.side_effects
         for value in values:
-            if value.source is not None or value.emptied() is None:
+            if value.source is not None or not value.can_be_bare:
                 continue
             if value.mutation is None:
                 effects.track_new(value)
-            value.mutation.dirty = value.replays_when_new = True
+            value.mutation.dirty = value.is_made_bare = True
             raise Retry(self.output.emission.filling(id(value)))
         raise Unsupported(breaks.CannotReconstruct(f"{values[0].describe()} ({why})"))
 

@@ -35,7 +35,7 @@ from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
-from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
+from dynamo.guards.sources import InstalledSource, MadeSource, load_shared, share_loads
 from dynamo.interp.checks import STATE_FUNCTIONS
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
@@ -45,7 +45,6 @@ from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.cache_entries import hit, store
 from dynamo.values.recipes import operand_values
-from dynamo.values.side_effects import DELETED, ReplayedCall
 from fxgraph import GraphModule, Node, verify
 from fxgraph.aot.wrappers import has_wrappers
 from fxgraph.fallible_operations import can_fail
@@ -352,9 +351,7 @@ class FrameRewriter:
         codegen.return_value()
 
     def _emit_side_effects(self, codegen: Codegen, roots: Sequence[Value]) -> None:
-        """Push everything that the writes need, then write in order (the first write's operands are
-        on top).
-        """
+        """Write the recorded changes, in order, once all values are made."""
         effects = self.output.side_effects
         for variable in effects.context_variables:
             for change in variable.changes[-1:]:
@@ -362,77 +359,14 @@ class FrameRewriter:
                 codegen.pop_top()
                 roots = [*roots, change]
         roots = [*roots, *(value for call in effects.calls for value in call.values())]
-        later = [call for call in effects.calls if not call.before_writes]
-        first = [call for call in effects.calls if call.before_writes]
-        for call in reversed(later):
-            self._push_call(codegen, call)
-        writes = []
-        for key, (_, source, value) in reversed(effects.globals.items()):
-            writes.append(self._push_global(codegen, key[1], source, value))
-            if key in effects.moved_globals and value is not DELETED:
-                writes.append(self._push_global(codegen, key[1], source, DELETED))
-        writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
-        for call in reversed(first):
-            self._push_call(codegen, call)
-        for lock in effects.locks:
-            lock.emit_taking(codegen)
-        for call in first:
-            codegen.call(len(call.args))
-            codegen.pop_top()
-        for write in reversed(writes):
-            write()
-        for call in later:
-            codegen.call(len(call.args))
-            codegen.pop_top()
-        for lock in reversed(effects.locks):
-            lock.emit_release(codegen)
-
-    @staticmethod
-    def _push_call(codegen: Codegen, call: ReplayedCall) -> None:
-        codegen.load_callable(lambda: codegen.load_const(call.function))
-        for arg in call.args:
-            if isinstance(arg, Value):
-                codegen(arg)
-            elif isinstance(arg, Source):
-                codegen.load_source(arg)
-            else:
-                codegen.constant(arg)
-
-    def _push_global(
-        self, codegen: Codegen, name: str, source: Source | None, value: Any
-    ) -> Callable[[], None]:
-        if value is DELETED:
-            return self._delete_global(codegen, name, source)
-        codegen(value)
-        if source is None:
-            return lambda: codegen.store_global(name)
-        codegen.load_source(source)
-        codegen.load_const(name)
-        return codegen.store_subscr
-
-    @staticmethod
-    def _delete_global(codegen: Codegen, name: str, source: Source | None) -> Callable[[], None]:
-        """Delete a global, which may or may not exist now: the captured code may have made it
-        first.
-        """
-
-        def delete_own() -> None:
-            codegen.store_global(name)
-            codegen.delete_global(name)
-
-        def delete_item() -> None:
-            codegen.store_subscr()
-            codegen.delete_subscr()
-
-        def push_place() -> None:
-            if source is not None:
-                codegen.load_source(source)
-                codegen.load_const(name)
-
-        push_place()
-        codegen.load_const(None)
-        push_place()
-        return delete_own if source is None else delete_item
+        first = [call.write for call in effects.calls if call.before_writes]
+        later = [call.write for call in effects.calls if not call.before_writes]
+        fills = [write for value in effects.pending(roots) for write in value.fill()]
+        taken = [take for lock in effects.locks for take in lock.takes()]
+        released = [release for lock in reversed(effects.locks) for release in lock.releases()]
+        writes = [*first, *fills, *effects.global_stores(), *later]
+        codegen.fill(writes, between=lambda: codegen.fill(taken))
+        codegen.fill(released)
 
     def _log_bytecode(self, code: Any) -> None:
         if not log_bytecode.isEnabledFor(logging.DEBUG):

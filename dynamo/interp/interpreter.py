@@ -244,13 +244,15 @@ class Interpreter:
         method: Value,
         args: Sequence[Value],
         kwargs: dict[str, Value] | None = None,
+        instead: Value = RESULT,
     ) -> Value:
         """method(*args, **kwargs), which may be all that is left of the instruction that asks
-        `value` for `name` (see in_tail_position).
+        `value` for `name` (see in_tail_position). instead: what is pushed for the result.
         """
         pushed = self.tail_pushes(value, name)
-        if pushed is None:
+        if pushed is None or (instead is not RESULT and RESULT not in pushed):
             return self.call_function(method, args, kwargs)
+        pushed = [instead if item is RESULT else item for item in pushed]
         return self.finish_call(method, args, kwargs or {}, pushed)
 
     def run_class_body(self, function: FunctionValue) -> dict[str, Value]:

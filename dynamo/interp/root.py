@@ -25,7 +25,7 @@ from dynamo.torch.devices import (
     set_global_device,
 )
 from dynamo.torch.torch_state import settings
-from dynamo.values.builder import Lazy
+from dynamo.values.builder import Lazy, load
 from dynamo.values.cell import CellValue, build_cell
 from dynamo.values.exceptions import RaisedException
 from dynamo.values.lifetimes import track_arguments
@@ -82,6 +82,7 @@ class RootInterpreter(Interpreter):
     """Interprets the frame until it returns or has to break."""
 
     def __init__(self, output: OutputGraph, frame: Any) -> None:
+        load()
         super().__init__(output, frame.f_code, frame.f_globals)
         output.root_frame = self
         output.running = self

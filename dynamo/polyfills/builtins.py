@@ -303,6 +303,24 @@ def count_elements(mapping, iterable, /):
         mapping[item] = mapping.get(item, 0) + 1
 
 
+def next_row(iterators):
+    """next(zip(*iterators)), which loses the row in which an iterator is at its end."""
+    row = []
+    for iterator in iterators:
+        row.append(next(iterator))
+    return tuple(row)
+
+
+def next_mapped(function, iterators):
+    """next(map(function, *iterators))."""
+    return function(*next_row(iterators))
+
+
+def next_starred(function, iterator):
+    """next(itertools.starmap(function, iterator))."""
+    return function(*tuple(next(iterator)))
+
+
 def next_kept(function, iterator):
     """The next item of filter(function, iterator)."""
     for item in iterator:
@@ -471,8 +489,14 @@ def construct(cls, new, args, kwargs):
     instance = new(cls, *args, **kwargs)
     kind = type(instance)
     if inherits(kind, cls):
-        result = kind.__init__(instance, *args, **kwargs)
-        if result is not None:
-            name = type(result).__name__
-            raise TypeError(f"__init__() should return None, not {name!r}")
+        initialise(instance, kind.__init__, instance, *args, **kwargs)
+    return instance
+
+
+def initialise(instance, init, /, *args, **kwargs):
+    """The instance, once `init` has been called."""
+    result = init(*args, **kwargs)
+    if result is not None:
+        name = type(result).__name__
+        raise TypeError(f"__init__() should return None, not {name!r}")
     return instance

@@ -59,7 +59,7 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     if reentrant and not any(_needs_grad(arg) for arg in args):
         raise _refuse("no argument requires grad")
     if not torch.is_grad_enabled():
-        return tx.call_function(function, args, kwargs)
+        return function, args, kwargs
     nested = tuple(opened(tx, arg) for arg in args)
     named = {key: opened(tx, value) for key, value in kwargs.items()}
     body = trace_body(tx, function, nested, named, same_fake, True)
@@ -67,7 +67,7 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     if not reentrant and not any(fake.requires_grad for fake in fakes):
         if policy is not None:
             raise _refuse("context_fn is given, and no argument requires grad")
-        return tx.call_function(function, args, kwargs)
+        return function, args, kwargs
     node = body.attach(tx)
     if policy is not None:
         operators = _operators(tx, node.meta["example_value"], fakes)

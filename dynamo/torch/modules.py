@@ -23,7 +23,7 @@ from dynamo.polyfills import module_calls
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtin_object import Pending
-from dynamo.values.builtins import handles, polyfill
+from dynamo.values.builtins import handles
 from dynamo.values.classes import INSTANCE_KINDS
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
@@ -189,9 +189,7 @@ class ModuleValue(ObjectValue):
         replacement = self._replacement(tx)
         if replacement is not None:
             return tx.wrap(replacement), _packed(tx, self, args, kwargs), {}
-        if _calls_hooks(tx, self):
-            return tx.wrap(module_calls.call_with_hooks), _packed(tx, self, args, kwargs), {}
-        return self.getattr(tx, "forward"), args, kwargs
+        return _call_impl(tx, self, *args, **kwargs)
 
 
 INSTANCE_KINDS.append((torch.nn.Module, ModuleValue))
@@ -205,14 +203,12 @@ def _calls_as_torch(tx: Interpreter, module: ModuleValue) -> bool:
 
 
 # -- calls ----------------------------------------------------------------------------------------
-def call_module(
-    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
-) -> Value:
-    """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
+@handles(torch.nn.Module._call_impl)
+def _call_impl(tx, module, /, *args, **kwargs):
+    """A call of forward itself, when there are no hooks (which is guarded)."""
     if _calls_hooks(tx, module):
-        return polyfill(tx, module_calls.call_with_hooks, *_packed(tx, module, args, kwargs))
-    forward = module.getattr(tx, "forward")
-    return tx.call_function(forward, args, kwargs)
+        return tx.wrap(module_calls.call_with_hooks), _packed(tx, module, args, kwargs), {}
+    return module.getattr(tx, "forward"), args, kwargs
 
 
 def _packed(
@@ -279,15 +275,10 @@ def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
 
 
 @handles(torch.nn.Module.__call__)
-def _call(tx, module, *args, **kwargs):
+def _call(tx, module, /, *args, **kwargs):
     if isinstance(module, ModuleValue) and not _calls_as_torch(tx, module):
-        return tx.inline(UserFunctionValue(_OWN["__call__"]), [module, *args], kwargs)
-    return call_module(tx, module, args, kwargs)
-
-
-@handles(torch.nn.Module._call_impl)
-def _call_impl(tx, module, *args, **kwargs):
-    return call_module(tx, module, args, kwargs)
+        return UserFunctionValue(_OWN["__call__"]), [module, *args], kwargs
+    return _call_impl(tx, module, *args, **kwargs)
 
 
 # -- attributes -----------------------------------------------------------------------------------

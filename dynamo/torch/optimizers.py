@@ -58,8 +58,8 @@ def _exactly(tx: Interpreter, steps: Value) -> Value:
     """Steps to compute with, and to count for nobody; those given are counted here."""
     exact: list[Value] = []
     for step in steps.unpack(tx):
-        exact.append(tx.call_function(step.getattr(tx, "double"), []))
-        tx.call_function(step.getattr(tx, "add_"), [ConstantValue(1)])
+        exact.append(step.call_method(tx, "double", [], {}))
+        step.call_method(tx, "add_", [ConstantValue(1)], {})
     return tx.output.side_effects.track_new(ListValue(exact))
 
 

@@ -123,7 +123,7 @@ class SubclassTensorValue(TensorValue):
         """The class's own special method; None if it has none."""
         if not self.has_special(tx, name):
             return None
-        return tx.call_function(bind(tx, self, self._own(tx, name), name), args, {})
+        return tx.call_at_end(self, name, bind(tx, self, self._own(tx, name), name), args)
 
     def _answer(self, tx: Interpreter, name: str, *args: Value) -> tuple[bool, Value | None]:
         """(the class has the operator, its result or None for NotImplemented)."""

@@ -7,7 +7,7 @@ Whatever a value cannot do symbolically raises `Unsupported`, which is a graph b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -19,11 +19,14 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.recipes import operand_values
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.plans import BreakBefore
     from dynamo.values.recipes import Recipe
     from dynamo.values.tensor import TensorValue
+
+
+# A call: the function and its arguments.
+Forwarded = tuple["Value", Sequence["Value"], dict[str, "Value"]]
 
 
 class Value:
@@ -39,9 +42,10 @@ class Value:
     serial: int = -1  # of one that is not tracked, but changes: as that of a Mutation
     # The object of a class of the program's whose built-in part (values/storage.py) this is.
     holder: Value | None = None
-    # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
-    # are).
-    replays_when_new: bool = False
+    # True: `recipe` makes a new object bare, and `fill` gives it its contents (its attributes are
+    # always written so). Emission sets it for a container that holds itself (`can_be_bare`).
+    is_made_bare: bool = False
+    can_be_bare: bool = False
     # The graph computes it: `deferred_truth` may say where its truth will be.
     is_deferred: bool = False
     # Of a tensor: it may be the same object as another one.
@@ -130,7 +134,7 @@ class Value:
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+    ) -> Forwarded | None:
         """The call of which self(*args, **kwargs) consists; None: the call does more."""
         return None
 
@@ -263,15 +267,12 @@ class Value:
         """
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """Push the operands of the recorded changes; the returned function emits the writing."""
-        raise Unsupported(breaks.CannotReconstruct(self.describe()))
-
-    def emptied(self) -> Value | None:
-        """The same kind of container without its items, for one that is filled later; None for
-        what is made whole.
+    def fill(self) -> Sequence[Recipe]:
+        """The writes, in order, that give the object its recorded changes once all values are made:
+        one that was loaded, or one that the recipe has made. The stores of attributes, unless
+        there is more that can change.
         """
-        return None
+        return self.mutation.attribute_stores(self)
 
     def hashes_objects(self) -> bool:
         """Its keys or members are found by methods of user classes: to be filled when they are

@@ -163,8 +163,6 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """The Value for `obj`. With a source, guards are added; without, `obj` is a constant of the
     program or of ours.
     """
-    if not _loaded:
-        load()
     if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
     meta = type(type(obj))
@@ -217,7 +215,10 @@ def _unknown(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 def load() -> None:
+    """Load the modules of all values, before the first frame is captured."""
     global _loaded
+    if _loaded:
+        return
     _loaded = True
     for name in _REGISTERING_MODULES:
         importlib.import_module(name)

@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
@@ -15,7 +17,7 @@ from dynamo.values.dummy_operands import dummy_operand, fail_as
 from dynamo.values.exceptions import call_handler, call_real
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
-from dynamo.values.recipes import Part
+from dynamo.values.recipes import MethodCall, Part, Recipe
 from dynamo.values.reflection import no_attribute
 from dynamo.values.side_effects import SERIALS
 
@@ -123,7 +125,10 @@ class BuiltinObject(Value):
         mutation = self.mutation
         if mutation is None or not (mutation.new and mutation.dirty):
             return False
-        return self.replays_when_new or self.holder is not None
+        return self.is_made_bare or self.holder is not None
+
+    def fill(self) -> Sequence[Recipe]:
+        raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def rewritten(self) -> bool:
         """Whether writing the changes spoils an iterator that is made before."""
@@ -165,21 +170,6 @@ for _op in DUNDER_STEMS:
     setattr(BuiltinObject, f"py_{binary_dunder(_op + '=', False)}", _combination(_op + "=", False))
 
 
-def refill(codegen: Codegen, value: Value, add: str, contents: Part) -> Callable[[], None]:
-    """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
-
-    def load_method(name: str) -> None:
-        codegen(value)
-        codegen.load_attr(name)
-
-    codegen.load_callable(lambda: load_method(add))
-    codegen.operand(contents)
-    codegen.load_callable(lambda: load_method("clear"))
-
-    def write() -> None:
-        codegen.call(0)
-        codegen.pop_top()
-        codegen.call(1)
-        codegen.pop_top()
-
-    return write
+def refill(value: Value, add: str, contents: Part) -> list[Recipe]:
+    """value.clear(); value.<add>(contents)."""
+    return [(MethodCall("clear"), [value]), (MethodCall(add), [value, contents])]

@@ -21,7 +21,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
-from dynamo.values.base import TailCallable, Value
+from dynamo.values.base import Forwarded, TailCallable, Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
@@ -35,7 +35,12 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.function import MethodValue, NestedFunctionValue, UserFunctionValue
+from dynamo.values.function import (
+    FunctionValue,
+    MethodValue,
+    NestedFunctionValue,
+    UserFunctionValue,
+)
 from dynamo.values.generator import drive
 from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.known_objects import KnownObject
@@ -63,7 +68,7 @@ from dynamo.values.tail_builtins import tail_call_builtin
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-Handler = Callable[..., "Value | None"]
+Handler = Callable[..., Any]  # as of `handles`
 TABLE: dict[Any, Handler] = {}
 # Modules whose C functions are pure: with constant arguments they are called while capturing.
 PURE_MODULES = frozenset(
@@ -78,7 +83,9 @@ PURE_FUNCTIONS = {
 
 
 def handles(*targets: Any) -> Callable[[Handler], Handler]:
-    """Decorator: the handler of calls of these callables."""
+    """Decorator: the handler of calls of these callables, (tx, *args, **kwargs) -> the result, None
+    for Python's None, or the call with which the handler ends.
+    """
 
     def register(handler: Handler) -> Handler:
         for target in targets:
@@ -88,12 +95,21 @@ def handles(*targets: Any) -> Callable[[Handler], Handler]:
     return register
 
 
+def _is_call(receiver: Value, name: str) -> bool:
+    """Whether receiver.name() is a call of the receiver."""
+    return name == "__call__" and isinstance(
+        receiver, FunctionValue | MethodValue | BuiltinMethod | BuiltinValue | SlotValue
+    )
+
+
 def is_none(value: Value | None) -> bool:
     return value is None or (value.is_constant() and value.as_constant() is None)
 
 
 def polyfill(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
-    """Capture a call of a Python function of ours."""
+    """Capture a call of a Python function of ours in which no break can stand. A handler that ends
+    with a call of another one returns that call.
+    """
     return tx.inline(tx.wrap(function), args, kwargs)
 
 
@@ -235,16 +251,19 @@ class BuiltinValue(KnownObject):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         made = polyfill_call(tx, self.function, args, kwargs, last=False)
-        return self._handle(tx, args, kwargs) if made is None else made
+        return self._handle(tx, args, kwargs, last=False) if made is None else made
 
-    def _handle(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _handle(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
+    ) -> Value:
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.function, args, kwargs)
             if made is not None:
                 return made
         handler = TABLE.get(known_twin(self.function))
         if handler is not None:
-            result = call_handler(tx, self.describe(), handler, args, kwargs, self.function)
+            name = self.describe()
+            result = call_handler(tx, name, handler, args, kwargs, self.function, last)
             return ConstantValue(None) if result is None else result
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)
@@ -256,7 +275,7 @@ class BuiltinValue(KnownObject):
             return made
         if not kwargs:
             made = tail_call_builtin(tx, known_twin(self.function), args)
-        return self._handle(tx, args, kwargs) if made is None else made
+        return self._handle(tx, args, kwargs, last=True) if made is None else made
 
     def is_pure(self) -> bool:
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
@@ -327,9 +346,17 @@ class BuiltinMethod(TailCallable):
         tx.output.guard_distinct(self.receiver)
         return self.python_type(), self.receiver.hash_key_by_identity(), self.name
 
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Forwarded | None:
+        calls = _is_call(self.receiver, self.name)
+        return (self.receiver, args, kwargs) if calls else None
+
     def call_or_tail_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
+        if _is_call(self.receiver, self.name):
+            return Value.call(self, tx, args, kwargs)
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs, last)
         if made is not None:
             return made
@@ -363,7 +390,15 @@ class SlotValue(KnownObject):
     def describe(self) -> str:
         return f"{self.cls.__name__}.{self.found.__name__}"
 
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Forwarded | None:
+        calls = args and _is_call(args[0], self.found.__name__)
+        return (args[0], args[1:], kwargs) if calls else None
+
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.forwards(tx, args, kwargs) is not None:
+            return Value.call(self, tx, args, kwargs)
         name = self.found.__name__
         if name == "__new__" and args and isinstance(args[0], late_bound.ClassValue):
             cls: type = args[0].cls  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -12,12 +12,16 @@ from dynamo.guards.sources import CellContentsSource, ClosureCellSource, Closure
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import is_literal
-from dynamo.values.function import push_attr, write_attr
-from dynamo.values.recipes import CellOfFrame, Existing, Recipe
-from dynamo.values.side_effects import DELETED
+from dynamo.values.recipes import (
+    CellOfFrame,
+    Existing,
+    Recipe,
+    Store,
+    attribute_stores,
+    stores,
+)
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -28,7 +32,7 @@ class CellValue(Value):
     that cell too. `real`: the cell, if it existed before.
     """
 
-    replays_when_new = True
+    is_made_bare = True
 
     def __init__(
         self,
@@ -82,23 +86,11 @@ class CellValue(Value):
             return Existing(self.real, "cell"), []
         return types.CellType, []
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
+    def fill(self) -> Sequence[Recipe]:
         name = self.local_name or getattr(self.source, "variable", None)
-        contents, emptied = self.contents, self.contents is None
         if name is None:
-            push_attr(codegen, self, DELETED if emptied else contents)
-            return lambda: write_attr(codegen, "cell_contents", emptied)
-        if contents is None:
-            codegen.load_const(None)
-        else:
-            codegen(contents)
-
-        def write() -> None:
-            codegen.store_deref(name)
-            if emptied:
-                codegen.delete_deref(name)
-
-        return write
+            return attribute_stores(self, "cell_contents", self.contents)
+        return stores(Store("store_deref", name), Store("delete_deref", name), self.contents, [])
 
     def children(self) -> Sequence[Value]:
         return (self.contents,) if isinstance(self.contents, Value) else ()

@@ -16,6 +16,7 @@ from dynamo.bytecode.returns import returns_none
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
 from dynamo.values import late_bound
 from dynamo.values.base import TailCallable, Value
@@ -49,7 +50,7 @@ from dynamo.values.exceptions import (
     can_read,
     raise_python,
 )
-from dynamo.values.function import MethodValue, replay_attributes
+from dynamo.values.function import MethodValue
 from dynamo.values.hoisted_modules import make_module
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.late_bound import bound_late
@@ -58,7 +59,7 @@ from dynamo.values.monkey_patches import is_programs
 from dynamo.values.namespaces import is_namespace
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue
-from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct
+from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, run_polyfill
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS, note_changed, refuse_changed
 from dynamo.values.side_effects import DELETED
@@ -68,7 +69,6 @@ from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -256,7 +256,7 @@ class ClassValue(TailCallable, MetaclassInstance):
         if handler is not None:
             if last and not kwargs:
                 tail_call_builtin(tx, self.cls, args)
-            result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
+            result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls, last)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
         if self._is_enums_own("__call__"):
@@ -264,8 +264,8 @@ class ClassValue(TailCallable, MetaclassInstance):
         if meta_call is dict:  # a TypedDict
             return tx.wrap(dict).call(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
-            call = tx.finish_call if last else tx.call_function
             function = tx.wrap(meta_call, class_attr_source(tx, self, "__call__"))
+            call = tx.finish_call if last else tx.call_function
             return call(function, [self, *args], kwargs)
         return construct(tx, self, args, kwargs, last)
 
@@ -303,9 +303,6 @@ class ClassValue(TailCallable, MetaclassInstance):
 
     def recipe(self) -> Recipe:
         return Existing(self.cls, self.cls.__name__), []
-
-    def replay(self, codegen: Codegen):
-        return replay_attributes(self, codegen)
 
 
 def _union(tx: Interpreter, mine: Any, other: Any, reflected: bool) -> Value:
@@ -347,31 +344,23 @@ def construct(
     if issubclass(cls, torch.Tensor) and late_bound.is_wrapper_class(cls):
         return late_bound.make_wrapper(tx, cls, args, kwargs)
     new = new.__func__ if isinstance(new, staticmethod) else new
+    init = class_lookup(cls, "__init__")
+    if not isinstance(new, _FUNCTIONS) or not isinstance(init, _FUNCTIONS):
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
         maker = tx.wrap(new, source)
-        if isinstance(class_lookup(cls, "__init__"), _FUNCTIONS):
-            return polyfill_construct(tx, owner, maker, args, kwargs, last)
-        instance = tx.call_function(maker, [owner, *args], kwargs)
-        if not issubclass(instance.python_type(), cls):
-            return instance
-    elif not isinstance(new, SLOT_TYPES):
-        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
-    else:
-        instance = new_instance(tx, cls, args, kwargs)
-    init = class_lookup(cls, "__init__")
+        return polyfill_construct(tx, owner, maker, args, kwargs, last)
+    instance = new_instance(tx, cls, args, kwargs)
     if isinstance(init, types.FunctionType):
         method = bind(tx, instance, init, "__init__")
-        if last and returns_none(init.__code__):
+        if not returns_none(init.__code__):
+            said = builtin_polyfills.initialise
+            return run_polyfill(tx, said, [instance, method, *args], kwargs, last=last)
+        if last:
             tx.finish_call(method, args, kwargs, (instance,))
         else:
-            result = tx.call_function(method, args, kwargs)
-            if not (result.is_constant() and result.as_constant() is None):
-                kind = result.python_type().__name__
-                text = f"__init__() should return None, not {kind!r}"
-                raise_python(tx, TypeError, text)
-    elif not isinstance(init, SLOT_TYPES):
-        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
+            method.call(tx, args, kwargs)
     elif init is not object.__init__ or isinstance(instance, ObjectValue):
         builtin_init(tx, instance, args, kwargs)
     return instance
@@ -571,7 +560,7 @@ class PyModuleValue(Value):
             hook = bind(tx, self, of_class, "__getattr__")
         else:  # the second is asked if the first raises an AttributeError
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        return tx.call_function(hook, [ConstantValue(name)], {})
+        return tx.call_at_end(self, "__getattr__", hook, [ConstantValue(name)])
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         if self._stored(tx, name) is not None:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,13 +34,12 @@ from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.objects import class_attribute
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import SliceValue
-from dynamo.values.recipes import LIST, TUPLE, Made, Recipe, exact
+from dynamo.values.recipes import LIST, SLICE, STORE_ITEM, TUPLE, Made, Recipe, exact
 from dynamo.values.sorting import sort_in_place
 from dynamo.values.stored_iterators import DequeIterator, ReversedIterator, SequenceIterator
 from dynamo.values.symbol import number_of, number_value
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -365,6 +364,8 @@ class NamedTupleValue(TupleValue):
 class MutableSequence(SequenceValue):
     """The base class of list and deque."""
 
+    can_be_bare = True
+
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)
 
@@ -439,8 +440,9 @@ class MutableSequence(SequenceValue):
     def py_copy(self, tx):
         return self.rebuilt(list(self.contents))
 
-    def emptied(self) -> Value:
-        return self.rebuilt([])
+    def made_items(self) -> Sequence[Any]:
+        """The items that the object is made with; the others are written later."""
+        return [] if self.is_made_bare else self.contents
 
 
 class ListValue(MutableSequence):
@@ -513,33 +515,14 @@ class ListValue(MutableSequence):
         self.touched = True
 
     def recipe(self) -> Recipe:
-        return LIST, self.contents
+        return LIST, self.made_items()
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """outside[:] = items, or outside.extend(items) if that is all that is known."""
+    def fill(self) -> Sequence[Recipe]:
+        """self[:] = items, or self.extend(items) if that is all that is known."""
         if self.behind is not None:
-            return self._replay_extend(codegen)
-        codegen.make(LIST, self.contents)
-        codegen(self)
-
-        def write() -> None:
-            codegen.load_const(None)
-            codegen.load_const(None)
-            codegen.build_slice(2)
-            codegen.store_subscr()
-
-        return write
-
-    def _replay_extend(self, codegen: Codegen) -> Callable[[], None]:
-        codegen.load_callable(lambda: codegen.load_const(list.extend))
-        codegen(self)
-        codegen.make(LIST, self._known)
-
-        def write() -> None:
-            codegen.call(2)
-            codegen.pop_top()
-
-        return write
+            return [(list.extend, [self, Made(LIST, *self._known)])]
+        whole = Made(SLICE, exact(None), exact(None))
+        return [(STORE_ITEM, [Made(LIST, *self.contents), self, whole])]
 
 
 class DequeValue(MutableSequence):
@@ -591,22 +574,14 @@ class DequeValue(MutableSequence):
     def rewritten(self) -> bool:
         return self.filled_later() or (self.source is not None and self.state != 0)
 
-    def replace(self, codegen: Codegen, target: Value) -> Callable[[], None]:
-        """Write the changes of a deque whose items alone were replaced: iterators over it go on,
-        which they would not do over a deque that was filled again.
+    def replacement(self, target: Value) -> list[Recipe]:
+        """The write of a deque whose items alone were replaced: iterators over it go on, which they
+        would not do over a deque that was filled again.
         """
         pairs = enumerate(zip(self.before or (), self.contents))
         places = tuple(i for i, (old, new) in pairs if new is not old)
-        codegen.load_callable(lambda: codegen.load_const(replace_items))
-        codegen(target)
-        codegen.load_const(places)
-        codegen.make(TUPLE, [self.contents[i] for i in places])
-
-        def write() -> None:
-            codegen.call(3)
-            codegen.pop_top()
-
-        return write
+        items = Made(TUPLE, *(self.contents[i] for i in places))
+        return [(replace_items, [target, exact(places), items])]
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
@@ -683,12 +658,12 @@ class DequeValue(MutableSequence):
             self.contents = self.contents[-steps:] + self.contents[:-steps]
 
     def recipe(self) -> Recipe:
-        return collections.deque, [Made(LIST, *self.contents), exact(self.maxlen)]
+        return collections.deque, [Made(LIST, *self.made_items()), exact(self.maxlen)]
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
+    def fill(self) -> Sequence[Recipe]:
         if not (self.mutation.new or self.state):
-            return self.replace(codegen, self)
-        return refill(codegen, self, "extend", Made(LIST, *self.contents))
+            return self.replacement(self)
+        return refill(self, "extend", Made(LIST, *self.contents))
 
 
 def replace_items(target: collections.deque, places: Sequence[int], items: Sequence[Any]) -> None:

@@ -21,7 +21,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SizeValue
-from dynamo.values.descriptors import SLOT_TYPES, class_lookup, class_value
+from dynamo.values.descriptors import SLOT_TYPES, class_lookup
 from dynamo.values.dicts import DictValue
 from dynamo.values.literals import from_constant
 from dynamo.values.tensor import TensorValue
@@ -52,9 +52,6 @@ def _copy(tx, x):
         return _tracked(tx, x.call_method(tx, "copy", [], {}))
     if isinstance(x, TensorValue):
         return copy_tensor(tx, x)
-    copier = class_lookup(cls, "__copy__")
-    if isinstance(copier, types.FunctionType):
-        return tx.call_function(class_value(tx, cls, x.source).getattr(tx, "__copy__"), [x], {})
     return polyfill(tx, polyfills.shallow_copy, x, _reduced(tx, x, "copy"))
 
 

@@ -157,7 +157,7 @@ for _name in (
     ["as_constant", "as_proxy", "identity", "setattr", "delattr", "hasattr", "call", "truth"]
     + ["truth_value", "deferred_truth", "length", "length_value", "getitem", "setitem", "delitem"]
     + ["next_value", "binary", "compare", "unary", "contains", "hash_key", "hash_key_by_identity"]
-    + ["unpack", "recipe", "replay", "forwards", "tail_call"]
+    + ["unpack", "recipe", "fill", "forwards", "tail_call"]
 ):
     setattr(DeferredPlaces, _name, _refusing(_name))
 

@@ -142,7 +142,7 @@ for _name in (
     ["as_constant", "as_proxy", "identity", "getattr", "setattr", "delattr", "hasattr", "call"]
     + ["call_method", "truth", "length", "getitem", "setitem", "delitem", "iterate", "next_value"]
     + ["binary", "unary", "contains", "hash_key", "hash_key_by_identity", "unpack", "recipe"]
-    + ["replay", "forwards", "tail_call"]
+    + ["fill", "forwards", "tail_call"]
 ):
     setattr(DeferredScalar, _name, _refusing(_name))
 

@@ -32,7 +32,7 @@ from dynamo.values.function import MethodValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
-from dynamo.values.stack_items import RESULT, ReturnContinuation
+from dynamo.values.stack_items import ReturnContinuation
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -387,12 +387,8 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
     source = raw_class_source(tx, value, value.python_type(), name)
     if source is not None:
         source = AttrSource(source, "func")
-    getter, pushed = tx.wrap(found.func, source), tx.tail_pushes(value, name)
-    if pushed is not None and pushed[0] is RESULT:
-        kept = ReturnContinuation(keep_attribute, [value, ConstantValue(found.attrname)])
-        result = tx.finish_call(getter, [value], {}, (kept, *pushed[1:]))
-    else:
-        result = tx.call_function(getter, [value], {})
+    kept = ReturnContinuation(keep_attribute, [value, ConstantValue(found.attrname)])
+    result = tx.call_at_end(value, name, tx.wrap(found.func, source), [value], instead=kept)
     tx.output.side_effects.store_attr(value, found.attrname, result)
     return result
 

@@ -7,15 +7,12 @@ and filled again would look different from one where an item was replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
 
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.hash_keys import calls_methods, check_hashes
-
-if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
+from dynamo.values.recipes import DELETE_ITEM, STORE_ITEM, MethodCall, Recipe
 
 
 class Change:
@@ -69,49 +66,21 @@ class DictChanges:
             self.hashes_objects = True
             self._objects.append(hashed)
 
-    def replay(self, codegen: Codegen, target: Value, cls: type | None) -> Callable[[], None]:
-        """Push the operands of all steps; the returned function emits them.
+    def writes(self, target: Value, cls: type | None) -> list[Recipe]:
+        """The steps, as writes.
 
         cls: whose methods are called on an instance of a subclass, past any that it overrides.
         """
         check_hashes(self._objects)
-        writes = [self._push(codegen, step, target, cls) for step in reversed(self.steps)]
+        return [_write(step, target, cls) for step in self.steps]
 
-        def write() -> None:
-            for one in reversed(writes):
-                one()
 
-        return write
-
-    @staticmethod
-    def _push(
-        codegen: Codegen, step: Change, target: Value, cls: type | None
-    ) -> Callable[[], None]:
-        if cls is None and step.method == "__setitem__":
-            key, value = step.args
-            for operand in (value, target, key):
-                codegen(operand)
-            return codegen.store_subscr
-        if cls is None and step.method == "__delitem__":
-            codegen(target)
-            codegen(step.args[0])
-            return codegen.delete_subscr
-
-        def load_method() -> None:
-            codegen(target)
-            codegen.load_attr(step.method)
-
-        operands = step.args
-        if cls is None:
-            codegen.load_callable(load_method)
-        else:
-            codegen.load_callable(lambda: codegen.load_const(getattr(cls, step.method)))
-            operands = (target, *operands)
-        for operand in operands:
-            codegen(operand)
-
-        def call() -> None:
-            codegen.call(len(operands))
-            codegen.pop_top()
-
-        return call
+def _write(step: Change, target: Value, cls: type | None) -> Recipe:
+    if cls is not None:
+        return getattr(cls, step.method), [target, *step.args]
+    if step.method == "__setitem__":
+        key, value = step.args
+        return STORE_ITEM, [value, target, key]
+    if step.method == "__delitem__":
+        return DELETE_ITEM, [target, *step.args]
+    return MethodCall(step.method), [target, *step.args]

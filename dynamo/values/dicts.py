@@ -12,7 +12,7 @@ import collections
 import itertools
 import operator
 import types
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +31,6 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.function import replay_attributes
 from dynamo.values.hash_keys import (
     FEW,
     calls_methods,
@@ -51,7 +50,6 @@ from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.stored_iterators import DictIterator
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 Entry = tuple["Value | Pending", "Value | Pending"]
@@ -63,6 +61,7 @@ class DictValue(BuiltinObject):
     """`entries` is complete unless `real` is set: then only the items read so far are there."""
 
     cls: type = dict
+    can_be_bare = True
 
     def __init__(
         self, entries: dict[Hashable, Entry], source: Source | None = None, real: dict | None = None
@@ -391,6 +390,10 @@ class DictValue(BuiltinObject):
             self.put(tx, key, value)
 
     # -- code -----------------------------------------------------------------------------------
+    def made_items(self) -> list[Any]:
+        """The keys and items that the object is made with; the others are written later."""
+        return [] if self.is_made_bare else self.keys_and_items()
+
     def keys_and_items(self) -> list[Any]:
         """The keys and items, in turn."""
         if self.real is not None:
@@ -405,9 +408,6 @@ class DictValue(BuiltinObject):
         check_hashes(self.entries)
         return Made(TUPLE, *(Made(TUPLE, *entry) for entry in self.entries.values()))
 
-    def emptied(self) -> Value:
-        return self.fresh({})
-
     def rewritten(self) -> bool:
         return self.filled_later() or (self.source is not None and self.state != 0)
 
@@ -416,12 +416,12 @@ class DictValue(BuiltinObject):
         return changed or (self.real is None and calls_methods(self.entries))
 
     def recipe(self) -> Recipe:
-        return DICT, self.keys_and_items()
+        return DICT, self.made_items()
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
+    def fill(self) -> Sequence[Recipe]:
         if self.changes is not None:
-            return self.changes.replay(codegen, self, None)
-        return refill(codegen, self, "update", self.content())
+            return self.changes.writes(self, None)
+        return refill(self, "update", self.content())
 
 
 def _compares_itself(key: Any) -> bool:
@@ -570,17 +570,10 @@ class OrderedDictValue(DictValue):
             tx.output.side_effects.track_new(self)
         tx.output.side_effects.store_attr(self, name, value)
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        made_whole = self.mutation.new and not self.replays_when_new
-        writes = [replay_attributes(self, codegen)]
-        if self.real is None and not made_whole:
-            writes.append(super().replay(codegen))
-
-        def write() -> None:
-            for one in reversed(writes):
-                one()
-
-        return write
+    def fill(self) -> Sequence[Recipe]:
+        made_whole = self.mutation.new and not self.is_made_bare
+        items = super().fill() if self.real is None and not made_whole else ()
+        return [*items, *self.mutation.attribute_stores(self)]
 
     def py_pop(self, tx, key, default=None):
         return super().py_pop(tx, key, default)
@@ -614,7 +607,7 @@ class OrderedDictValue(DictValue):
         return TupleValue([key, value])
 
     def recipe(self) -> Recipe:
-        return collections.OrderedDict, [Made(DICT, *self.keys_and_items())]
+        return collections.OrderedDict, [Made(DICT, *self.made_items())]
 
 
 class DefaultDictValue(DictValue):
@@ -654,11 +647,8 @@ class DefaultDictValue(DictValue):
     def missing(self, tx: Interpreter, key: Value) -> Value:
         if self.factory.is_constant():
             return super().missing(tx, key)
-        if tx.tail_pushes(self, "__missing__") is None:
-            value = tx.call_function(self.factory, [], {})
-        else:
-            kept = ReturnContinuation(keep_item, [self, key])
-            value = tx.finish_call(self.factory, [], {}, (kept,))
+        kept = ReturnContinuation(keep_item, [self, key])
+        value = tx.call_at_end(self, "__missing__", self.factory, [], instead=kept)
         self.setitem(tx, key, value)
         return value
 
@@ -666,7 +656,7 @@ class DefaultDictValue(DictValue):
         return self.missing(tx, key)
 
     def recipe(self) -> Recipe:
-        return collections.defaultdict, [self.factory, Made(DICT, *self.keys_and_items())]
+        return collections.defaultdict, [self.factory, Made(DICT, *self.made_items())]
 
 
 _VIEW_OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^": operator.xor}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -19,7 +20,16 @@ from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects import ClassOf, ObjectValue, build_object
-from dynamo.values.recipes import LIST, TUPLE, Made, Part, Recipe, arguments, exact
+from dynamo.values.recipes import (
+    LIST,
+    TUPLE,
+    Made,
+    Part,
+    Recipe,
+    arguments,
+    attribute_stores,
+    exact,
+)
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -162,19 +172,10 @@ class ExceptionValue(ObjectValue):
             parts += arguments(*self.init)
         return new_exception, parts
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        write_attrs = super().replay(codegen)
-        links = list(self.links.items())
-        for _, value in links:
-            codegen(value)
-            codegen(self)
-
-        def write() -> None:
-            for name, _ in reversed(links):
-                codegen.store_attr(name)
-            write_attrs()
-
-        return write
+    def fill(self) -> Sequence[Recipe]:
+        links = reversed(self.links.items())  # that of __cause__ comes before what it implies
+        stores = (attribute_stores(self, name, value) for name, value in links)
+        return [*itertools.chain.from_iterable(stores), *super().fill()]
 
 
 class TracebackValue(Value):

@@ -22,6 +22,7 @@ from dynamo.values.base import Value
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.base import Forwarded
 
 
 @dataclass(eq=False, slots=True)
@@ -82,23 +83,29 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
 def call_handler(
     tx: Interpreter,
     name: str,
-    handler: Callable[..., Value | None],
+    handler: Callable[..., Value | Forwarded | None],
     args: Sequence[Any],
     kwargs: dict[str, Value],
     function: Any = None,
+    last: bool = False,
 ) -> Value | None:
     """handler(tx, *args, **kwargs); a call that does not fit its parameters, or those of `function`
-    that it stands for, runs natively.
+    that it stands for, runs natively. A handler may give the call with which it ends, which is a
+    frame where the current instruction does nothing else (`last`).
     """
     if function is not None and not fits(function, len(args), kwargs):
         raise Unsupported(breaks.UncapturedCall(name))
     try:
-        return handler(tx, *args, **kwargs)
+        result = handler(tx, *args, **kwargs)
     except TypeError as error:
         assert error.__traceback__ is not None, "it was caught"
         if error.__traceback__.tb_next is None:  # raised by the call itself
             raise Unsupported(breaks.UncapturedCall(name)) from None
         raise
+    if type(result) is not tuple:
+        return result  # type: ignore[return-value]
+    called, operands, named = result
+    return (tx.finish_call if last else tx.call_function)(called, operands, named)
 
 
 def _constant_args(error: BaseException) -> Sequence[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +36,6 @@ from dynamo.values.reflection import no_attribute, note_changed, read_attribute,
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 # A frame that calls them is not captured: a debugger is to see its own lines and locals.
@@ -162,40 +161,6 @@ class FunctionValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return tx.inline(self, args, kwargs)
-
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        return replay_attributes(self, codegen)
-
-
-def replay_attributes(value: Value, codegen: Codegen) -> Callable[[], None]:
-    """Emit the recorded attribute stores of an object with plain setattr."""
-    stores = list(value.mutation.attrs.items())
-    for _, new in reversed(stores):
-        push_attr(codegen, value, new)
-
-    def write() -> None:
-        for name, new in stores:
-            write_attr(codegen, name, new is DELETED)
-
-    return write
-
-
-def push_attr(codegen: Codegen, target: Value, new: Any) -> None:
-    """Push the operands of `write_attr`. An attribute that ends up deleted is stored first, so that
-    the delete succeeds even if the attribute exists only in some calls.
-    """
-    if new is DELETED:
-        codegen(target)
-        codegen.load_const(None)
-    else:
-        codegen(new)
-    codegen(target)
-
-
-def write_attr(codegen: Codegen, name: str, deleted: bool) -> None:
-    codegen.store_attr(name)
-    if deleted:
-        codegen.delete_attr(name)
 
 
 class UserFunctionValue(FunctionValue):

@@ -30,7 +30,7 @@ from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue, DictView
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real
-from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
+from dynamo.values.function import MethodValue, UserFunctionValue
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.late_bound import bound_late
@@ -40,7 +40,6 @@ from dynamo.values.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.recipes import Attribute, Existing, Recipe, arguments, exact
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -130,9 +129,6 @@ class PartialValue(Value):
         if self.receiver is None:
             return make_partial, parts
         return make_bound_partial, [*parts, self.receiver]
-
-    def replay(self, codegen: Codegen):
-        return replay_attributes(self, codegen)
 
 
 def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -402,18 +398,16 @@ class SingleDispatchValue(LruCacheValue):
         tx.guard(self.source, "predicate", dispatches_as_captured)
         return tx.wrap(real)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.inline(self._wrapper(tx), args, kwargs)
+    call = Value.call
 
-    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.finish_call(self._wrapper(tx), args, kwargs)
-
-    def _wrapper(self, tx: Interpreter) -> Value:
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         """The Python function of the dispatcher, without its `dispatch`, which is not captured."""
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))
         cells["dispatch"].contents = DispatchValue(self)
-        return function
+        return function, args, kwargs
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "dispatch":

@@ -124,7 +124,7 @@ def _classes_of(tx: Interpreter, owner: Value) -> list[type]:
     if own is _OBJECT_CLASS and not isinstance(getter, types.FunctionType):
         return [kind]
     claimed = real_object(owner.getattr(tx, "__class__"))
-    return [kind, claimed] if isinstance(claimed, type) else [kind]
+    return [kind, claimed] if isinstance(claimed, type) and claimed is not kind else [kind]
 
 
 # -- the second argument --------------------------------------------------------------------------
@@ -174,7 +174,10 @@ def _abstract_instance(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
         sources = class_attr_source(tx, info, "__subclasscheck__")
         function = tx.wrap(check, sources)
         values = [class_value(tx, kind, owner.source) for kind in kinds]
-        return any(tx.call_function(function, [info, v], {}).truth(tx) for v in values)
+        if len(values) > 1:
+            raise Unsupported(breaks.UncapturedCall("isinstance"))
+        operands = [info, *values]
+        return tx.call_at_end(info, "__instancecheck__", function, operands).truth(tx)
     _refuse_hooks(cls)
     result = any(call_real(tx, issubclass, kind, cls) for kind in kinds)
     if _may_change(owner.python_type(), cls, result):

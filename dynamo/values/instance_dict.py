@@ -29,6 +29,8 @@ class InstanceDictValue(DictValue):
     use.
     """
 
+    can_be_bare = False
+
     def __init__(self, owner: ObjectValue | PartialValue) -> None:
         super().__init__({})
         self.owner = owner

@@ -16,7 +16,7 @@ from dynamo.values.operators import binary_op, equal
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.program_code import calls
 from dynamo.values.recipes import Recipe
-from dynamo.values.stored_iterators import IteratorValue
+from dynamo.values.stored_iterators import IteratorValue, steps_call
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -53,6 +53,11 @@ class ZipIterator(IteratorValue):
         self.taken: list[Value] = []  # of the row that comes next
 
     def step(self, tx: Interpreter) -> Value | None:
+        if not (self.strict or self.taken) and any(map(steps_call, self.inners)):
+            pushed = tx.tail_pushes(self, "__next__")
+            if pushed is not None:
+                operands = [TupleValue(self.inners)]
+                return run_polyfill(tx, builtin_polyfills.next_row, operands, pushed=pushed)
         row = _row(tx, self)
         if len(row) < len(self.inners):
             self._check_strict(tx, len(row))
@@ -109,6 +114,11 @@ class MapIterator(IteratorValue):
         self.taken: list[Value] = []  # as of zip
 
     def step(self, tx: Interpreter) -> Value | None:
+        if not self.taken and any(map(steps_call, self.inners)):
+            pushed = tx.tail_pushes(self, "__next__")
+            if pushed is not None:
+                operands = [self.function, TupleValue(self.inners)]
+                return run_polyfill(tx, builtin_polyfills.next_mapped, operands, pushed=pushed)
         args = _row(tx, self)
         if len(args) < len(self.inners):
             return None

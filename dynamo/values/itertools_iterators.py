@@ -27,7 +27,7 @@ from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.program_code import ADDITION, calls, runs
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Recipe
-from dynamo.values.stored_iterators import IteratorValue
+from dynamo.values.stored_iterators import IteratorValue, steps_call
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -37,6 +37,11 @@ class StarmapIterator(FunctionIterator):
     kind = itertools.starmap
 
     def step(self, tx: Interpreter) -> Value | None:
+        if steps_call(self.inner):
+            pushed = tx.tail_pushes(self, "__next__")
+            if pushed is not None:
+                operands = [self.function, self.inner]
+                return run_polyfill(tx, builtin_polyfills.next_starred, operands, pushed=pushed)
         args = self.ask(tx, self.inner)
         if args is None:
             return None
@@ -207,7 +212,7 @@ class ZipLongestIterator(IteratorValue):
     def __init__(self, inners: Sequence[Value], fill: Value) -> None:
         super().__init__()
         self.inners: list[Value | None] = list(inners)  # None: at its end
-        self.fill = fill
+        self.padding = fill
 
     def step(self, tx: Interpreter) -> Value | None:
         row = []
@@ -221,12 +226,12 @@ class ZipLongestIterator(IteratorValue):
                 self.inners[i] = None
                 if not any(self.inners):
                     return None
-                item = self.fill
+                item = self.padding
             row.append(item)
         return TupleValue(row) if row else None
 
     def recipe_of_rest(self) -> Recipe:
-        return _zip_longest, [self.fill, *(inner or TupleValue([]) for inner in self.inners)]
+        return _zip_longest, [self.padding, *(inner or TupleValue([]) for inner in self.inners)]
 
 
 def _zip_longest(fill: Any, *inners: Any) -> Iterator[Any]:

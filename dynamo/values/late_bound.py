@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dynamo.values.sets import SetValue as SetValue
     from dynamo.values.sets import gather as gather
     from dynamo.values.slots import call_slot as call_slot
-    from dynamo.values.storage import replay_storage as replay_storage
+    from dynamo.values.storage import fill_storage as fill_storage
     from dynamo.values.storage import wrap_storage as wrap_storage
     from dynamo.values.symbol import SymbolValue as SymbolValue
     from dynamo.values.symbolic_text import concatenated as concatenated

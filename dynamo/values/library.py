@@ -28,7 +28,14 @@ from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
-from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, is_none, polyfill
+from dynamo.values.builtins import (
+    PURE_FUNCTIONS,
+    TABLE,
+    fold,
+    handles,
+    is_none,
+    polyfill,
+)
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
@@ -140,7 +147,7 @@ def _clear_frames(tx, tb):
 # -- math -----------------------------------------------------------------------------------------
 @handles(math.prod)
 def _prod(tx, iterable, *, start=None):
-    return polyfill(tx, builtin_polyfills.prod, iterable, start or ConstantValue(1))
+    return tx.wrap(builtin_polyfills.prod), [iterable, start or ConstantValue(1)], {}
 
 
 def _numbers(tx: Interpreter, iterable: Value) -> list[Value]:
@@ -188,7 +195,7 @@ def _search(function: Any, said: Any) -> Any:
     def search(tx, container, item, /):
         if not any(type_holds(container.python_type(), name) for name in _ITERATED):
             fail_as(tx, function, container, item)
-        return polyfill(tx, said, container, item)
+        return tx.wrap(said), [container, item], {}
 
     return search
 
@@ -211,8 +218,8 @@ def _import_module(tx, name, package=None):
 
 
 @handles(operator.call)
-def _call(tx, function, *args, **kwargs):
-    return tx.call_function(function, args, kwargs)
+def _call(tx, function, /, *args, **kwargs):
+    return function, args, kwargs
 
 
 def _concatenation(function: Any, symbol: str) -> Callable[..., Value]:

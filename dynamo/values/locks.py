@@ -17,12 +17,13 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
+from dynamo.values.recipes import MethodCall, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
+_ACQUIRE, _RELEASE = MethodCall("acquire"), MethodCall("release")
 
 
 class LockValue(BuiltinObject):
@@ -63,24 +64,13 @@ class LockValue(BuiltinObject):
         if self not in effects.locks:
             effects.locks.append(self)
 
-    def emit_taking(self, codegen: Codegen) -> None:
-        """Before the writes."""
-        for _ in range(0 if self.found_held else max(self.depth, 1)):
-            self._emit_call(codegen, "acquire")
+    def takes(self) -> list[Recipe]:
+        """The calls before the writes."""
+        return [(_ACQUIRE, [self])] * (0 if self.found_held else max(self.depth, 1))
 
-    def emit_release(self, codegen: Codegen) -> None:
-        """After the writes; a lock that is held at a graph break stays so."""
-        for _ in range(-self.depth if self.found_held else int(self.depth == 0)):
-            self._emit_call(codegen, "release")
-
-    def _emit_call(self, codegen: Codegen, method: str) -> None:
-        def load() -> None:
-            codegen(self)
-            codegen.load_attr(method)
-
-        codegen.load_callable(load)
-        codegen.call(0)
-        codegen.pop_top()
+    def releases(self) -> list[Recipe]:
+        """The calls after the writes; a lock that is held at a graph break stays so."""
+        return [(_RELEASE, [self])] * (-self.depth if self.found_held else int(self.depth == 0))
 
 
 @builder(LOCK, RLOCK)

@@ -100,7 +100,7 @@ def call_replacement(
         return None
     if not isinstance(found, types.FunctionType):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, which is another's"))
-    return tx.call_function(bind(tx, tensor, found, name), args, {})
+    return tx.call_at_end(tensor, name, bind(tx, tensor, found, name), args)
 
 
 def refuse_replacement(tx: Interpreter, tensor: TensorValue, name: str) -> None:

@@ -51,7 +51,6 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.function import push_attr, write_attr
 from dynamo.values.hash_keys import EqualityKey, hash_of, key_of, unhashable, without_effects
 from dynamo.values.operators import (
     COMPARE_DUNDERS,
@@ -62,7 +61,16 @@ from dynamo.values.operators import (
     equal,
 )
 from dynamo.values.real_iterators import REAL, RealIterator
-from dynamo.values.recipes import Part, Recipe
+from dynamo.values.recipes import (
+    DELETE_ITEM,
+    STORE_ITEM,
+    Made,
+    Part,
+    Recipe,
+    attribute_stores,
+    exact,
+    stores,
+)
 from dynamo.values.reflection import no_attribute, note_changed, refuse_changed
 from dynamo.values.side_effects import DELETED
 from dynamo.values.stored_iterators import ItemProtocolIterator
@@ -84,7 +92,7 @@ def _has_dict(cls: type) -> bool:
 class ObjectValue(Value):
     """An instance. `real`: the object, if from outside; None: the frame makes it."""
 
-    replays_when_new = True
+    is_made_bare = True
     is_guarded_distinct = True
     frames: tuple = ()  # of an exception: where it was raised, see ExceptionValue
 
@@ -118,6 +126,13 @@ class ObjectValue(Value):
 
     def hashes_objects(self) -> bool:
         return self.storage is not None and self.storage.hashes_objects()
+
+    def _is_hashed_early(self) -> bool:
+        """Whether methods that hash keys may run before these are filled: where the object is made
+        with its items, or another container hashes this one.
+        """
+        own = isinstance(class_lookup(self.cls, "__hash__"), types.FunctionType)
+        return own or self.storage is None or not self.storage.can_be_bare
 
     def children(self) -> Sequence[Value]:
         storage = () if self.storage is None else (self.storage,)
@@ -522,7 +537,10 @@ class ObjectValue(Value):
 
     # -- code -----------------------------------------------------------------------------------
     def recipe(self) -> Recipe:
-        """A bare object of the class; `replay` fills it."""
+        """A bare object of the class."""
+        if self.hashes_objects() and self._is_hashed_early():
+            what = f"{self.describe()} (its keys are hashed by methods)"
+            raise Unsupported(breaks.CannotReconstruct(what))
         real = REAL.get(id(self.cls))
         if real is not None:
             return self._real_recipe(real)
@@ -538,75 +556,37 @@ class ObjectValue(Value):
             raise Unsupported(breaks.CannotReconstruct(what))
         return real.make, [self.mutation.attrs[name] for name in real.attributes]
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
+    def fill(self) -> Sequence[Recipe]:
         if id(self.cls) in REAL:
-            return lambda: None
-        writes = [late_bound.replay_storage(codegen, self)] if self.storage is not None else []
-        attrs = [] if self.mutation is None else list(self.mutation.stores())
-        attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
-        writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
+            return []
+        writes: list[Recipe] = []
+        for name, value in () if self.mutation is None else self.mutation.stores():
+            if value is not DELETED:
+                writes += self._stores(name, value)
+            elif not self.mutation.new:
+                writes += self._stores(name, None)
+        return writes if self.storage is None else [*writes, *late_bound.fill_storage(self)]
 
-        def write() -> None:
-            for one in reversed(writes):
-                one()
-
-        return write
-
-    def _replay_attr(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
+    def _stores(self, name: str, value: Value | None) -> list[Recipe]:
+        """The writes that store the attribute, or (None) delete it."""
         found = class_lookup(self.cls, name)
         kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
         if found is not MISSING and is_data_descriptor(found) and not isinstance(found, kinds):
-            return self._replay_item(codegen, name, value)  # it was written to the dict itself
+            # Past the class's descriptor of that name.
+            namespace = Made(object.__getattribute__, self, exact("__dict__"))
+            return stores(STORE_ITEM, DELETE_ITEM, value, [namespace, exact(name)])
         plain = found is MISSING or not isinstance(found, types.GetSetDescriptorType)
         plain = plain and class_lookup(self.cls, "__setattr__") is object.__setattr__
-        if value is DELETED:
+        if value is None:
             plain = plain and class_lookup(self.cls, "__delattr__") is object.__delattr__
         if plain:
-            push_attr(codegen, self, value)
-            return lambda: write_attr(codegen, name, value is DELETED)
-        if value is DELETED:
-            self._push_call(codegen, object.__delattr__, name)
-        self._push_call(codegen, object.__setattr__, name)
-        if value is DELETED:
-            codegen.load_const(None)
-        else:
-            codegen(value)
-
-        def write() -> None:
-            codegen.call(3)
-            codegen.pop_top()
-            if value is DELETED:
-                codegen.call(2)
-                codegen.pop_top()
-
-        return write
-
-    def _replay_item(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
-        """object.__dict__[name] = value, past the class's descriptor of that name."""
-
-        def push_place() -> None:
-            self._push_call(codegen, object.__getattribute__, "__dict__")
-            codegen.call(2)
-            codegen.load_const(name)
-
-        if value is DELETED:
-            push_place()
-            codegen.load_const(None)
-        else:
-            codegen(value)
-        push_place()
-
-        def write() -> None:
-            codegen.store_subscr()
-            if value is DELETED:
-                codegen.delete_subscr()
-
-        return write
-
-    def _push_call(self, codegen: Codegen, method: Any, name: str) -> None:
-        codegen.load_callable(lambda: codegen.load_const(method))
-        codegen(self)
-        codegen.load_const(name)
+            return attribute_stores(self, name, value)
+        if value is not None:
+            return [(object.__setattr__, [self, exact(name), value])]
+        return [
+            (object.__setattr__, [self, exact(name), exact(None)]),
+            (object.__delattr__, [self, exact(name)]),
+        ]
 
 
 class _Hinted:

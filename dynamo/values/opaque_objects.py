@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -16,11 +15,9 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import is_literal
 from dynamo.values.exceptions import call_real
-from dynamo.values.function import replay_attributes
 from dynamo.values.lookup import MISSING, class_lookup
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
 
@@ -106,9 +103,6 @@ class ThreadLocalValue(UnseenValue):
         thread_local_has.__name__ = f"thread_local_has {name}: {found}"
         tx.guard(self.source, "predicate", thread_local_has)
         return found
-
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        return replay_attributes(self, codegen)
 
 
 def _is_plain(cls: type) -> bool:

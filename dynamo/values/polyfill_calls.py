@@ -56,11 +56,21 @@ def _iterates_or_has(*methods: str) -> Condition:
 
 def _chooses(method: str) -> Condition:
     has = _iterates_or_has(method)
-    return lambda args, kwargs: program_code.calls(kwargs.get("key")) or has(args, kwargs)
+    return lambda args, kwargs: has(args, kwargs) or _key_runs(args, kwargs)
+
+
+def _key_runs(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    """Whether the key of the items is computed by code of the program: `key`, or a method that a
+    built-in one asks.
+    """
+    key = kwargs.get("key")
+    if key is None or key.is_constant():
+        return False
+    return program_code.calls(key) or any(map(program_code.reaches_objects, args))
 
 
 def _sorts(args: Arguments, kwargs: dict[str, Value]) -> bool:
-    return _iterates(args, kwargs) or program_code.calls(kwargs.get("key"))
+    return _iterates(args, kwargs) or _key_runs(args[:1], kwargs)
 
 
 def _calls_first(args: Arguments, kwargs: dict[str, Value]) -> bool:

@@ -21,6 +21,7 @@ from dynamo.guards.lookups import in_mro
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.builtin_object import Pending
+from dynamo.values.lookup import type_holds
 
 ITERATION = ("__iter__", "__next__", "__getitem__", "__len__", "__length_hint__")
 TRUTH = ("__bool__", "__len__")
@@ -30,6 +31,7 @@ TEXT = ("__str__", "__repr__", "__format__")
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 # They are compared, and shown, item by item.
 _CONTAINERS = (list, tuple, dict, set, frozenset)
+_DEEP = 8  # how deep containers are looked into
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 _FUNCTIONS = (types.FunctionType, types.MethodType)
 
@@ -58,6 +60,18 @@ def type_runs(kind: type, methods: Iterable[str]) -> bool:
     if issubclass(kind, torch.Tensor):  # by its __torch_function__
         return True
     return any(isinstance(in_mro(kind, name), types.FunctionType) for name in methods)
+
+
+def reaches_objects(value: Any, depth: int = 0) -> bool:
+    """Whether the object, or one in it, may be of a class of the program's."""
+    if isinstance(value, Value) and value.is_constant():
+        return False
+    kind = kind_of(value)
+    if kind is None or depth > _DEEP or (kind.__flags__ & HEAP_TYPE and kind not in _TENSORS):
+        return True
+    if issubclass(kind, _CONTAINERS):
+        return any(reaches_objects(item, depth + 1) for item in stored(value))
+    return type_holds(kind, "__next__")  # what an iterator gives is known when it is asked
 
 
 def any_runs(values: Iterable[Any], methods: Iterable[str]) -> bool:

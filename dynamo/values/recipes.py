@@ -4,8 +4,12 @@ A recipe is (make, operands): the value is make(*operands). `make` is a function
 frame calls, or a Make: a display, an attribute, an object that exists. An operand is a value, or a
 Part: an operand that is no value of the program. Recipes are read by bytecode generation
 (framestate/materialise.py), rematerialisation behind a break (framestate/virtual_objects.py) and
-reachability (`operand_values`). What is written into a value afterwards is the task of
-`Value.replay`.
+reachability (`operand_values`).
+
+A write into an object that is made already is a recipe, too, whose result is dropped: of a call, or
+of a Store. `Value.fill` gives the writes of a value. The rewritten frame has the operands of all
+writes of all values on its stack before it executes the first, so that `a.x, b.x = b.x, a.x` reads
+what was there before.
 """
 
 from __future__ import annotations
@@ -124,6 +128,16 @@ def exact(obj: Any) -> Made:
     return Made(Existing(obj))
 
 
+class Constant(Part):
+    """An operand that is an object of ours: a literal of the code, or an installed object."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def push(self, codegen: Codegen) -> None:
+        codegen.constant(self.obj)
+
+
 class Loaded(Make):
     """The load of a source, for a value that is always from there."""
 
@@ -177,6 +191,60 @@ class Named(Make):
         for operand in operands:
             codegen.operand(operand)
         codegen.call_kw(len(operands), self.names)
+
+
+class Store(Make):
+    """An instruction that writes its operands somewhere, emitted in two steps."""
+
+    def __init__(self, instruction: str, *arguments: str) -> None:
+        self.instruction = instruction
+        self.arguments = arguments
+
+    def push(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        for operand in operands:
+            codegen.operand(operand)
+
+    def execute(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        getattr(codegen, self.instruction)(*self.arguments)
+
+
+STORE_ITEM, DELETE_ITEM = Store("store_subscr"), Store("delete_subscr")
+
+
+class MethodCall(Store):
+    """A call of the first operand's method with the other operands, for its effect."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("call")
+        self.name = name
+
+    def push(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        owner, *arguments = operands
+
+        def load() -> None:
+            codegen.operand(owner)
+            codegen.load_attr(self.name)
+
+        codegen.load_callable(load)
+        super().push(codegen, arguments)
+
+    def execute(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        codegen.call(len(operands) - 1)
+        codegen.pop_top()
+
+
+def stores(store: Store, delete: Store, value: Any, place: Sequence[Any]) -> list[Recipe]:
+    """The writes that store `value` at a place; None: they delete what is there. The place may be
+    empty in some calls: it is stored to first, so that the delete succeeds.
+    """
+    if value is not None:
+        return [(store, [value, *place])]
+    return [(store, [exact(None), *place]), (delete, place)]
+
+
+def attribute_stores(owner: Any, name: str, value: Any) -> list[Recipe]:
+    """owner.name = value, or (None) del owner.name."""
+    return stores(Store("store_attr", name), Store("delete_attr", name), value, [owner])
 
 
 class WithAttributes(Make):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -26,7 +26,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.dicts import DictValue
 from dynamo.values.objects import build_object
 from dynamo.values.ranges import RangeIterator
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import Recipe, exact
 from dynamo.values.stored_iterators import (
     DictIterator,
     IteratorValue,
@@ -34,7 +34,6 @@ from dynamo.values.stored_iterators import (
 )
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.root import Stop
 
@@ -107,16 +106,8 @@ class ResumedIterator(IteratorValue):
         rest.position = position.value
         return rest
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        codegen.load_callable(lambda: codegen.load_const(advance))
-        codegen(self)
-        codegen.load_const(None if self.exhausted else self.taken)
-
-        def write() -> None:
-            codegen.call(2)
-            codegen.pop_top()
-
-        return write
+    def fill(self) -> Sequence[Recipe]:
+        return [(advance, [self, exact(None if self.exhausted else self.taken)])]
 
 
 def breaks_again(opened: Iterable[ResumedIterator], stop: Stop) -> bool:

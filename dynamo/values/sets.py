@@ -37,7 +37,7 @@ from dynamo.values.hash_keys import (
     unhashable,
 )
 from dynamo.values.late_bound import bound_late
-from dynamo.values.recipes import TUPLE, Existing, Made, Part, Recipe, exact
+from dynamo.values.recipes import TUPLE, Existing, Made, MethodCall, Part, Recipe, exact
 from dynamo.values.stored_iterators import SetIterator
 from dynamo.values.tensor import TensorValue
 
@@ -480,6 +480,7 @@ class SetValue(FrozenSetValue):
     """
 
     cls = set
+    can_be_bare = True
     keeps_table = False
     history: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
@@ -584,22 +585,14 @@ class SetValue(FrozenSetValue):
         result = super().call_method(tx, name, args, kwargs)
         return ConstantValue(None) if name.endswith("update") else result
 
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
+    def recipe(self) -> Recipe:
+        return (set, []) if self.is_made_bare else super().recipe()
+
+    def fill(self) -> Sequence[Recipe]:
         """The same changes once more: the table stays the set's own."""
         if not self.keeps_table:
-            return refill(codegen, self, "update", self.members_part())
-        changes = self._changes()
-        for method, args in reversed(changes):
-            codegen.load_callable(lambda method=method: self._load_method(codegen, method))
-            for arg in args:
-                codegen(arg)
-
-        def write() -> None:
-            for _, args in changes:
-                codegen.call(len(args))
-                codegen.pop_top()
-
-        return write
+            return refill(self, "update", self.members_part())
+        return [(MethodCall(method), [self, *args]) for method, args in self._changes()]
 
     def _changes(self) -> list[tuple[str, tuple[Value, ...]]]:
         """The history, with consecutive additions joined into one call."""
@@ -610,13 +603,6 @@ class SetValue(FrozenSetValue):
             else:
                 changes.extend(calls)
         return changes
-
-    def emptied(self) -> Value:
-        return SetValue({}, real=set())
-
-    def _load_method(self, codegen: Codegen, name: str) -> None:
-        codegen(self)
-        codegen.load_attr(name)
 
 
 def snapshot(value: Value) -> Value:

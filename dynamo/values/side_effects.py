@@ -13,17 +13,14 @@ How a Value takes part:
   - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value,
   name, new)`,
     reads look at `load_attr(value, name)` first;
-  - `value.replay(codegen)` emits code that pushes the operands of the write and returns a function
-  that emits the write
-    itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x`
-    replays right).
+  - `value.fill()` gives the writes of its changes, as recipes (values/recipes.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,9 +28,20 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values.base import Value
+from dynamo.values.recipes import (
+    DELETE_ITEM,
+    STORE_ITEM,
+    Constant,
+    Loaded,
+    Made,
+    Store,
+    attribute_stores,
+    exact,
+    stores,
+)
 
 if TYPE_CHECKING:
-    from dynamo.values.base import Value
+    from dynamo.values.recipes import Recipe
 
 
 class _Deleted:
@@ -69,23 +77,40 @@ class Mutation:
                 yield name, DELETED
             yield name, value
 
+    def attribute_stores(self, owner: Value) -> list[Recipe]:
+        """The writes that give the attributes of `owner` their current values."""
+        return [
+            write
+            for name, value in self.attrs.items()
+            for write in attribute_stores(owner, name, None if value is DELETED else value)
+        ]
+
 
 @dataclass(frozen=True)
 class ReplayedCall:
     """A call for its effect alone (a warning), made by the rewritten frame.
 
-    A Value among `args` is pushed as such, a Source loaded, anything else is a constant.
     before_writes: the call is made in the state in which the frame began (the stream that is
     printed to, the filters of warnings); else in the state that the frame leaves. None: of calls
     that show nothing, which are made in the latter state.
     """
 
     function: Callable[..., Any]
-    args: tuple[Any, ...]
+    operands: Sequence[Any]
     before_writes: bool | None = None
 
+    @property
+    def write(self) -> Recipe:
+        return self.function, self.operands
+
     def values(self) -> list[Value]:
-        return [arg for arg in self.args if isinstance(arg, Value)]
+        return [operand for operand in self.operands if isinstance(operand, Value)]
+
+
+def _operand(arg: Any) -> Any:
+    if isinstance(arg, Value):
+        return arg
+    return Made(Loaded(arg)) if isinstance(arg, Source) else Constant(arg)
 
 
 class SideEffects:
@@ -198,13 +223,15 @@ class SideEffects:
     def call_later(
         self, function: Callable[..., Any], *args: Any, before_writes: bool | None = None
     ) -> None:
-        """Have the rewritten frame call function(*args), in the order of these calls."""
+        """Have the rewritten frame call function(*args), in the order of these calls. A Source
+        among `args` is loaded, what is no Value either is a constant.
+        """
         if self._fence is not None:
             self._refuse(f"calls {function.__name__}")
         self.epoch += 1
         if before_writes and any(call.before_writes is False for call in self.calls):
             before_writes = False  # output keeps its order
-        self.calls.append(ReplayedCall(function, args, before_writes))
+        self.calls.append(ReplayedCall(function, [*map(_operand, args)], before_writes))
 
     # -- attributes -----------------------------------------------------------------------------
     def store_attr(self, value: Value, name: str, new: Value) -> None:
@@ -260,23 +287,37 @@ class SideEffects:
 
     # -- effects that are replayed --------------------------------------------------------------
     def pending(self, roots: Iterable[Value]) -> list[Value]:
-        """Values to replay, in order: outside objects that changed, and new objects that changed
-        and outlive the frame's
-        capture because a root, an outside object or a global reaches them."""
+        """Values to fill, in order: outside objects that changed, and new objects that changed and
+        outlive the frame's capture because a root, an outside object or a global reaches them.
+        """
         changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
         stored = [new for _, _, new in self.globals.values() if new is not DELETED]
         alive = self.reachable([*roots, *changed, *stored])
-        found = [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
+        found = [v for v in self.tracked if v.mutation.dirty and self._is_filled(v, alive)]
         # A container that hashes by methods of user classes is filled when those objects are.
         return sorted(found, key=lambda value: value.hashes_objects())
 
-    def _replays(self, value: Value, alive: set[int]) -> bool:
+    def _is_filled(self, value: Value, alive: set[int]) -> bool:
         """A new container is made with its final items; only attributes and cells of new objects
         are written later.
         """
         if not value.mutation.new:
             return True
-        return id(value) in alive and (bool(value.mutation.attrs) or value.replays_when_new)
+        return id(value) in alive and (bool(value.mutation.attrs) or value.is_made_bare)
+
+    def global_stores(self) -> list[Recipe]:
+        """The writes of globals, in order."""
+        writes: list[Recipe] = []
+        for key, (_, source, value) in self.globals.items():
+            name, place = key[1], []
+            store, delete = Store("store_global", name), Store("delete_global", name)
+            if source is not None:
+                store, delete, place = STORE_ITEM, DELETE_ITEM, [Made(Loaded(source)), exact(name)]
+            deleted = value is DELETED
+            if key in self.moved_globals and not deleted:
+                writes += stores(store, delete, None, place)
+            writes += stores(store, delete, None if deleted else value, place)
+        return writes
 
     def reachable(self, roots: Iterable[Value]) -> set[int]:
         """ids of all Values that can be reached from `roots`."""

@@ -17,9 +17,6 @@ from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import (
     TABLE,
-    BuiltinMethod,
-    BuiltinValue,
-    SlotValue,
     attribute_name,
     callable_name,
     fold,
@@ -52,7 +49,6 @@ from dynamo.values.super_objects import SuperValue
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-_CALLABLES = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue)
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
 
@@ -87,9 +83,7 @@ def _dispatch(
     if name == "__get__" and isinstance(receiver, MethodValue) and args:
         if not receiver.binds_again:
             return receiver
-        return tx.call_function(receiver.function.getattr(tx, name), args, kwargs)
-    if name == "__call__" and isinstance(receiver, _CALLABLES):
-        return tx.call_function(receiver, args, kwargs)
+        return receiver.function.call_method(tx, name, args, kwargs)
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):

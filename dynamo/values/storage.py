@@ -14,14 +14,13 @@ from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtin_bases import PLAIN, literal_base
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
+from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.late_bound import bound_late
-from dynamo.values.recipes import LIST
+from dynamo.values.recipes import LIST, Made, Recipe, exact
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.objects import ObjectValue
 
@@ -162,43 +161,25 @@ def fill_set(obj: set, items: Any) -> None:
 
 
 @bound_late
-def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
-    """Emit the filling of the object's storage, past any method that the class overrides."""
+def fill_storage(value: ObjectValue) -> Sequence[Recipe]:
+    """The writes that fill the object's storage, past any method that the class overrides."""
     storage = value.storage
     immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
     if isinstance(storage, DictValue) and storage.changes is not None:
-        return storage.changes.replay(codegen, value, storage.cls)
+        return storage.changes.writes(value, storage.cls)
     if immutable or (isinstance(storage, DictValue) and storage.real is not None):
-        return lambda: None
+        return []
     if isinstance(storage, DequeValue) and not (value.mutation.new or storage.state):
-        return storage.replace(codegen, value)
-    fill, extra = _filling(storage)
-    codegen.load_callable(lambda: codegen.load_const(fill))
-    codegen(value)
-    for argument in extra:
-        codegen(argument)
-    if isinstance(storage, SequenceValue):
-        codegen.make(LIST, storage.contents)
-    elif isinstance(storage, DictValue):
-        codegen.operand(storage.content())
-    elif isinstance(storage, SetValue):
-        codegen.operand(storage.members_part())
-
-    def write() -> None:
-        codegen.call(2 + len(extra))
-        codegen.pop_top()
-
-    return write
-
-
-def _filling(storage: Value | None) -> tuple[Callable[..., None], list[Value]]:
-    """The function that fills an object, and its arguments before the items."""
+        return storage.replacement(value)
     if isinstance(storage, OrderedDictValue):
-        return fill_ordered, []
+        return [(fill_ordered, [value, storage.content()])]
     if isinstance(storage, DefaultDictValue):
-        return fill_defaultdict, [storage.factory]
+        return [(fill_defaultdict, [value, storage.factory, storage.content()])]
     if isinstance(storage, DictValue):
-        return fill_dict, []
+        return [(fill_dict, [value, storage.content()])]
+    if isinstance(storage, SetValue):
+        return [(fill_set, [value, storage.members_part()])]
+    items = Made(LIST, *storage.contents)  # type: ignore[union-attr]
     if isinstance(storage, DequeValue):
-        return fill_deque, [ConstantValue(storage.maxlen)]
-    return (fill_set if isinstance(storage, SetValue) else fill_list), []
+        return [(fill_deque, [value, exact(storage.maxlen), items])]
+    return [(fill_list, [value, items])]

@@ -7,6 +7,7 @@ the recipe of one that is not at its end; at its end an iterator is made from it
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -71,6 +72,17 @@ class IteratorValue(BuiltinObject):
             return False
         return any(runs(v, ITERATION) or v.step_runs_code() for v in operands)
 
+    @functools.cached_property
+    def steps_call(self) -> bool:
+        """Whether a step calls functions of the program's that are no generators: in the iterators
+        that it asks, too.
+        """
+        try:
+            operands = () if self.calls else self.children()
+        except Unsupported:
+            return False
+        return self.calls or any(map(steps_call, operands))
+
     def ask(self, tx: Interpreter, inner: Value) -> Value | None:
         """The next item of the inner iterator. A graph break can stand in there: made again then,
         this asks again.
@@ -112,6 +124,10 @@ class IteratorValue(BuiltinObject):
         if item is None:
             raise_python(tx, StopIteration)
         return item
+
+
+def steps_call(value: Value) -> bool:
+    return value.steps_call if isinstance(value, IteratorValue) else runs(value, ("__next__",))
 
 
 class SequenceIterator(IteratorValue):

@@ -157,10 +157,6 @@ def _asks_class(method: str) -> Callable[..., None]:
     return prepare
 
 
-def _call(tx: Interpreter, function: Value, *args: Value) -> Value:
-    return tx.finish_call(function, args, {})
-
-
 _OTHERS: dict[Any, Callable[..., Value | None]] = {
     getattr: _getattr,
     setattr: _setattr,
@@ -170,5 +166,4 @@ _OTHERS: dict[Any, Callable[..., Value | None]] = {
     pow: _pow,
     isinstance: _asks_class("__instancecheck__"),
     issubclass: _asks_class("__subclasscheck__"),
-    operator.call: _call,
 }

@@ -27,7 +27,6 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import bind
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.fake_calls import run_fake
-from dynamo.values.function import replay_attributes
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.monkey_patches import (
     call_replacement,
@@ -63,7 +62,6 @@ from fxgraph.symbolic_values import is_symbolic
 from fxgraph.tensor_state import set_data_
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.plans import BreakBefore
 
@@ -494,9 +492,6 @@ class TensorValue(Value):
 
     def recipe(self) -> Recipe:
         return GraphOutput(self), []
-
-    def replay(self, codegen: Codegen) -> Callable[[], None]:
-        return replay_attributes(self, codegen)
 
 
 def is_a_leaf(tensor: torch.Tensor) -> bool:

@@ -667,6 +667,8 @@ class Same:
         (lambda xs, o: [*xs, *map(abs, ())], ["extend"]),
         (lambda xs, o: sum(x for x in xs), ["sum_numbers"]),
         (lambda xs, o: max(xs, key=lambda x: -x), ["largest"]),
+        (lambda xs, o: (max(xs, key=abs), sorted([xs, [1]], key=len)), []),
+        (lambda xs, o: max([o], key=type) is o, ["largest"]),
         (lambda xs, o: [Same()] == [Same()], ["equal_lists"]),
         (lambda xs, o: [Same()] != [Same()], ["equal_lists"]),
         (lambda xs, o: Same() in [1, Same()], ["find"]),

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import itertools
 
+import torch
+
 from tests.dynamo.break_support import Held, Number, X, broken, checks_of, registry
 from tests.dynamo.test_polyfill_breaks import add, refuses_two
 
@@ -194,6 +196,87 @@ class Restarting(Held):
 def starred_variable_behind_others(x):
     first, *rest = Restarting(x)  # iter() of the iterator, for the rest, begins anew
     return first, rest, x + 1
+
+
+class Counted:
+    def __init__(self, x, count):
+        self.x, self.left = x, count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return broken(self.x, "next", self.left)
+
+
+@program(4, breaks=2)
+def loop_over_a_zip_of_a_map(x):
+    total, numbers = x * 2, iter([1, 2, 3])
+    for item, n in zip(map(doubled, [x, x + 1]), numbers):
+        total = total + item * n
+    return total * 2, list(numbers)
+
+
+@program(4, breaks=2)
+def loop_over_a_zip_that_loses_an_item(x):
+    total, numbers = x * 2, iter([1, 2, 3])
+    for n, item in zip(numbers, map(doubled, [x, x + 1])):
+        total = total + item * n
+    return total * 2, list(numbers)
+
+
+@program(4, breaks=2)
+def loop_over_a_zip_of_an_iterator_of_the_program(x):
+    total = x * 2
+    for item, n in zip(Counted(x, 2), [1, 2, 3]):
+        total = total + item * n
+    return total * 2
+
+
+@program(6, breaks=5)
+def rows_of_a_zip(x):
+    rows = zip(map(doubled, [x, x + 1]), [1, 2])
+    first, n = next(rows)
+    return first * n, dict(zip("ab", map(doubled, [x + 2, x + 3]))), next(rows)[0] + 1
+
+
+@program(4, breaks=2)
+def zip_that_ends_by_its_function(x):
+    rows = zip(map(doubled, [x, x[0], x + 1]), [1, 2, 3])
+    total = x * 2
+    for item, n in rows:
+        total = total + item * n
+    return total * 2, next(rows)[1]
+
+
+@program(4, breaks=3)
+def zip_of_a_map_that_raises(x):
+    rows = zip(map(refuses_two, [1, 2, 3]), [x, x + 1, x + 2])
+    total = x * 2
+    try:
+        for n, item in rows:
+            total = total + item * n
+    except KeyError:
+        return total * 2, next(rows)
+
+
+@program(6, breaks=3)
+def loop_over_a_map_of_a_filter(x):
+    total = x * 2
+    for item in map(lambda n: x * n, filter(keeps, [1, 2, 3])):
+        total = total + item
+    return total * 2
+
+
+@program(4, breaks=2)
+def loop_over_a_starmap_of_a_zip(x):
+    total = x * 2
+    for item in itertools.starmap(torch.mul, zip(map(doubled, [x, x + 1]), [1, 2])):
+        total = total + item
+    return total * 2
 
 
 test_program = checks_of(PROGRAMS)

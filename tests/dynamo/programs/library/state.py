@@ -364,6 +364,45 @@ PROGRAMS = {
         run(T(2), "dict")
         run(T(2), "reversed")
     """,
+    "new_objects_whose_items_are_hashed_by_methods": """
+        import dynamo
+        class K:
+            def __init__(self, n): self.n = n
+            def __eq__(self, other): return isinstance(other, K) and self.n == other.n
+            def __hash__(self): return hash(self.n)
+        class D(dict): pass
+        class S(set): pass
+        class O(collections.OrderedDict): pass
+        class C(collections.defaultdict): pass
+        class F(frozenset): pass
+        class H(dict):
+            def __hash__(self): return hash(self.note)
+        def f(x, make):
+            made = F([K(1)]) if make is F else make()
+            rest = {}
+            if make is S:
+                made.add(K(1))
+            elif make is not F:
+                made[K(1)] = x + 1
+                made["itself"] = made
+                made[K(2)] = [made]
+            made.note = x - 1
+            if make is H:
+                made.note = 3
+                rest[made] = 1
+            dynamo.graph_break()
+            if make in (S, F):
+                return x + made.note, K(1) in made, len(made)
+            same = made[K(2)][0] is made is made["itself"]
+            return [getattr(key, "n", key) for key in made], made[K(1)], same, made.note, list(rest.values())
+        ---
+        run(T(2), D)
+        run(T(2), S)
+        run(T(2), O)
+        run(T(2), C)
+        run(T(2), F)
+        run(T(2), H)
+    """,
     "iterators_over_parts_of_new_objects": """
         import dynamo
         class D(dict): pass
