@@ -270,7 +270,8 @@ def _view(x: torch.Tensor, size: Sequence[int]) -> list[Meta] | None:
         made = shape.view(size)
     except RuntimeError:  # which torch's rule raises with its own text
         return None
-    return [(x.dtype, tuple(made.shape), made.stride(), x.storage_offset(), x.device)]
+    offset: Any = x.storage_offset()
+    return [(x.dtype, tuple(made.shape), made.stride(), offset, x.device)]
 
 
 # Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those

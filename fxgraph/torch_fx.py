@@ -161,7 +161,7 @@ class _FakeMode(FakeTensorMode):
         with env.asking_ones(_depends_on_ones(func, args)):
             result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         if func is torch.ops.aten.slice.Tensor:
-            result = _placed(self, result, *args)
+            result = _placed(self, result, *args, **kwargs)
         for made in result if isinstance(result, tuple | list) else [result]:
             if isinstance(made, torch.Tensor) and made.layout is torch.strided:
                 for stride in filter(is_symbolic, made.stride()):
@@ -253,7 +253,7 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _placed(
-    mode: Any, result: Any, x: torch.Tensor, dim: int = 0, start: Any = None, *_: Any
+    mode: Any, result: Any, x: torch.Tensor, dim: int = 0, start: Any = None, *_: Any, **kwargs: Any
 ) -> Any:
     """A slice at a position that depends on data, with an offset that says where this is: torch's
     rule has a number of its own, that nobody computes.
@@ -265,7 +265,7 @@ def _placed(
     length = x.shape[dim]
     negative = -torch.sym_min(torch.sym_max(start, -1), 0)  # 1, or else 0
     start = torch.sym_min(torch.sym_max(start + length * negative, 0), length)
-    dtype, size, stride, *_, device = metadata(result)
+    dtype, size, stride, offset, device = metadata(result)
     offset = x.storage_offset() + start * x.stride(dim)
     return make_fake(mode, dtype, size, stride, offset, device, base=x)
 
