@@ -5,7 +5,7 @@ succeeds, leaves the frame as it is (SkipFrame), or asks for another attempt: `r
 with the changed plan and the cause of the change. Emission of the rewritten frame does the same
 with an EmissionPlan, within one attempt.
 
-(Exceptions of the captured program travel as dynamo.values.exceptions.RaisedException.)
+(Exceptions of the captured program travel as dynamo.values.objects.exceptions.RaisedException.)
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class Plan:
     """The directives of one attempt.
 
     stop: where the graph breaks; None: nowhere, as far as is known. unrolls: loops that broke in an
-    earlier iteration may be captured to their end (values/resumed_iterators.py). leaves_loops:
-    loops that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
-    functions are asked with the numbers of this call (values/caches.py). fixes_inputs: numbers in
-    inputs are those of this call (values/captured_scalars.py). skipped_regions: the steps of jumps
-    that break the graph (interp/empty_regions.py), and of loops (interp/loops_on_places.py).
-    captures_data: numbers and sizes that are data are captured, whatever the options say; False:
-    that was of no use. for_numbers: sizes or not. cause: of this attempt.
+    earlier iteration may be captured to their end (values/iterators/resumed_iterators.py).
+    leaves_loops: loops that read tensors may run natively (interp/data_dependent_loops.py).
+    fixes_numbers: cached functions are asked with the numbers of this call
+    (values/functions/caches.py). fixes_inputs: numbers in inputs are those of this call
+    (values/tensors/captured_scalars.py). skipped_regions: the steps of jumps that break the graph
+    (interp/empty_regions.py), and of loops (interp/loops_on_places.py). captures_data: numbers and
+    sizes that are data are captured, whatever the options say; False: that was of no use.
+    for_numbers: sizes or not. cause: of this attempt.
     """
 
     stop: BreakBefore | None = None

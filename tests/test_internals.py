@@ -23,7 +23,8 @@ import dynamo
 from dynamo import directives
 from dynamo.bytecode import opcodes
 from dynamo.interp import registry
-from dynamo.values import builder, builtins
+from dynamo.values import builder
+from dynamo.values.builtins import table as builtins
 from inductor.lowering.registry import LOWERINGS
 from tests.dynamo import capturing
 from tests.dynamo.test_glossary import look_up

@@ -4,7 +4,8 @@ graph break cannot stand in a function that is called so.
 What else runs code of the program is a frame of its own: the program's, or that of a polyfill. A
 special method is one if the instruction that asks for it ends with the call
 (Interpreter.call_at_end), and a handler of a builtin returns the call with which it ends
-(values/exceptions.py:call_handler). `python tools/structure.py --calls` prints the handlers.
+(values/objects/exceptions.py:call_handler). `python tools/structure.py --calls` prints the
+handlers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import structure
 
 REASONS = {
     "it is the means, of callers that need the result at once": [
-        "values/builtins.py:polyfill",
-        "values/function.py:FunctionValue.call",
-        "values/function.py:UserFunctionValue.call",
-        "values/polyfill_calls.py:polyfill_call",
-        "values/polyfill_calls.py:run_polyfill",
+        "values/builtins/table.py:polyfill",
+        "values/functions/function.py:FunctionValue.call",
+        "values/functions/function.py:UserFunctionValue.call",
+        "values/builtins/polyfill_calls.py:polyfill_call",
+        "values/builtins/polyfill_calls.py:run_polyfill",
         "torch/substitutes.py:inline",
     ],
     # The body is recorded in a graph of its own, once for all its runs, or is asked for an answer
@@ -53,31 +54,33 @@ REASONS = {
     # F.relu, say, whose torch.relu the program has replaced: found where a node is to be recorded,
     # which many instructions do before their end.
     "a function of torch's that the program has changed from outside": [
-        "values/monkey_patches.py:inline_replaced",
+        "values/functions/monkey_patches.py:inline_replaced",
     ],
     # Where the program's own instruction asks, or zip, map or starmap do, the step is a polyfill.
     # enumerate, chain, islice and their like have a position that only their own __next__ moves:
     # a break below makes them step natively, and the function is a frame of its own.
     "the item is drawn by an iterator whose position nothing else can move": [
-        "values/iterators.py:FilterIterator.step",
-        "values/itertools_iterators.py:AccumulateIterator.step",
-        "values/itertools_iterators.py:DropwhileIterator.step",
-        "values/itertools_iterators.py:TakewhileIterator.step",
+        "values/iterators/iterators.py:FilterIterator.step",
+        "values/iterators/itertools_iterators.py:AccumulateIterator.step",
+        "values/iterators/itertools_iterators.py:DropwhileIterator.step",
+        "values/iterators/itertools_iterators.py:TakewhileIterator.step",
     ],
     # callable_iterator has no __setstate__, as iterators of itertools have: only its own __next__
     # ends it. A break leaves the step to Python, where the function is a frame of its own.
-    "nothing but the iterator's own __next__ can end it": ["values/iterators.py:CallIterator.step"],
+    "nothing but the iterator's own __next__ can end it": [
+        "values/iterators/iterators.py:CallIterator.step"
+    ],
     # A polyfill computes the keys if `key` or one of the items is of the program's.
     "a built-in key of objects of built-in types": [
-        "values/builtin_types.py:_extreme.choose",
-        "values/sorting.py:sort_in_place",
+        "values/builtins/builtin_types.py:_extreme.choose",
+        "values/containers/sorting.py:sort_in_place",
     ],
     # The C function counts the call as a hit or a miss, and decides after the call which entry has
     # to go. A break leaves the whole call to the cache, in which the function is a frame of its own
     # and breaks there. A cache that the captured code makes is not materialised at breaks at all.
     "the cache of C decides after the call what it keeps": [
-        "values/caches.py:LruCacheValue._call_of_values",
-        "values/caches.py:LruCacheValue._computed",
+        "values/functions/caches.py:LruCacheValue._call_of_values",
+        "values/functions/caches.py:LruCacheValue._computed",
     ],
 }
 

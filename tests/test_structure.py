@@ -151,7 +151,7 @@ EXCEPTIONS = {
     "AttemptEnded": "inside of an attempt, from where its plan stops to its root interpreter",
     "RaisedException": "an exception of the captured program",
     "Refused": "a side of a branch, or a turn of a loop, is no graph (interp/sides.py)",
-    "_Refused": "an operation is not computed while capturing (values/known_tensors.py)",
+    "_Refused": "an operation is not computed while capturing (values/tensors/known_tensors.py)",
     "_Seen": "the arguments that torch hands to __torch_function__ (torch/overrides.py)",
     "CannotResume": "the answer that code has no continuation at a place",
     "MisplacedNull": "the answer that bytecode is not understood",

@@ -59,8 +59,8 @@ from dynamo.torch import (
     context_managers,  # noqa: F401  (fills INTRINSICS)
     settings_calls,  # noqa: F401  (fills TABLE)
 )
-from dynamo.values.function import is_opaque_module
-from dynamo.values.intrinsics import INTRINSICS
+from dynamo.values.functions.function import is_opaque_module
+from dynamo.values.functions.intrinsics import INTRINSICS
 from fxgraph.notices import notify
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def make_generator_code(
     """`code`, a generator's, suspended at its YIELD_VALUE at canonical instruction `index`.
 
     stack: the items below the yielded value. Parameters and the other arguments are those of
-    resume.make_resume_code. values/generator.py starts it.
+    resume.make_resume_code. values/iterators/generator.py starts it.
     """
     program = normalize(code)
     after = program[index + 1]

@@ -34,8 +34,8 @@ from dynamo.plans import (
     SkipFrame,
 )
 from dynamo.records import BreakRecord
-from dynamo.values.lifetimes import uniquely_referenced
-from dynamo.values.resumed_iterators import breaks_again
+from dynamo.values.effects.lifetimes import uniquely_referenced
+from dynamo.values.iterators.resumed_iterators import breaks_again
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext

@@ -34,27 +34,27 @@ from dynamo.polyfills.rematerialise import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.builtin_bases import builtin_base
-from dynamo.values.cell import CellValue
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
-from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.dicts import DictValue
-from dynamo.values.function import MethodValue, NestedFunctionValue
-from dynamo.values.generator import GeneratorFunction, GeneratorValue
-from dynamo.values.lifetimes import SuspendedGenerator
-from dynamo.values.objects import ObjectValue
-from dynamo.values.ranges import RangeIterator
-from dynamo.values.real_iterators import REAL
-from dynamo.values.recipes import DICT, LIST, TUPLE, Made, Recipe, operand_values
-from dynamo.values.resumed_iterators import ResumedIterator
-from dynamo.values.side_effects import DELETED
-from dynamo.values.stored_iterators import (
+from dynamo.values.classes.builtin_bases import builtin_base
+from dynamo.values.containers.containers import DequeValue, ListValue, SequenceValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.containers.ranges import RangeIterator
+from dynamo.values.effects.lifetimes import SuspendedGenerator
+from dynamo.values.effects.side_effects import DELETED
+from dynamo.values.functions.cell import CellValue
+from dynamo.values.functions.function import MethodValue, NestedFunctionValue
+from dynamo.values.iterators.generator import GeneratorFunction, GeneratorValue
+from dynamo.values.iterators.real_iterators import REAL
+from dynamo.values.iterators.resumed_iterators import ResumedIterator
+from dynamo.values.iterators.stored_iterators import (
     DictIterator,
     IteratorValue,
     SequenceIterator,
     iterator_at,
 )
+from dynamo.values.objects.descriptors import MISSING, class_lookup
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.recipes import DICT, LIST, TUPLE, Made, Recipe, operand_values
+from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph

@@ -19,14 +19,14 @@ from dynamo.guards.sources import MadeSource, Source
 from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.constant import is_constant_type, is_literal
 from dynamo.values.recipes import Make, Part, Recipe, Store
-from dynamo.values.symbolic_text import SymbolicText
+from dynamo.values.scalars.constant import is_constant_type, is_literal
+from dynamo.values.scalars.symbolic_text import SymbolicText
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
     from dynamo.interp.output import OutputGraph
-    from dynamo.values.tensor import TensorValue
+    from dynamo.values.tensors.tensor import TensorValue
 
 
 class Codegen:

@@ -13,7 +13,7 @@ from torch.utils._device import DeviceContext
 
 from dynamo.interp.root import change_autocast_nesting, read_modes
 from dynamo.torch.autocast import autocast_nesting
-from dynamo.values.random_state import preserved_draws
+from dynamo.values.effects.random_state import preserved_draws
 from fxgraph.inference_blocks import inference_restored
 
 _fake_log = logging.getLogger("torch._subclasses.fake_tensor")

@@ -1,8 +1,8 @@
 """Guards on objects that a frame overwrites without having read them: nothing of the program may
 observe the end of such an object.
 
-Capture examines the object that is overwritten while it captures (values/lifetimes.py). A later
-call may overwrite another object: the guard examines that one.
+Capture examines the object that is overwritten while it captures (values/effects/lifetimes.py). A
+later call may overwrite another object: the guard examines that one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 
 from dynamo.guards.sources import GlobalsSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builtin_object import Pending
-from dynamo.values.cell import CellValue, is_empty
-from dynamo.values.constant import CONSTANT_TYPES, is_literal
-from dynamo.values.containers import SequenceValue
-from dynamo.values.dicts import DictValue
-from dynamo.values.lifetimes import BY_CAPTURE, observable_parts, old_attributes, old_items
+from dynamo.values.containers.containers import SequenceValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.effects.lifetimes import BY_CAPTURE, observable_parts, old_attributes, old_items
+from dynamo.values.functions.cell import CellValue, is_empty
+from dynamo.values.objects.builtin_object import Pending
+from dynamo.values.scalars.constant import CONSTANT_TYPES, is_literal
 
 if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph

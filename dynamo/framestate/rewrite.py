@@ -43,7 +43,7 @@ from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.torch.inference import compile_with_blocks
 from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
-from dynamo.values.cache_entries import hit, store
+from dynamo.values.functions.cache_entries import hit, store
 from dynamo.values.recipes import operand_values
 from fxgraph import GraphModule, Node, verify
 from fxgraph.aot.wrappers import has_wrappers

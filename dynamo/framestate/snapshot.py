@@ -27,18 +27,18 @@ from dynamo.framestate.heap import make_heap
 from dynamo.guards.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.builtins import BuiltinMethod
-from dynamo.values.cell import CellValue
-from dynamo.values.constant import ConstantMethodValue
-from dynamo.values.exception_objects import ExceptionValue
-from dynamo.values.lifetimes import (
+from dynamo.values.builtins.table import BuiltinMethod
+from dynamo.values.effects.lifetimes import (
     SuspendedGenerator,
     is_finalizable,
     must_stay_alive,
     path_to,
     reachable,
 )
+from dynamo.values.functions.cell import CellValue
+from dynamo.values.objects.exception_objects import ExceptionValue
 from dynamo.values.recipes import Made
+from dynamo.values.scalars.constant import ConstantMethodValue
 from dynamo.values.stack_items import (
     NULL,
     RESULT,

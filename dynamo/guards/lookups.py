@@ -46,7 +46,7 @@ class Lookups:
         # (id of a class, name) -> the class, and the object that its MRO holds under the name.
         self._in_classes: dict[tuple[int, str], tuple[type, Any]] = {}
         # id of a function of torch -> whether it runs the program's code
-        # (values/monkey_patches.py).
+        # (values/functions/monkey_patches.py).
         self.analyzed: dict[int, bool] = {}
 
     def add(self, holder: Any, name: str, found: Any = MISSING) -> None:

@@ -46,10 +46,10 @@ from dynamo.guards.sources import GlobalsSource
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
-from dynamo.values.captured_scalars import rely_on_truth
-from dynamo.values.function import FunctionValue, MethodValue
-from dynamo.values.generator import GeneratorValue
-from dynamo.values.memory_overlap import version_of
+from dynamo.values.functions.function import FunctionValue, MethodValue
+from dynamo.values.iterators.generator import GeneratorValue
+from dynamo.values.tensors.captured_scalars import rely_on_truth
+from dynamo.values.tensors.memory_overlap import version_of
 from fxgraph import Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves

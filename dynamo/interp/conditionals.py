@@ -59,11 +59,11 @@ from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
-from dynamo.values.choice import ChoiceValue, is_option, options_of
-from dynamo.values.constant import ConstantValue
-from dynamo.values.memory_overlap import version_of
-from dynamo.values.symbol import SymbolValue, is_exact, number_of, number_value
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
+from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of
+from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.expressions import negated
 from fxgraph.higher_order import branch, loop

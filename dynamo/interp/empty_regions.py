@@ -32,11 +32,11 @@ from dynamo.interp.emptiness import Emptiness, is_mask, name_of
 from dynamo.interp.sides import is_tensor, memory_of, run_until
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.values.base import Value
-from dynamo.values.captured_scalars import truth_in_graph
-from dynamo.values.deferred_scalar import DeferredScalar
-from dynamo.values.exceptions import RaisedException
-from dynamo.values.symbol import SymbolValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.objects.exceptions import RaisedException
+from dynamo.values.scalars.symbol import SymbolValue
+from dynamo.values.tensors.captured_scalars import truth_in_graph
+from dynamo.values.tensors.deferred_scalar import DeferredScalar
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Node, effects
 
 if TYPE_CHECKING:

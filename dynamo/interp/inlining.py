@@ -16,16 +16,16 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.containers import TupleValue
-from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import raise_python
-from dynamo.values.generator import GeneratorValue
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.iterators.generator import GeneratorValue
+from dynamo.values.objects.exceptions import raise_python
 from dynamo.values.stack_items import RESULT
-from dynamo.values.tensor import TensorValue
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
-    from dynamo.values.function import FunctionValue
+    from dynamo.values.functions.function import FunctionValue
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # A function that names one of these may look at its own frame.

@@ -45,19 +45,19 @@ from dynamo.plans import AttemptEnded
 from dynamo.polyfills import frame_kind
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
-from dynamo.values.builtins import BuiltinMethod
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
-from dynamo.values.exceptions import Entry, RaisedException
-from dynamo.values.lifetimes import finalize_unreachable, left_by
-from dynamo.values.literals import from_constant
-from dynamo.values.polyfill_fast_paths import FAST_PATHS, FastPath
+from dynamo.values.builtins.table import BuiltinMethod
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.effects.lifetimes import finalize_unreachable, left_by
+from dynamo.values.iterators.polyfill_fast_paths import FAST_PATHS, FastPath
+from dynamo.values.objects.exceptions import Entry, RaisedException
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.literals import from_constant
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph
-    from dynamo.values.cell import CellValue
-    from dynamo.values.function import FunctionValue
+    from dynamo.values.functions.cell import CellValue
+    from dynamo.values.functions.function import FunctionValue
 
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32

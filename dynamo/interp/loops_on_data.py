@@ -38,8 +38,8 @@ from dynamo.interp.sides import (
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
-from dynamo.values.containers import NamedTupleValue, TupleValue
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.containers.containers import NamedTupleValue, TupleValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph.higher_order import loop
 
 if TYPE_CHECKING:

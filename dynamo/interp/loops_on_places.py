@@ -33,11 +33,11 @@ from dynamo.interp.empty_regions import (
 )
 from dynamo.interp.sides import State, is_tensor
 from dynamo.values.base import Value
-from dynamo.values.bounded_tensors import elements_of
-from dynamo.values.constant import ConstantValue
-from dynamo.values.deferred_places import DeferredPlaces
-from dynamo.values.exceptions import RaisedException
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.objects.exceptions import RaisedException
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.bounded_tensors import elements_of
+from dynamo.values.tensors.deferred_places import DeferredPlaces
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node
 
 if TYPE_CHECKING:

@@ -40,12 +40,12 @@ from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.entered_modes import EnteredModes
 from dynamo.torch.subgraph import Subgraph, check_local
-from dynamo.values.identity_numbers import TokenKeys
-from dynamo.values.known_tensors import KnownTensors
-from dynamo.values.lifetimes import UniqueReferences
-from dynamo.values.memory_overlap import version_of
-from dynamo.values.side_effects import SideEffects
-from dynamo.values.tensor import TensorValue
+from dynamo.values.effects.lifetimes import UniqueReferences
+from dynamo.values.effects.side_effects import SideEffects
+from dynamo.values.objects.identity_numbers import TokenKeys
+from dynamo.values.tensors.known_tensors import KnownTensors
+from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
 from fxgraph.fallible_operations import can_fail
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.root import RootInterpreter
     from dynamo.values.base import Value
-    from dynamo.values.exception_objects import TracebackValue
-    from dynamo.values.hoisted_modules import HoistedCall
-    from dynamo.values.lifetimes import Finalizable
-    from dynamo.values.tensor import TensorValue
+    from dynamo.values.effects.hoisted_modules import HoistedCall
+    from dynamo.values.effects.lifetimes import Finalizable
+    from dynamo.values.objects.exception_objects import TracebackValue
+    from dynamo.values.tensors.tensor import TensorValue
 
 # Kinds of guards that an object which compilation put into the globals cannot fail.
 _OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
@@ -131,7 +131,7 @@ class OutputGraph:
         self.inputs: list[GraphInput] = []
         self._input_names: set[str] = set()  # a graph's function takes each name once
         self.installed: dict[str, Any] = {}
-        self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
+        self.hoisted_calls: list[HoistedCall] = []  # see values/effects/hoisted_modules.py
         # reader -> its result at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.parts: list[tuple[Source, torch.Tensor]] = []  # held by wrappers among inputs
@@ -144,7 +144,7 @@ class OutputGraph:
         self.has_generators = False
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
-        # By id: objects whose end the program notices (values/lifetimes.py).
+        # By id: objects whose end the program notices (values/effects/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
@@ -158,9 +158,9 @@ class OutputGraph:
         self.emptiness: Emptiness | None = None  # where the iteration being captured is not made
         # The number of steps after which capture stops.
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
-        # Loops that are captured to their end (values/resumed_iterators.py).
+        # Loops that are captured to their end (values/iterators/resumed_iterators.py).
         self.unrolled: list[Any] = []
-        self.regions_guarded = False  # see values/break_regions.py
+        self.regions_guarded = False  # see values/effects/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
         self.began = time.thread_time()
         # No interpreter looks up before this step.

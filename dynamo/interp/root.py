@@ -26,9 +26,9 @@ from dynamo.torch.devices import (
 )
 from dynamo.torch.torch_state import settings
 from dynamo.values.builder import Lazy, load
-from dynamo.values.cell import CellValue, build_cell
-from dynamo.values.exceptions import RaisedException
-from dynamo.values.lifetimes import track_arguments
+from dynamo.values.effects.lifetimes import track_arguments
+from dynamo.values.functions.cell import CellValue, build_cell
+from dynamo.values.objects.exceptions import RaisedException
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

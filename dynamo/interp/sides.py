@@ -18,10 +18,10 @@ from dynamo.torch.bodies import body_scope
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.containers import ListValue, NamedTupleValue, TupleValue
-from dynamo.values.dicts import DictValue
-from dynamo.values.side_effects import SERIALS
-from dynamo.values.tensor import TensorValue
+from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.effects.side_effects import SERIALS
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.expressions import negated

@@ -10,7 +10,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 
 if TYPE_CHECKING:
-    from dynamo.values.tensor import TensorValue
+    from dynamo.values.tensors.tensor import TensorValue
 
 
 @dataclass

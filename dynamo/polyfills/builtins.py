@@ -1,5 +1,5 @@
 """C functions that call the program's functions, said in Python: captured in their place where an
-operand reaches the program's code (see values/polyfill_calls.py).
+operand reaches the program's code (see values/builtins/polyfill_calls.py).
 
 Calls and their order are as in C. The frames of these functions are hidden: nobody
 sees them in a traceback. A break stands in one of them only where a loop asks an iterator.
@@ -98,7 +98,7 @@ def unpack_generated(iterator, before, after):
 
 
 def around_star(items, before, after):
-    """The values of the variables. (values/polyfill_fast_paths.py does this at once.)"""
+    """The values of the variables. (values/iterators/polyfill_fast_paths.py does this at once.)"""
     end = len(items) - after
     return [*items[:before], items[before:end], *items[end:]]
 
@@ -269,7 +269,7 @@ def sort_by(items, /, *, key, reverse=False):
 
 
 def sort_with(items, keys, reverse):
-    """Sort a list by the keys of its items. (values/polyfill_fast_paths.py does this at once.)"""
+    """Sort a list by the keys of its items (iterators/polyfill_fast_paths.py does so at once)."""
     before, order = items[:], list(range(len(items)))
     try:
         order.sort(key=keys.__getitem__, reverse=reverse)
@@ -363,7 +363,7 @@ def next_total(iterator, function, total, item):
 
 def set_state(iterator, state):
     """Set the state of an iterator of itertools: whether takewhile has ended, whether dropwhile has
-    begun, the total of accumulate. (Captured iterators: values/itertools_iterators.py.)
+    begun, the total of accumulate. (Captured iterators: values/iterators/itertools_iterators.py.)
     """
     with warnings.catch_warnings():  # Python 3.14 has no such method any more
         warnings.simplefilter("ignore", DeprecationWarning)

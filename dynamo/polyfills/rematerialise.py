@@ -140,7 +140,7 @@ def chain_after(inner: Any, outer: Any) -> Any:
     return itertools.chain(inner, itertools.chain.from_iterable(outer))
 
 
-# Captured, these are the objects that they stand for (values/function_maker.py).
+# Captured, these are the objects that they stand for (values/functions/function_maker.py).
 def zip_again(strict: bool, taken: int, *operands: Any) -> Any:
     """zip(...) whose first iterators have been asked for items of the row that comes next: `taken`
     items, then all iterators.

@@ -35,7 +35,7 @@ def check_with(error_type, cond, message):
 
 def expected(cond):
     """torch._check's condition; on data, capture takes the condition for granted
-    (values/captured_scalars.py).
+    (values/tensors/captured_scalars.py).
     """
     return cond
 

@@ -17,10 +17,10 @@ from dynamo.static_graph.signature import TensorSpec
 from dynamo.torch.modules import ModuleValue
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.builtin_object import Pending
-from dynamo.values.containers import SequenceValue, TupleValue
-from dynamo.values.dicts import DictValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.containers.containers import SequenceValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.objects.builtin_object import Pending
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

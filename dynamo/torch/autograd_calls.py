@@ -11,9 +11,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
 from dynamo.torch.overrides import dispatch
-from dynamo.values.builtins import handles
-from dynamo.values.fake_calls import run_fake
-from dynamo.values.tensor import TensorValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.tensors.fake_calls import run_fake
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -25,13 +25,13 @@ from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
 from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.classes import ClassValue
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
-from dynamo.values.descriptors import class_lookup
-from dynamo.values.objects import ObjectValue
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.builtins.table import handles
+from dynamo.values.classes.classes import ClassValue
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.objects.descriptors import class_lookup
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -16,11 +16,11 @@ from dynamo.guards.kinds import accumulates
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import opened, wrap_nest
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
-from dynamo.values.fake_calls import run_fake
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.fake_calls import run_fake
+from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

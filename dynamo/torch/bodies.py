@@ -18,11 +18,11 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
-from dynamo.values.containers import ListValue, NamedTupleValue, SizeValue, TupleValue
-from dynamo.values.dicts import DictValue, OrderedDictValue
-from dynamo.values.exceptions import RaisedException
-from dynamo.values.fake_calls import run_fake, to_fake
-from dynamo.values.tensor import TensorValue, value_class
+from dynamo.values.containers.containers import ListValue, NamedTupleValue, SizeValue, TupleValue
+from dynamo.values.containers.dicts import DictValue, OrderedDictValue
+from dynamo.values.objects.exceptions import RaisedException
+from dynamo.values.tensors.fake_calls import run_fake, to_fake
+from dynamo.values.tensors.tensor import TensorValue, value_class
 from fxgraph import GraphModule, Node
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.higher_order import dispatch_keys_kept, forget_frames

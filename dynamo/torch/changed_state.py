@@ -13,7 +13,7 @@ from torch._library.custom_ops import OPDEFS
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values.monkey_patches import is_programs
+from dynamo.values.functions.monkey_patches import is_programs
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -27,9 +27,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import Body, body_scope, opened, proxies, record, same_fake, trace_body
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.containers import TupleValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph.higher_order import dispatch_keys_kept, transform
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import ModuleSource
 from dynamo.torch.inference import enter_block, leave_block
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.intrinsics import INTRINSICS
+from dynamo.values.functions.intrinsics import INTRINSICS
+from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -17,9 +17,9 @@ from dynamo.errors import Unsupported
 from dynamo.torch.wrapper_subclass import VALUES, WrapperTensorValue
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
-from dynamo.values.builtins import TABLE, fold
-from dynamo.values.functional import PureObjectValue
-from dynamo.values.tensor import call_in_graph
+from dynamo.values.builtins.table import TABLE, fold
+from dynamo.values.functions.functional import PureObjectValue
+from dynamo.values.tensors.tensor import call_in_graph
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -16,8 +16,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.devices import entered_devices
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -16,9 +16,9 @@ from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened
 from dynamo.torch.modules import ModuleTable, ModuleValue
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles, is_none
-from dynamo.values.constant import ConstantValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.builtins.table import handles, is_none
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -25,15 +25,15 @@ from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.builtins import TABLE
-from dynamo.values.constant import ConstantValue
-from dynamo.values.fake_calls import run_fake, to_fake
-from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
-from dynamo.values.generator import GeneratorValue
-from dynamo.values.memory_overlap import version_of
-from dynamo.values.stored_iterators import IteratorValue
-from dynamo.values.symbol import SymbolValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.builtins.table import TABLE
+from dynamo.values.functions.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
+from dynamo.values.iterators.generator import GeneratorValue
+from dynamo.values.iterators.stored_iterators import IteratorValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue
+from dynamo.values.tensors.fake_calls import run_fake, to_fake
+from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
+from dynamo.values.scalars.constant import ConstantValue
 from fxgraph import Graph
 from fxgraph.inference_blocks import (
     INFERENCE_SWITCHES,

@@ -17,12 +17,12 @@ from dynamo.errors import Unsupported
 from dynamo.plans import Retry
 from dynamo.torch.modules import ModuleValue
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.containers import TupleValue
-from dynamo.values.dicts import DictValue
-from dynamo.values.hoisted_modules import can_be_first
-from dynamo.values.random_state import program_draws
-from dynamo.values.tensor import TensorValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.effects.hoisted_modules import can_be_first
+from dynamo.values.effects.random_state import program_draws
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph.symbolic_values import depends_on_data, hint_of
 
 if TYPE_CHECKING:

@@ -22,19 +22,19 @@ from dynamo.guards.sources import AttrSource, ModuleItemSource, ModuleSource, So
 from dynamo.polyfills import module_calls
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.builtin_object import Pending
-from dynamo.values.builtins import handles
-from dynamo.values.classes import INSTANCE_KINDS
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
-from dynamo.values.descriptors import MISSING, guarded_lookup
-from dynamo.values.dicts import DictValue, OrderedDictValue, guarded_order
-from dynamo.values.exceptions import raise_python
-from dynamo.values.function import UserFunctionValue
-from dynamo.values.literals import from_constant
-from dynamo.values.objects import ObjectValue
-from dynamo.values.side_effects import DELETED
-from dynamo.values.tensor import TensorValue, wrap_tensor
+from dynamo.values.builtins.table import handles
+from dynamo.values.classes.classes import INSTANCE_KINDS
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.dicts import DictValue, OrderedDictValue, guarded_order
+from dynamo.values.effects.side_effects import DELETED
+from dynamo.values.functions.function import UserFunctionValue
+from dynamo.values.objects.builtin_object import Pending
+from dynamo.values.objects.descriptors import MISSING, guarded_lookup
+from dynamo.values.objects.exceptions import raise_python
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.literals import from_constant
+from dynamo.values.tensors.tensor import TensorValue, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

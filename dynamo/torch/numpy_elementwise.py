@@ -33,10 +33,10 @@ from dynamo.torch.numpy_values import (
     result,
 )
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import call_real
-from dynamo.values.symbol import SymbolValue
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -57,14 +57,14 @@ from dynamo.torch.numpy_values import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
-from dynamo.values.builtins import TABLE, BuiltinValue, is_none
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue
-from dynamo.values.exceptions import call_real
-from dynamo.values.function import OpaqueFunctionValue
-from dynamo.values.literals import from_constant
-from dynamo.values.symbol import SymbolValue
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.builtins.table import TABLE, BuiltinValue, is_none
+from dynamo.values.containers.containers import ListValue, SequenceValue
+from dynamo.values.functions.function import OpaqueFunctionValue
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.literals import from_constant
+from dynamo.values.scalars.symbol import SymbolValue
+from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

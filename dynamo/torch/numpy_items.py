@@ -30,9 +30,9 @@ from dynamo.torch.numpy_values import (
     result,
 )
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue, TupleValue
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.containers.containers import SequenceValue, TupleValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

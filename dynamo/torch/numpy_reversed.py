@@ -20,13 +20,13 @@ from dynamo.guards.sources import CallSource, Source
 from dynamo.torch.numpy_values import ArrayValue, refuse, view_of_array, view_of_read_only
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.builtins import TABLE
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue, TupleValue
-from dynamo.values.memory_overlap import version_of
-from dynamo.values.ranges import SliceValue
+from dynamo.values.builtins.table import TABLE
+from dynamo.values.containers.containers import SequenceValue, TupleValue
+from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.recipes import Loaded, Recipe
-from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

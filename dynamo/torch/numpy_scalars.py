@@ -16,9 +16,9 @@ from dynamo.guards.sources import CallSource, Source
 from dynamo.torch.numpy_values import TO_TORCH, DtypeValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.constant import ConstantValue, is_number_to_torch
 from dynamo.values.recipes import Attribute, Loaded, Recipe
-from dynamo.values.symbol import SymbolValue
+from dynamo.values.scalars.constant import ConstantValue, is_number_to_torch
+from dynamo.values.scalars.symbol import SymbolValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -61,7 +61,7 @@ class NumpyNumber(Value):
         return ConstantValue(self.as_constant())
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        from dynamo.values.operators import binary_op
+        from dynamo.values.scalars.operators import binary_op
 
         if not (other.is_constant() or isinstance(other, SymbolValue | NumpyNumber)):
             return None
@@ -84,14 +84,14 @@ class NumpyNumber(Value):
         return other if other.python_type() in plain else None
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        from dynamo.values.operators import compare_op
+        from dynamo.values.scalars.operators import compare_op
 
         if not (other.is_constant() or isinstance(other, SymbolValue | NumpyNumber)):
             return None
         return compare_op(tx, op, self._constant(), ConstantValue(other.as_constant()))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
-        from dynamo.values.operators import unary_op
+        from dynamo.values.scalars.operators import unary_op
 
         return unary_op(tx, op, self._constant())
 

@@ -26,11 +26,11 @@ from dynamo.torch.numpy_values import (
     require_quiet_errors,
 )
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
-from dynamo.values.literals import from_constant
-from dynamo.values.symbol import SymbolValue
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.literals import from_constant
+from dynamo.values.scalars.symbol import SymbolValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import effects
 from fxgraph.symbolic_values import hint_of
 

@@ -12,10 +12,10 @@ import torch
 
 from dynamo.torch.numpy_values import ArrayValue, refuse, result
 from dynamo.values.base import Value
-from dynamo.values.builtins import TABLE, real_object
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
-from dynamo.values.tensor import call_in_graph
+from dynamo.values.builtins.table import TABLE, real_object
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

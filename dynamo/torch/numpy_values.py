@@ -17,14 +17,14 @@ import torch
 from dynamo import breaks, numpy_wrapping
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import ModuleSource, Source
-from dynamo.values import operators
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.containers.containers import TupleValue
 from dynamo.values.recipes import Attribute, Recipe
-from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from dynamo.values.scalars import operators
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import READ_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

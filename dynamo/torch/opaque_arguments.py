@@ -9,7 +9,7 @@ from torch._library import opaque_object
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.objects import ObjectValue
+from dynamo.values.objects.objects import ObjectValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -16,10 +16,10 @@ import torch
 from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue
-from dynamo.values.function import UserFunctionValue
-from dynamo.values.tensor import TensorValue
+from dynamo.values.containers.containers import ListValue, SequenceValue
+from dynamo.values.functions.function import UserFunctionValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.guards.sources import Source

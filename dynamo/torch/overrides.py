@@ -23,19 +23,24 @@ from dynamo.torch.devices import entered_devices
 from dynamo.torch.function_modes import ask_mode
 from dynamo.values import late_bound
 from dynamo.values.base import Value
-from dynamo.values.builtins import BuiltinMethod, handles, is_none, real_object
-from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import ListValue, NamedTupleValue, SequenceValue, TupleValue
-from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
-from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import call_real
-from dynamo.values.fake_calls import to_fake
-from dynamo.values.function import MethodValue
+from dynamo.values.builtins.table import BuiltinMethod, handles, is_none, real_object
+from dynamo.values.containers.containers import (
+    ListValue,
+    NamedTupleValue,
+    SequenceValue,
+    TupleValue,
+)
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.functions.function import MethodValue
 from dynamo.values.late_bound import bound_late
-from dynamo.values.objects import ObjectValue
+from dynamo.values.objects.descriptors import MISSING, class_lookup, class_value, raw_class_source
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.objects.reflection import read_attribute
 from dynamo.values.recipes import Existing, Recipe
-from dynamo.values.reflection import read_attribute
-from dynamo.values.tensor import TensorValue
+from dynamo.values.scalars.constant import ConstantValue, is_literal
+from dynamo.values.tensors.fake_calls import to_fake
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

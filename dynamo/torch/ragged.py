@@ -12,10 +12,10 @@ import torch
 from dynamo.polyfills import ragged
 from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue
-from dynamo.values.tensor import TensorValue, call_in_graph
-from dynamo.values.tensor_functions import function_and_method
+from dynamo.values.containers.containers import SequenceValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor_functions import function_and_method
 from fxgraph.size_forms import same
 from fxgraph.symbolic_values import depends_on_data
 

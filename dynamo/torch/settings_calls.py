@@ -20,10 +20,10 @@ from dynamo.polyfills.numpy_errors import ErrorState
 from dynamo.torch import torch_state
 from dynamo.torch.numpy_values import refuse
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue, constant_argument
-from dynamo.values.exceptions import call_real
-from dynamo.values.literals import from_constant
+from dynamo.values.builtins.table import handles
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.scalars.constant import ConstantValue, constant_argument
+from dynamo.values.scalars.literals import from_constant
 from fxgraph.aot.functional import read_deterministic, set_deterministic
 
 if TYPE_CHECKING:

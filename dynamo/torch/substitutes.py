@@ -24,12 +24,12 @@ from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.torch.overrides import unseen
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles, real_object
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
-from dynamo.values.function import UserFunctionValue
-from dynamo.values.symbol import SymbolValue, number_of
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.builtins.table import handles, real_object
+from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.functions.function import UserFunctionValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue, number_of
+from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.aot import fused
 from fxgraph.aot.history import memory_of
 

@@ -21,11 +21,11 @@ from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
 from dynamo.polyfills import module_hooks
 from dynamo.values.base import Value
-from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue
+from dynamo.values.builtins.table import handles
+from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.recipes import Recipe
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
 from fxgraph import Node
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves

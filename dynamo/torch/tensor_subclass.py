@@ -21,19 +21,19 @@ from dynamo.torch.overrides import (
     unseen,
 )
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles, real_object
-from dynamo.values.constant import ConstantValue
-from dynamo.values.descriptors import (
+from dynamo.values.builtins.table import handles, real_object
+from dynamo.values.late_bound import bound_late
+from dynamo.values.objects.descriptors import (
     MISSING,
     bind,
     class_lookup,
     guarded_lookup,
     is_data_descriptor,
 )
-from dynamo.values.late_bound import bound_late
-from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
 from dynamo.values.recipes import Existing, GraphOutput, Made, Recipe
-from dynamo.values.tensor import (
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
+from dynamo.values.tensors.tensor import (
     METADATA_ATTRIBUTES,
     SPECIAL_METHODS,
     TensorValue,

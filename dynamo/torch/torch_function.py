@@ -32,25 +32,25 @@ from dynamo.torch.changed_state import functions_of_operator, refuse_changed_sta
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
-from dynamo.values.arity import fits
 from dynamo.values.base import Value
-from dynamo.values.bounded_tensors import fold_bincount, fold_unique
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.builtins import build_descriptor, is_known_function
-from dynamo.values.constant import ConstantValue, constant_argument
-from dynamo.values.deferred_places import fold_nonzero
-from dynamo.values.enums import SingletonValue
-from dynamo.values.exceptions import call_real
-from dynamo.values.function import (
+from dynamo.values.builtins.table import build_descriptor, is_known_function
+from dynamo.values.classes.enums import SingletonValue
+from dynamo.values.functions.arity import fits
+from dynamo.values.functions.function import (
     OpaqueFunctionValue,
     UserFunctionValue,
     is_opaque_function,
     opaque_reason,
 )
-from dynamo.values.known_objects import KnownObject
-from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.functions.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.objects.known_objects import KnownObject
 from dynamo.values.recipes import Existing, Recipe
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.scalars.constant import ConstantValue, constant_argument
+from dynamo.values.tensors.bounded_tensors import fold_bincount, fold_unique
+from dynamo.values.tensors.deferred_places import fold_nonzero
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import effects
 from fxgraph.torch_fx import allowed_by_torch
 

@@ -15,8 +15,8 @@ import torch
 
 from dynamo.guards.sources import ModuleSource
 from dynamo.values.base import Value
-from dynamo.values.constant import constant_argument
-from dynamo.values.exceptions import call_real
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.scalars.constant import constant_argument
 from fxgraph.aot.functional import read_deterministic, set_deterministic
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from dynamo.torch.bodies import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
-from dynamo.values.builtins import TABLE, handles
-from dynamo.values.constant import ConstantValue
-from dynamo.values.function import UserFunctionValue, function_guard
+from dynamo.values.builtins.table import TABLE, handles
+from dynamo.values.functions.function import UserFunctionValue, function_guard
 from dynamo.values.recipes import Named, Recipe
+from dynamo.values.scalars.constant import ConstantValue
 from fxgraph.higher_order import CURRIED, DIRECT, transform
 from fxgraph.size_forms import at_least_one
 from fxgraph.symbolic_values import depends_on_data

@@ -25,13 +25,13 @@ from dynamo.guards.sources import AttrSource, Source
 from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
-from dynamo.values.constant import ConstantValue, is_constant_type
-from dynamo.values.containers import SizeValue
-from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.builtins.table import handles
+from dynamo.values.containers.containers import SizeValue
 from dynamo.values.late_bound import bound_late
+from dynamo.values.objects.descriptors import MISSING, class_lookup
 from dynamo.values.recipes import GraphOutput, Recipe, exact
-from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
+from dynamo.values.scalars.constant import ConstantValue, is_constant_type
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph, constant_sizes
 from fxgraph.symbolic_values import is_ragged
 from fxgraph.wrapper_parts import flatten, own_context, unflatten, without_sizes
 

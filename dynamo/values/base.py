@@ -14,15 +14,15 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values import late_bound
-from dynamo.values.identity_keys import IdentityKey
-from dynamo.values.lookup import type_holds
+from dynamo.values.classes.lookup import type_holds
+from dynamo.values.containers.identity_keys import IdentityKey
 from dynamo.values.recipes import operand_values
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.plans import BreakBefore
     from dynamo.values.recipes import Recipe
-    from dynamo.values.tensor import TensorValue
+    from dynamo.values.tensors.tensor import TensorValue
 
 
 # A call: the function and its arguments.
@@ -36,11 +36,11 @@ class Value:
 
     source: Source | None = None
     outside: Any = None  # the object that it stands for, if that came from outside
-    # The object to which mutations are recorded (values/side_effects.py); None: immutable or not
-    # tracked.
+    # The object to which mutations are recorded (values/effects/side_effects.py); None: immutable
+    # or not tracked.
     mutation: Any = None
     serial: int = -1  # of one that is not tracked, but changes: as that of a Mutation
-    # The object of a class of the program's whose built-in part (values/storage.py) this is.
+    # The object of a class of the program's with this as its built-in part (objects/storage.py).
     holder: Value | None = None
     # True: `recipe` makes a new object bare, and `fill` gives it its contents (its attributes are
     # always written so). Emission sets it for a container that holds itself (`can_be_bare`).
@@ -56,7 +56,7 @@ class Value:
     calls_getters_last: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
-    # Whether the graph chooses between two values (values/choice.py).
+    # Whether the graph chooses between two values (values/tensors/choice.py).
     is_choice: bool = False
     left: Sequence[Any] = ()  # of an exception: the values of the frames that it left
 
@@ -82,7 +82,7 @@ class Value:
         return False
 
     def is_symbolic(self) -> bool:
-        """Whether the value is a number with a symbol in it (values/symbol.py)."""
+        """Whether the value is a number with a symbol in it (values/scalars/symbol.py)."""
         return False
 
     def as_constant(self) -> Any:
@@ -201,14 +201,14 @@ class Value:
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def step_runs_code(self) -> bool:
-        """Whether next(iterator) may run the program's code (values/program_code.py)."""
+        """Whether next(iterator) may run the program's code (values/builtins/program_code.py)."""
         return False
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         """`self op other` (`other op self` if reflected), or None for NotImplemented.
 
-        `op` is the operator's symbol; in-place forms carry their "=" ("+="). values/operators.py
-        decides which operand is asked first, as Python does.
+        `op` is the operator's symbol; in-place forms carry their "=" ("+=").
+        values/scalars/operators.py decides which operand is asked first, as Python does.
         """
         return None
 
@@ -225,7 +225,7 @@ class Value:
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        """The value's key in a symbolic dict or set (see values/hash_keys.py)."""
+        """The value's key in a symbolic dict or set (see values/containers/hash_keys.py)."""
         if self.python_type().__hash__ is None:
             return late_bound.unhashable(tx, self)
         return self.hash_key_by_identity()
@@ -298,7 +298,7 @@ class Value:
         return ()
 
     def held(self) -> Sequence[Any]:
-        """Values (or Lazy ones) that do not end before this one does (values/lifetimes.py)."""
+        """Values (or Lazy ones) that do not end before this one does (effects/lifetimes.py)."""
         return (*self.children(), *self.left)
 
     def __repr__(self) -> str:

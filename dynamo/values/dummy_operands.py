@@ -18,7 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
-from dynamo.values.exceptions import call_real
+from dynamo.values.objects.exceptions import call_real
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -1,7 +1,7 @@
 """Functions and classes that modules of values use before they are made: their modules are built on
 the users of them.
 
-    late_bound.shown(tx, value)        # values/texts.py imports the module that says this
+    late_bound.shown(tx, value)        # values/scalars/texts.py imports the module that says this
 
 `@bound_late` puts a function or class here when its module is loaded, which capture waits for
 (builder.load). The imports below are for type checkers, and say where each is:
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     from dynamo.torch.wrapper_subclass import is_wrapper_class as is_wrapper_class
     from dynamo.torch.wrapper_subclass import make_wrapper as make_wrapper
     from dynamo.torch.wrapper_subclass import wrapper_result as wrapper_result
-    from dynamo.values.captured_scalars import truth_of_input as truth_of_input
-    from dynamo.values.captured_scalars import with_numbers as with_numbers
-    from dynamo.values.choice import chosen_extreme as chosen_extreme
-    from dynamo.values.choice import chosen_operands as chosen_operands
-    from dynamo.values.classes import ClassValue as ClassValue
-    from dynamo.values.classes import new_instance as new_instance
-    from dynamo.values.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
-    from dynamo.values.deferred_scalar import tensor_truth_value as tensor_truth_value
-    from dynamo.values.descriptors import attribute_of_type as attribute_of_type
-    from dynamo.values.descriptors import is_absent as is_absent
-    from dynamo.values.dicts import DictValue as DictValue
-    from dynamo.values.exception_objects import make_exception as make_exception
-    from dynamo.values.functional import partial_method as partial_method
-    from dynamo.values.hash_keys import unhashable as unhashable
-    from dynamo.values.hoisted_modules import requires_from_start as requires_from_start
-    from dynamo.values.indexing import select as select
-    from dynamo.values.instance_dict import InstanceDictValue as InstanceDictValue
-    from dynamo.values.native_iterators import TextIterator as TextIterator
-    from dynamo.values.operators import as_index as as_index
-    from dynamo.values.polyfill_calls import polyfill_method as polyfill_method
-    from dynamo.values.sets import SetValue as SetValue
-    from dynamo.values.sets import gather as gather
-    from dynamo.values.slots import call_slot as call_slot
-    from dynamo.values.storage import fill_storage as fill_storage
-    from dynamo.values.storage import wrap_storage as wrap_storage
-    from dynamo.values.symbol import SymbolValue as SymbolValue
-    from dynamo.values.symbolic_text import concatenated as concatenated
-    from dynamo.values.symbolic_text import format_method as format_method
-    from dynamo.values.texts import Shown as Shown
-    from dynamo.values.texts import shown as shown
-    from dynamo.values.texts import shown_operand as shown_operand
+    from dynamo.values.builtins.polyfill_calls import polyfill_method as polyfill_method
+    from dynamo.values.classes.classes import ClassValue as ClassValue
+    from dynamo.values.classes.classes import new_instance as new_instance
+    from dynamo.values.containers.dicts import DictValue as DictValue
+    from dynamo.values.containers.hash_keys import unhashable as unhashable
+    from dynamo.values.containers.sets import SetValue as SetValue
+    from dynamo.values.containers.sets import gather as gather
+    from dynamo.values.effects.hoisted_modules import requires_from_start as requires_from_start
+    from dynamo.values.functions.functional import partial_method as partial_method
+    from dynamo.values.iterators.native_iterators import TextIterator as TextIterator
+    from dynamo.values.objects.descriptors import attribute_of_type as attribute_of_type
+    from dynamo.values.objects.descriptors import is_absent as is_absent
+    from dynamo.values.objects.exception_objects import make_exception as make_exception
+    from dynamo.values.objects.instance_dict import InstanceDictValue as InstanceDictValue
+    from dynamo.values.objects.slots import call_slot as call_slot
+    from dynamo.values.objects.storage import fill_storage as fill_storage
+    from dynamo.values.objects.storage import wrap_storage as wrap_storage
+    from dynamo.values.scalars.operators import as_index as as_index
+    from dynamo.values.scalars.symbol import SymbolValue as SymbolValue
+    from dynamo.values.scalars.symbolic_text import concatenated as concatenated
+    from dynamo.values.scalars.symbolic_text import format_method as format_method
+    from dynamo.values.scalars.texts import Shown as Shown
+    from dynamo.values.scalars.texts import shown as shown
+    from dynamo.values.scalars.texts import shown_operand as shown_operand
+    from dynamo.values.tensors.captured_scalars import truth_of_input as truth_of_input
+    from dynamo.values.tensors.captured_scalars import with_numbers as with_numbers
+    from dynamo.values.tensors.choice import chosen_extreme as chosen_extreme
+    from dynamo.values.tensors.choice import chosen_operands as chosen_operands
+    from dynamo.values.tensors.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
+    from dynamo.values.tensors.deferred_scalar import tensor_truth_value as tensor_truth_value
+    from dynamo.values.tensors.indexing import select as select
 
 Bound = TypeVar("Bound")
 BOUND: dict[str, Any] = {}  # by name

@@ -9,7 +9,7 @@ import torch
 
 import dynamo
 from dynamo.guards.sources import SequenceItemSource
-from dynamo.values import containers
+from dynamo.values.containers import containers
 from tests.dynamo.differential import Picture
 
 CALLS = 6

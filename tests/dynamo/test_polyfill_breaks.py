@@ -13,7 +13,7 @@ import pytest
 
 import dynamo
 from dynamo.interp.opcodes import data as opcodes_of_data
-from dynamo.values import polyfill_calls
+from dynamo.values.builtins import polyfill_calls
 from tests.dynamo.break_support import (
     Held,
     Index,

@@ -12,8 +12,8 @@ import torch
 
 import dynamo
 from dynamo.values.base import Value
+from dynamo.values.iterators.stored_iterators import IteratorValue
 from dynamo.values.recipes import TUPLE, Made, exact, operand_values
-from dynamo.values.stored_iterators import IteratorValue
 
 dynamo.compile(lambda x: -x, backend="eager")(torch.zeros(1))  # loads all classes of values
 

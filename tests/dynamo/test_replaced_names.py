@@ -15,7 +15,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.values.monkey_patches import is_programs
+from dynamo.values.functions.monkey_patches import is_programs
 from tests.children import run_script
 
 cos = torch.cos

@@ -14,13 +14,13 @@ from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
-from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import raise_python
-from dynamo.values.function import NestedFunctionValue, StealingCallValue
-from dynamo.values.lookup import type_holds
-from dynamo.values.objects import ObjectValue
-from dynamo.values.polyfill_calls import asks_length, run_polyfill
-from dynamo.values.program_code import iterates
+from dynamo.values.builtins.polyfill_calls import asks_length, run_polyfill
+from dynamo.values.builtins.program_code import iterates
+from dynamo.values.classes.lookup import type_holds
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.functions.function import NestedFunctionValue, StealingCallValue
+from dynamo.values.objects.exceptions import raise_python
+from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.stack_items import NULL
 
 if TYPE_CHECKING:

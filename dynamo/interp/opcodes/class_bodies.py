@@ -9,8 +9,8 @@ from dynamo.errors import Unsupported
 from dynamo.interp.opcodes.names import load_global, load_global_handler, store_global
 from dynamo.interp.registry import handler
 from dynamo.values.base import Value
-from dynamo.values.dicts import DictValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.objects.exceptions import raise_python
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

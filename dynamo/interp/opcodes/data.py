@@ -12,17 +12,8 @@ from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.protocols import contained, negated_bool, not_contained
 from dynamo.polyfills.type_names import type_name
-from dynamo.values import operators
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SliceValue, TupleValue
-from dynamo.values.dicts import make_dict
-from dynamo.values.dummy_operands import fail_as
-from dynamo.values.exceptions import raise_python
-from dynamo.values.instance_checks import is_instance
-from dynamo.values.lookup import type_holds
-from dynamo.values.objects import ObjectValue
-from dynamo.values.polyfill_calls import (
+from dynamo.values.builtins.polyfill_calls import (
     asks_length,
     polyfill_contains,
     polyfill_equal,
@@ -30,10 +21,19 @@ from dynamo.values.polyfill_calls import (
     polyfill_unpack,
     run_polyfill,
 )
-from dynamo.values.program_code import iterates
-from dynamo.values.sets import SetValue
+from dynamo.values.builtins.program_code import iterates
+from dynamo.values.classes.instance_checks import is_instance
+from dynamo.values.classes.lookup import type_holds
+from dynamo.values.containers.containers import ListValue, SliceValue, TupleValue
+from dynamo.values.containers.dicts import make_dict
+from dynamo.values.containers.sets import SetValue
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.objects.exceptions import raise_python
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.scalars import operators
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbolic_text import concatenated
 from dynamo.values.stack_items import ReturnContinuation
-from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -17,21 +17,21 @@ from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value
-from dynamo.values.captured_scalars import truth_in_graph
-from dynamo.values.constant import ConstantValue
-from dynamo.values.deferred_places import DeferredPlaces
-from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.exceptions import caught_classes, is_caught, new_raised, raise_python
-from dynamo.values.lookup import type_holds
-from dynamo.values.objects import ObjectValue
+from dynamo.values.classes.lookup import type_holds
+from dynamo.values.iterators.stored_iterators import ItemProtocolIterator
+from dynamo.values.objects.descriptors import MISSING, class_lookup
+from dynamo.values.objects.exceptions import caught_classes, is_caught, new_raised, raise_python
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue, condition_of
 from dynamo.values.stack_items import (
     RESULT,
     CatchContinuation,
     PreviousException,
     ReturnContinuation,
 )
-from dynamo.values.stored_iterators import ItemProtocolIterator
-from dynamo.values.symbol import SymbolValue, condition_of
+from dynamo.values.tensors.captured_scalars import truth_in_graph
+from dynamo.values.tensors.deferred_places import DeferredPlaces
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -9,9 +9,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.registry import handler
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import RaisedException, is_exception
-from dynamo.values.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.iterators.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.objects.exceptions import RaisedException, is_exception
+from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

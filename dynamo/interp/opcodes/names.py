@@ -17,16 +17,16 @@ from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.interp.registry import handler
 from dynamo.polyfills.rematerialise import FunctionMaker
 from dynamo.values.base import Value
-from dynamo.values.builtins import BuiltinMethod
-from dynamo.values.cell import CellValue
-from dynamo.values.constant import ConstantMethodValue, ConstantValue, is_constant_type
-from dynamo.values.exception_objects import name_attribute
-from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.literals import from_constant
-from dynamo.values.reflection import leaves_binding
-from dynamo.values.side_effects import DELETED
+from dynamo.values.builtins.table import BuiltinMethod
+from dynamo.values.builtins.tail_reads import tail_read
+from dynamo.values.effects.side_effects import DELETED
+from dynamo.values.functions.cell import CellValue
+from dynamo.values.objects.exception_objects import name_attribute
+from dynamo.values.objects.exceptions import RaisedException, raise_python
+from dynamo.values.objects.reflection import leaves_binding
+from dynamo.values.scalars.constant import ConstantMethodValue, ConstantValue, is_constant_type
+from dynamo.values.scalars.literals import from_constant
 from dynamo.values.stack_items import NULL, UNBOUND
-from dynamo.values.tail_reads import tail_read
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -229,7 +229,7 @@ def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def LOAD_BUILD_CLASS(tx: Interpreter, instr: Instruction) -> None:
-    """Push the function whose call makes a class, see values/class_building.py."""
+    """Push the function whose call makes a class, see values/classes/class_building.py."""
     source = AttrSource(ModuleSource("builtins"), "__build_class__")
     tx.push(tx.wrap(builtins.__build_class__, source))
 

@@ -1,4 +1,4 @@
-"""Numbers between which the graph chooses by the values of tensors (values/choice.py)."""
+"""Numbers between which the graph chooses by the values of tensors (values/tensors/choice.py)."""
 
 from tests.dynamo.programs import Family
 

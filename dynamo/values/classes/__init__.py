@@ -1,0 +1,1 @@
+"""Classes: lookup, making classes and instances, isinstance, super()."""

@@ -1,0 +1,1 @@
+"""Sequences, mappings and sets, and the keys by which these hash."""

@@ -1,0 +1,1 @@
+"""Side effects, replayed by the rewritten frame, and questions to the system."""

@@ -1,0 +1,251 @@
+"""Random numbers of Python and numpy: the rewritten frame draws them, natively and in the program's
+order, before it calls the graph, and they are inputs of the graph.
+
+A number is a symbol without a value (fxgraph/symbols.py): captured code computes with it, and
+breaks where it asks which number it is. An array is a graph input as any other. Only literal
+arguments are taken, so that the draw is the same one in every call; where a bound varies, the graph
+breaks, unless it must not (fullgraph=True).
+
+A clock that is read before the first operation on tensors is such a number. Behind an operation it
+tells how long that took, and breaks the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, MadeSource, ModuleSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import special_builder
+from dynamo.values.builtins.table import TABLE, BuiltinValue, callable_name
+from dynamo.values.effects.hoisted_modules import HoistedCall, can_be_first
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.scalars.constant import ConstantValue, is_literal
+from dynamo.values.scalars.symbol import SymbolValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Methods of random.Random that are drawn whole: their results depend on arguments alone.
+_FLOATS = ["random", "uniform", "triangular", "betavariate", "expovariate", "gammavariate"]
+_FLOATS += ["gauss", "lognormvariate", "normalvariate", "vonmisesvariate", "paretovariate"]
+_FLOATS += ["weibullvariate"]
+_INTS = ["randint", "randrange", "getrandbits"]
+# They read or change the program's objects: a graph break at the whole call.
+_OPAQUE = ["choices", "sample", "shuffle", "randbytes", "getstate", "setstate"]
+# Functions of numpy.random's one generator.
+OF_NUMPY = ["rand", "randn", "random", "random_sample", "uniform", "normal"]
+OF_NUMPY += ["standard_normal", "randint", "exponential", "standard_exponential", "gamma", "beta"]
+OF_NUMPY += ["laplace", "logistic", "lognormal", "poisson", "binomial", "geometric", "chisquare"]
+OF_NUMPY += ["permutation", "triangular", "rayleigh", "weibull", "pareto", "gumbel", "choice"]
+_LARGEST = 2**62
+_CLOCKS = ["time", "perf_counter", "monotonic", "process_time", "thread_time"]
+
+
+class Draw:
+    """generator.name(*args, **kwargs), of the generator that is given."""
+
+    def __init__(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.__name__ = name
+
+    def __call__(self, generator: Any) -> Any:
+        return getattr(generator, self.name)(*self.args, **self.kwargs)
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Of the ints that are drawn, both included; None: not known."""
+        if self.kwargs:
+            return None
+        if self.name == "randint" and len(self.args) == 2:
+            return self.args[0], self.args[1]
+        if self.name == "choice":
+            return min(self.args[0]), max(self.args[0])
+        if self.name == "randrange":
+            numbers = range(*self.args)
+            return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+        if self.name.endswith("_ns"):
+            return 0, _LARGEST - 1
+        return (0, 2 ** self.args[0] - 1) if self.name == "getrandbits" else None
+
+
+def drawn(
+    tx: Interpreter,
+    owner: str,
+    name: str,
+    stand_in: Any,
+    function: Callable[[Draw], HoistedCall],
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value:
+    refused = Unsupported(breaks.UncapturedCall(f"{owner}.{name}"))
+    output = tx.output
+    if output.bodies or output.context.export or not output.symbols.allowed:
+        raise refused
+    varies = any(value.is_symbolic() for value in (*args, *kwargs.values()))
+    if varies and not output.context.fullgraph:
+        raise refused  # each bound of a draw would be a compilation
+    try:
+        known = [v.as_constant() for v in args], {k: v.as_constant() for k, v in kwargs.items()}
+    except Unsupported:
+        raise refused from None
+    if name == "choice" and type(known[0][0]) is list:
+        known[0][0] = tuple(known[0][0])
+    if not is_literal((*known[0], *known[1].values())) or not _of_one_type(name, *known[0]):
+        raise refused
+    draw = Draw(name, *known)
+    try:
+        example = draw(stand_in)
+    except Exception:  # raised where the program asks for it
+        raise refused from None
+    bounds = draw.bounds() if type(example) is int else None
+    if type(example) not in (float, int, np.ndarray, type(None)):
+        raise refused
+    if type(example) is int and (bounds is None or max(map(abs, bounds)) >= _LARGEST):
+        raise refused
+    output.checks.numbers_drawn()
+    output.hoisted_calls.append(function(draw))
+    output.side_effects.touch()
+    if example is None:
+        return ConstantValue(None)
+    source = MadeSource(len(output.hoisted_calls) - 1)
+    if isinstance(example, np.ndarray):
+        return tx.wrap(example, source)
+    low, high = bounds or (None, None)
+    number = output.symbols.drawn(type(example), low, high, source)
+    return SymbolValue(output, number, source)
+
+
+def _of_one_type(name: str, *args: Any) -> bool:
+    """Whether the type of the chosen number is known."""
+    if name != "choice" or type(args[0]) is int:
+        return True
+    kinds = {type(item) for item in args[0]} if type(args[0]) is tuple else set()
+    return kinds in ({int}, {float})
+
+
+def _of_generator(name: str) -> Callable[..., Value]:
+    """A method of a random.Random from outside."""
+
+    def draw(tx: Interpreter, generator: Value, *args: Value, **kwargs: Value) -> Value:
+        source = generator.source
+        if not _is_plain(generator) or source is None:
+            raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
+
+        def call(draw: Draw) -> HoistedCall:
+            return HoistedCall(draw, source)
+
+        return drawn(tx, "Random", name, random.Random(0), call, args, kwargs)
+
+    return draw
+
+
+def _is_plain(generator: Value) -> bool:
+    return isinstance(generator, ObjectValue) and generator.cls is random.Random
+
+
+def _of_numpy(name: str) -> Callable[..., Value]:
+    """A function of numpy.random."""
+    function = getattr(np.random, name)
+
+    def call(draw: Draw) -> HoistedCall:
+        return HoistedCall(functools.partial(function, *draw.args, **draw.kwargs))
+
+    def draw(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        stand_in = np.random.RandomState(0)
+        return drawn(tx, "numpy.random", name, stand_in, call, args, kwargs)
+
+    return draw
+
+
+def _clock(name: str) -> Callable[..., Value]:
+    def read(tx: Interpreter, *args: Value) -> Value:
+        if any(node.op.startswith("call_") for node in tx.output.graph.nodes):
+            raise Unsupported(breaks.UncapturedCall(f"time.{name}"))
+
+        def call(draw: Draw) -> HoistedCall:
+            return HoistedCall(functools.partial(draw, time))
+
+        return drawn(tx, "time", name, time, call, args, {})
+
+    return read
+
+
+def maker_of(cls: Callable[..., Any]) -> Callable[..., Value]:
+    """cls(seed), a generator that is made before the graph."""
+
+    def make(tx: Interpreter, *seed: Value) -> Value:
+        example = call_real(tx, cls, *(value.as_constant() for value in seed))
+        return tx.wrap(example, hoist(tx, cls, *seed))
+
+    return make
+
+
+def hoist(tx: Interpreter, function: Callable[..., Any], *args: Value) -> MadeSource:
+    """function(*args), which makes or seeds a generator, before the graph: of a number that
+    varies, or of literals.
+    """
+    output = tx.output
+    varies = len(args) == 1 and args[0].is_symbolic() and args[0].source is not None
+    literal = all(value.is_constant() and is_literal(value.as_constant()) for value in args)
+    if output.bodies or output.context.export or not (varies or literal):
+        raise Unsupported(breaks.UncapturedCall(callable_name(function)))
+    output.checks.numbers_drawn()
+    if varies:
+        output.hoisted_calls.append(HoistedCall(function, args[0].source))
+    else:
+        given = (value.as_constant() for value in args)
+        output.hoisted_calls.append(HoistedCall(functools.partial(function, *given)))
+    output.side_effects.touch()
+    return MadeSource(len(output.hoisted_calls) - 1)
+
+
+def _manual_seed(tx: Interpreter, seed: Value) -> Value:
+    """torch.manual_seed before the first random number of the graph."""
+    if not seed.python_type_is(int) or not can_be_first(tx, None):
+        raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))
+    hoist(tx, torch.manual_seed, seed)
+    return tx.wrap(torch.default_generator, AttrSource(ModuleSource("torch"), "default_generator"))
+
+
+def _broken(name: str) -> Callable[..., Value]:
+    def refuse(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
+
+    return refuse
+
+
+def _register() -> None:
+    for name in (*_FLOATS, *_INTS, "seed", "choice"):
+        TABLE[getattr(random.Random, name)] = _of_generator(name)
+    for name in _OPAQUE:
+        TABLE[getattr(random.Random, name)] = _broken(name)
+    for name in (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS)):
+        TABLE[getattr(time, name)] = _clock(name)
+    TABLE[random.Random] = maker_of(random.Random)
+    TABLE[torch.random.manual_seed] = _manual_seed
+    for name in (*OF_NUMPY, "seed"):
+        function = getattr(np.random, name)
+        TABLE[function] = _of_numpy(name)
+        _numpys[id(function)] = function
+
+
+_numpys: dict[int, Any] = {}  # by id: most are methods, bound to numpy's one generator
+_register()
+
+
+@special_builder(lambda obj: id(obj) in _numpys)
+def build_numpy_draw(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, BuiltinValue(obj, source))

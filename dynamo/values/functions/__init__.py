@@ -1,0 +1,1 @@
+"""Functions, closures, partial objects and caches."""

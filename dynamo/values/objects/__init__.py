@@ -1,0 +1,1 @@
+"""Instances: attributes, descriptors, storage of built-in bases, exceptions, copies, reflection."""

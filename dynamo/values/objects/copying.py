@@ -1,0 +1,125 @@
+"""copy.copy and copy.deepcopy: the rules of the copy module, with object.__reduce_ex__ in Python.
+
+Tensors are copied by tensor_copies.py. What reduces by a C method that is not known here breaks the
+graph.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import copyreg
+import types
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.classes import is_trusted_class
+from dynamo.guards.sources import AttrSource, ModuleSource
+from dynamo.polyfills import library as polyfills
+from dynamo.values.base import Value
+from dynamo.values.builtins.table import handles, polyfill
+from dynamo.values.containers.containers import SizeValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.objects.descriptors import SLOT_TYPES, class_lookup
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.literals import from_constant
+from dynamo.values.tensors.tensor import TensorValue
+from dynamo.values.tensors.tensor_copies import copy_tensor
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_COPY_RULES: dict[type, Any] = vars(copy)["_copy_dispatch"]
+_DEEP_RULES: dict[type, Any] = vars(copy)["_deepcopy_dispatch"]
+_IMMUTABLE = vars(copy)["_copy_immutable"]
+_ATOMIC = vars(copy)["_deepcopy_atomic"]
+# C containers whose copies are known here: `copy` method, and the function that they reduce to.
+_COPY_METHOD = (collections.OrderedDict, collections.deque, collections.defaultdict)
+
+
+def _breaks(x: Value, function: str) -> Unsupported:
+    return Unsupported(breaks.UncapturedCall(f"copy.{function} of {x.python_type().__name__}"))
+
+
+@handles(copy.copy)
+def _copy(tx, x):
+    cls = x.python_type()
+    rule = _COPY_RULES.get(cls)
+    if rule is _IMMUTABLE or x.is_constant() or issubclass(cls, type):
+        return x
+    if rule is not None or cls in _COPY_METHOD:
+        return _tracked(tx, x.call_method(tx, "copy", [], {}))
+    if isinstance(x, TensorValue):
+        return copy_tensor(tx, x)
+    return polyfill(tx, polyfills.shallow_copy, x, _reduced(tx, x, "copy"))
+
+
+def _tracked(tx: Interpreter, value: Value) -> Value:
+    return value if value.mutation is not None else tx.output.side_effects.track_new(value)
+
+
+@handles(copy.deepcopy)
+def _deepcopy(tx, x, memo=None, _nil=None):
+    none = memo is None or (memo.is_constant() and memo.as_constant() is None)
+    if _nil is not None or not (none or (type(memo) is DictValue and memo.source is None)):
+        raise _breaks(x, "deepcopy")  # the memo holds real addresses
+    return polyfill(tx, polyfills.deep_copy, x, tx.wrap(None) if none else memo)
+
+
+@handles(polyfills.deep_rule)
+def _deep_rule(tx, x):
+    """The name by which the polyfill knows deepcopy's rule for x."""
+    cls = x.python_type()
+    rule = _DEEP_RULES.get(cls)
+    if isinstance(x, TensorValue):
+        return ConstantValue("tensor")
+    if rule is _ATOMIC or x.is_constant() or issubclass(cls, type):
+        return ConstantValue("atomic")
+    if isinstance(x, SizeValue):
+        return ConstantValue("atomic")  # equal, and nobody can change it
+    if rule is not None:
+        return ConstantValue(cls.__name__)
+    if x.hasattr(tx, "__deepcopy__"):
+        return ConstantValue("own")
+    return ConstantValue("reduce")
+
+
+@handles(polyfills.reduced)
+def _reduced_handler(tx, x):
+    return _reduced(tx, x, "deepcopy")
+
+
+def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
+    """x.__reduce_ex__(4)."""
+    cls = x.python_type()
+    if cls in copyreg.dispatch_table or isinstance(x, TensorValue):
+        raise _breaks(x, function)
+    if not is_trusted_class(cls):
+        registry = AttrSource(ModuleSource("copyreg"), "dispatch_table")
+        tx.guard(registry, "contains", (cls, False))
+    if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
+        raise _breaks(x, function)  # it is asked for __reduce_ex__, too
+    for name, args in (("__reduce_ex__", [ConstantValue(4)]), ("__reduce__", [])):
+        found = class_lookup(cls, name)
+        if isinstance(found, types.FunctionType):
+            return x.call_method(tx, name, args, {})
+        if found is not getattr(object, name):
+            return _reduced_container(tx, x, found, function)
+    state = class_lookup(cls, "__getstate__")
+    if isinstance(state, SLOT_TYPES) and state is not vars(object)["__getstate__"]:
+        raise _breaks(x, function)
+    names = from_constant(tuple(copyreg._slotnames(cls)))  # type: ignore[attr-defined]
+    own = tx.wrap(isinstance(state, types.FunctionType))
+    known = getattr(x, "cls", None) is not None and hasattr(x, "storage")
+    if not known:
+        raise _breaks(x, function)
+    newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
+    return polyfill(tx, polyfills.reduce_object, x, names, own, newargs)
+
+
+def _reduced_container(tx: Interpreter, x: Value, found: Any, function: str) -> Value:
+    rule = polyfills.REDUCTIONS.get(getattr(found, "__objclass__", object))
+    if rule is None or x.python_type() is not found.__objclass__:
+        raise _breaks(x, function)
+    return polyfill(tx, rule, x)

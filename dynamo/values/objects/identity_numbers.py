@@ -1,0 +1,168 @@
+"""Numbers that only identify an object: id(x), the thread's ident. Equal to themselves; made again
+by the same call.
+"""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import GlobalsSource
+from dynamo.values.base import Value
+from dynamo.values.recipes import Recipe
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.operators import same_object
+from dynamo.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+class TokenValue(Value):
+    """`function(subject)`, or `function()`: not known while capturing, but the same for the same
+    subject.
+    """
+
+    def __init__(self, function: Callable[..., Any], subject: Value | None) -> None:
+        super().__init__()
+        self.function = function
+        self.subject = subject
+
+    def python_type(self) -> type:
+        return int
+
+    def children(self) -> Sequence[Value]:
+        return () if self.subject is None else (self.subject,)
+
+    def held(self) -> Sequence[Value]:
+        return ()
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def is_same(self, other: TokenValue) -> bool:
+        if self.function is not other.function:
+            return False
+        if self.subject is None or other.subject is None:
+            return self.subject is other.subject
+        return same_object(self.subject, other.subject)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!="):
+            raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+        if not isinstance(other, TokenValue):
+            return self._compare_with_number(tx, op, other)
+        self._guard_distinct(tx)
+        other._guard_distinct(tx)
+        return ConstantValue(self.is_same(other) is (op == "=="))
+
+    def _compare_with_number(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """A number from outside may be this one, which is known of an object from outside."""
+        if not (other.is_constant() or other.is_symbolic()):
+            raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+        number = other.as_constant()
+        if isinstance(number, int):
+            key = TokenKey(tx, self)
+            if key.real is None:
+                raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
+            key.assume()
+            number = number == key.real
+        return ConstantValue((number is True) is (op == "=="))
+
+    def _guard_distinct(self, tx: Interpreter) -> None:
+        if self.subject is not None:
+            tx.output.guard_distinct(self.subject)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        self._guard_distinct(tx)
+        return tx.output.token_keys.add(TokenKey(tx, self))
+
+    def recipe(self) -> Recipe:
+        return self.function, self.children()
+
+
+class TokenKey:
+    """A token as a key: equal to its current number, where the object exists already."""
+
+    __slots__ = ("hashed", "real", "token", "tx")
+
+    def __init__(self, tx: Interpreter, token: TokenValue) -> None:
+        self.tx = tx
+        self.token = token
+        self.real = self._number(tx)
+        subject = None if token.subject is None else token.subject.hash_key_by_identity()
+        self.hashed = hash(self.real or (TokenValue, token.function, subject))
+
+    def _number(self, tx: Interpreter) -> int | None:
+        token = self.token
+        if token.subject is None:
+            return token.function()
+        if tx.output.side_effects.is_new(token.subject):
+            return None
+        known, real = _object_of(token.subject)
+        return token.function(real) if known else None
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, TokenKey):
+            return self.token.is_same(other.token)
+        return self.real is not None and self.real == other
+
+    def assume(self) -> None:
+        """Guard the number's value: the program looks the number up among others."""
+        output, token = self.tx.output, self.token
+        if token.function is _thread.get_ident:
+            output.guard(GlobalsSource(), "predicate", _runs_in(self.real))
+        elif token.subject is None or output.side_effects.is_new(token.subject):
+            return  # no number that was there before
+        elif self.real is None or token.function is not id or token.subject.is_constant():
+            raise Unsupported(breaks.NotConstant(f"{token.function.__name__}()"))
+        else:
+            output.guard(token.subject.source, "id", _object_of(token.subject)[1])
+
+
+def _object_of(subject: Value) -> tuple[bool, Any]:
+    """Whether the object exists while capturing, and the object: a tensor from outside, too, which
+    captured code does not know by its identity otherwise.
+    """
+    if isinstance(subject, TensorValue):
+        return subject.real is not None and subject.source is not None, subject.real
+    return subject.identity()
+
+
+def _runs_in(thread: int | None) -> Callable[[Any], bool]:
+    return lambda _: _thread.get_ident() == thread
+
+
+class TokenKeys:
+    """The tokens that became keys in a frame, and whether keys from outside are numbers, too: such
+    a number may be one that an earlier frame got.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[TokenKey] = []
+        self.numbers = False
+
+    def add(self, key: TokenKey) -> TokenKey:
+        if self.numbers:
+            key.assume()
+        self.keys.append(key)
+        return key
+
+    def came_from_outside(self, key: Hashable) -> None:
+        if self.numbers or not _holds_number(key):
+            return
+        self.numbers = True
+        for known in self.keys:
+            known.assume()
+
+
+def _holds_number(key: Hashable) -> bool:
+    if isinstance(key, (tuple, frozenset)):
+        return any(map(_holds_number, key))
+    return isinstance(key, (int, float, complex))

@@ -1,0 +1,135 @@
+"""Objects whose attributes are another thread's, the event loop's, or change as the program runs:
+capture does not look in.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.classes.lookup import MISSING, class_lookup
+from dynamo.values.objects.exceptions import call_real
+from dynamo.values.scalars.constant import is_literal
+
+if TYPE_CHECKING:
+    from dynamo.guards.sources import Source
+    from dynamo.interp.interpreter import Interpreter
+
+
+class UnseenValue(Value):
+    """An object that is only passed on."""
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+
+class ThreadLocalValue(UnseenValue):
+    """A threading.local: this thread's attributes are read, and guarded, one by one."""
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return stored
+        assert self.source is not None, "it was installed"
+        if stored is None and self._holds(tx, name):
+            return tx.wrap(getattr(self.real, name), AttrSource(self.source, name))
+        found = class_lookup(type(self.real), name)
+        if stored is not None or not (found is MISSING or is_literal(found)):
+            return super().getattr(tx, name)
+        absent = found is MISSING
+        tx.guard(self.source, "type_attr", (name, None) if absent else (name, found, True))
+        return tx.from_constant(call_real(tx, getattr, self.real, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return True
+        if stored is None and self._holds(tx, name):
+            return True
+        if class_lookup(type(self.real), name) is not MISSING:
+            return super().hasattr(tx, name)
+        return False
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        self._check(tx, name, "__set__")
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def delattr(self, tx: Interpreter, name: str) -> None:
+        self._check(tx, name, "__delete__")
+        if not self.hasattr(tx, name) or class_lookup(type(self.real), name) is not MISSING:
+            super().delattr(tx, name)
+        tx.output.side_effects.delete_attr(self, name)
+
+    def _check(self, tx: Interpreter, name: str, special: str) -> None:
+        """Break where the class has hooks for writes."""
+        found = class_lookup(type(self.real), name)
+        if hasattr(found, special) or not self._is_known(tx, name):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+
+    def _is_known(self, tx: Interpreter, name: str) -> bool:
+        """Whether capture sees all that becomes of an attribute. A frame that has the dict may
+        write that.
+        """
+        plain = _is_plain(type(self.real)) and not name.startswith("__")
+        return plain and id(vars(self.real)) not in tx.output.values_by_id
+
+    def _holds(self, tx: Interpreter, name: str) -> bool:
+        if not self._is_known(tx, name):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        found = name in vars(self.real)
+
+        def thread_local_has(real: Any) -> bool:
+            return (name in vars(real)) is found
+
+        thread_local_has.__name__ = f"thread_local_has {name}: {found}"
+        tx.guard(self.source, "predicate", thread_local_has)
+        return found
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether attributes of instances are read and written as those of threading.local."""
+    names = ("__getattribute__", "__setattr__", "__delattr__")
+    same = all(getattr(cls, name) is getattr(threading.local, name) for name in names)
+    return same and class_lookup(cls, "__getattr__") is MISSING
+
+
+@subclass_builder(threading.local)
+def build_thread_local(tx: Interpreter, obj: threading.local, source: Source | None) -> Value:
+    if source is None:
+        source = tx.output.install(type(obj).__name__, obj)
+    tx.guard(source, "id", obj)
+    value = ThreadLocalValue(obj, source)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+class FrameValue(UnseenValue):
+    """A frame object: rewriting changes its attributes, too."""
+
+    def identity(self) -> tuple[bool, Any]:
+        return False, None
+
+
+@builder(types.FrameType)
+def build_frame(tx: Interpreter, obj: types.FrameType, source: Source | None) -> Value:
+    tx.guard(source, "type", types.FrameType)
+    return tx.output.remember(obj, source, FrameValue(obj, source))

@@ -1,0 +1,1 @@
+"""Numbers, texts and other literals: constants, symbols, their operators and conversions."""

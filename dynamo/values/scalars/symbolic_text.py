@@ -1,0 +1,211 @@
+"""Texts with symbolic numbers inside: f"{x.size(0)}", str(n), "-".join(map(str, x.shape)); and with
+values of tensors (values/tensors/tensor_texts.py).
+
+The rewritten frame writes them with the numbers of each call. Whatever else is asked of such a
+text (its length, a comparison, the key of a dict) gets the one of this call, and the numbers are
+guarded; a text of tensors is not known, and breaks the graph.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.late_bound import bound_late
+from dynamo.values.recipes import Recipe, exact
+from dynamo.values.scalars.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_SPEC = re.compile(r"[^{}cn]*")  # no nested field, nothing that depends on more than the number
+_CONVERSION = re.compile("%([srd])")
+_BRACES = str.maketrans({"{": "{{", "}": "}}"})
+
+
+@dataclass(frozen=True)
+class Field:
+    """format(number, spec) of a symbol or a tensor; `conversion`: "!s" for str(number)."""
+
+    number: Value
+    spec: str = ""
+    conversion: str = ""
+
+    def text(self) -> str:
+        if not self.number.is_symbolic():
+            raise Unsupported(breaks.DataDependentValue("a text"))
+        return format(self.number.as_constant(), self.spec)
+
+
+class SymbolicText(ConstantValue):
+    """A str of `pieces`, one behind the other."""
+
+    def __init__(self, pieces: Sequence[str | Field]) -> None:
+        Value.__init__(self)
+        self.pieces = pieces
+
+    @property
+    def value(self) -> str:  # type: ignore[override]
+        """The text of this call; guards its numbers."""
+        return "".join(piece if isinstance(piece, str) else piece.text() for piece in self.pieces)
+
+    def python_type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return f"a text of {', '.join(number.describe() for number in self.children())}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True  # a number has a text
+
+    def children(self) -> Sequence[Value]:
+        return [piece.number for piece in self.pieces if isinstance(piece, Field)]
+
+    def recipe(self) -> Recipe:
+        template, numbers = "", self.children()
+        for piece in self.pieces:
+            if isinstance(piece, Field):
+                template += f"{{{piece.conversion}:{piece.spec}}}"
+            else:
+                template += piece.translate(_BRACES)
+        return str.format, [exact(template), *numbers]
+
+
+@bound_late
+def concatenated(texts: Iterable[Value], between: str = "") -> ConstantValue:
+    """between.join(texts), each a str."""
+    pieces: list[str | Field] = []
+    for i, text in enumerate(texts):
+        pieces += [between] if i else []
+        pieces += text.pieces if isinstance(text, SymbolicText) else [text.as_constant()]
+    if any(isinstance(piece, Field) for piece in pieces):
+        return SymbolicText(pieces)
+    return ConstantValue("".join(pieces))  # type: ignore[arg-type]
+
+
+def sum_of(left: Value, right: Value) -> ConstantValue | None:
+    """left + right, where one is a symbolic text."""
+    if SymbolicText not in (type(left), type(right)):
+        return None
+    both = left.python_type() is right.python_type() is str
+    return concatenated([left, right]) if both else None
+
+
+def percent(text: Value, right: Value) -> ConstantValue | None:
+    """text % right, where %s, %r and %d take symbolic numbers and literals."""
+    is_tuple = right.python_type_is(tuple) and not right.is_constant()
+    given = list(right.wrapped()) if is_tuple else [right]  # type: ignore[attr-defined]
+    template = _CONVERSION.split(text.as_constant())  # literal, letter, literal, ...
+    literals, letters = template[::2], template[1::2]
+    simple = type(text) is ConstantValue and not any("%" in literal for literal in literals)
+    varies = any(is_symbolic_number(item) or isinstance(item, SymbolicText) for item in given)
+    if not simple or len(letters) != len(given) or not varies:
+        return None
+    pieces: list[Value] = [ConstantValue(literals[0])]
+    for letter, item, literal in zip(letters, given, literals[1:]):
+        number = item.python_type_is(int) if letter == "d" else item.python_type_is(int, float)
+        piece = formatted(item, None) if is_symbolic_number(item) and number else None
+        if isinstance(item, SymbolicText) and letter == "s":
+            piece = item
+        if piece is None and type(item) is ConstantValue and letter == "s":
+            piece = ConstantValue(str(item.as_constant()))
+        if piece is None:
+            return None
+        pieces += [piece, ConstantValue(literal)]
+    return concatenated(pieces)
+
+
+@bound_late
+def format_method(text: str, args: Sequence[Value], named: dict[str, Value]) -> Value | None:
+    """text.format(*args, **named), where the fields are symbolic numbers and literals."""
+    if not any(map(is_symbolic_number, (*args, *named.values()))):
+        return None
+    pieces: list[Value] = []
+    following = iter(args)  # for fields without a name or a number
+    try:
+        fields = list(Formatter().parse(text))
+        names = [name for _, name, _, _ in fields if name is not None]
+        if "" in names and any(name.isdecimal() for name in names):
+            return None
+        for literal, field, spec, conversion in fields:
+            pieces.append(ConstantValue(literal))
+            if field is not None:
+                if conversion is not None:
+                    return None
+                item = _field(field, following, args, named)
+                piece = formatted(item, ConstantValue(spec))
+                if piece is None and type(item) is ConstantValue and "{" not in (spec or ""):
+                    piece = ConstantValue(format(item.as_constant(), spec or ""))
+                if piece is None:
+                    return None
+                pieces.append(piece)
+    except (ValueError, TypeError, LookupError, StopIteration):
+        return None  # Python has words for it
+    return concatenated(pieces)
+
+
+def _field(
+    name: str, following: Iterator[Value], args: Sequence[Value], named: dict[str, Value]
+) -> Value:
+    if name == "":
+        return next(following)
+    return args[int(name)] if name.isdecimal() else named[name]
+
+
+def is_symbolic_number(value: Value) -> bool:
+    """An int or float. Conditions are no numbers here, as most programs test them anyway."""
+    return value.is_symbolic() and value.python_type() in (int, float)
+
+
+def formatted(value: Value, spec: Value | None) -> ConstantValue | None:
+    """format(value, spec), if the rewritten frame can make the text."""
+    text = "" if spec is None else spec.as_constant()
+    if isinstance(value, SymbolicText) and text == "":
+        return value
+    if not is_symbolic_number(value) or not isinstance(text, str) or not _SPEC.fullmatch(text):
+        return None
+    try:
+        format(value.python_type()(1), text)
+    except ValueError:  # raised where the program asks for it
+        return None
+    return SymbolicText([Field(value, text)])
+
+
+def text_with_numbers(
+    tx: Interpreter, value: Value, function: Callable[[Any], str]
+) -> Value | None:
+    """function(value), str or repr, of a number or of a plain sequence of numbers."""
+    if is_symbolic_number(value):
+        return formatted(value, None)  # their str() and repr() are the same
+    if isinstance(value, SymbolicText) and function is str:
+        return value
+    if value.is_constant() or not value.python_type_is(list, tuple, torch.Size):
+        return None
+    items = value.unpack(tx)
+    if not any(map(is_symbolic_number, items)):
+        return None
+    texts = [formatted(item, None) or _literal(item) for item in items]
+    if any(text is None for text in texts):
+        return None
+    kept = [text for text in texts if text is not None]
+    before, after = _marks(value.python_type(), len(items))
+    return concatenated([ConstantValue(before), concatenated(kept, ", "), ConstantValue(after)])
+
+
+def _literal(item: Value) -> ConstantValue | None:
+    plain = type(item) is ConstantValue and type(item.value) in (int, float, bool, str, type(None))
+    return ConstantValue(repr(item.value)) if plain else None  # type: ignore[attr-defined]
+
+
+def _marks(cls: type, count: int) -> tuple[str, str]:
+    if cls is tuple:
+        return "(", ",)" if count == 1 else ")"
+    return ("[", "]") if cls is list else ("torch.Size([", "])")

@@ -1,0 +1,1 @@
+"""Tensors: nodes of the graph, their fakes, numbers and places that are read from them."""

@@ -1,0 +1,170 @@
+"""Numbers between which the graph chooses: `max(1e-3, rms)` of a tensor, the ratio that one side of
+a branch leaves as 1 and the other as a tensor.
+
+A choice is a predicate of the graph and two values, numbers or tensors without dimensions.
+Arithmetic with numbers chooses between two results. Arithmetic with a tensor takes the one that is
+chosen as a tensor of float64 without dimensions, which counts as a number does. Anything else
+breaks the graph, and behind a break, or where the frame keeps the choice, the value is the number
+or the tensor itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.late_bound import bound_late
+from dynamo.values.recipes import Recipe
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.operators import BINARY_FUNCTIONS, binary_op, unary_op
+from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor_calls import target_name
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_EXACT = 1 << 53  # ints up to here are float64s, too
+_ARITHMETIC = frozenset(
+    ["mul", "add", "sub", "div", "truediv", "imul", "iadd", "isub", "itruediv", "true_divide"]
+    + ["multiply", "subtract", "divide", "rsub"]
+)
+_FLOATS = (torch.float32, torch.float64)
+
+
+class ChoiceValue(Value):
+    """`one` if the predicate, a tensor of one bool, is true, else `other`."""
+
+    is_choice = True
+
+    def __init__(self, predicate: TensorValue, one: Value, other: Value) -> None:
+        super().__init__()
+        self.predicate = predicate
+        self.version = version_of(predicate.fake)
+        self.one = one
+        self.other = other
+
+    def describe(self) -> str:
+        return f"{self.one.describe()} or {self.other.describe()}"
+
+    def refuse(self) -> NoReturn:
+        raise Unsupported(breaks.DataDependentJump(self.predicate.describe()))
+
+    def check_current(self) -> None:
+        if version_of(self.predicate.fake) != self.version:
+            self.refuse()
+
+    def distributed(self, one: Value, other: Value) -> Value:
+        if not (is_option(one) and is_option(other)):
+            self.refuse()
+        return ChoiceValue(self.predicate, one, other)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        self.check_current()
+        options = self.one, self.other
+        if isinstance(other, TensorValue):
+            operands = [other, self] if reflected else [self, other]
+            return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+        if op.endswith("=") and not all(option.is_constant() for option in options):
+            self.refuse()  # the tensor would change
+        if not _is_number(other):
+            self.refuse()
+        pairs = [(other, option) if reflected else (option, other) for option in options]
+        return self.distributed(*(binary_op(tx, op, *pair) for pair in pairs))
+
+    def unary(self, tx: Interpreter, op: str) -> Value | None:
+        self.check_current()
+        return self.distributed(*(unary_op(tx, op, value) for value in (self.one, self.other)))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        self.refuse()
+
+    def recipe(self) -> Recipe:
+        self.check_current()
+        return choose, [self.predicate, self.one, self.other]
+
+    def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
+        """The chosen value, as a tensor that arithmetic with `beside` takes for the number or the
+        tensor that it is.
+        """
+        self.check_current()
+        options = [self.one, self.other]
+        tensors = [option.fake for option in options if isinstance(option, TensorValue)]
+        if not beside.dtype.is_floating_point or any(t.requires_grad for t in tensors):
+            self.refuse()
+        dtype = torch.float64
+        if not beside.ndim:
+            dtype = beside.dtype
+            if dtype not in _FLOATS or any(t.dtype is not dtype for t in tensors):
+                self.refuse()
+        device = self.predicate.fake.device
+        wide = [_in_dtype(tx, option, dtype, device) for option in options]
+        chosen = call_in_graph(tx, "call_function", torch.where, [self.predicate, *wide], {})
+        assert isinstance(chosen, TensorValue), "of tensors"
+        return chosen
+
+
+def choose(predicate: torch.Tensor, one: Any, other: Any) -> Any:
+    """The value of a choice, once the graph has run."""
+    return one if predicate else other
+
+
+def _is_number(value: Value) -> bool:
+    return value.python_type_is(int, float) and (value.is_constant() or value.is_symbolic())
+
+
+def options_of(value: Value) -> list[Value]:
+    """The values between which a choice is made; the value itself, if that is no choice."""
+    return [value.one, value.other] if isinstance(value, ChoiceValue) else [value]
+
+
+def is_option(value: Value) -> bool:
+    """Whether a choice may be of this value: a number that is known, or a tensor with one."""
+    if type(value) is TensorValue:
+        dtype = value.fake.dtype
+        return not value.fake.ndim and not dtype.is_complex and dtype is not torch.bool
+    if not (value.is_constant() and value.python_type_is(int, float)):
+        return False
+    number = value.as_constant()
+    return type(number) is float or abs(number) <= _EXACT
+
+
+def _in_dtype(tx: Interpreter, option: Value, dtype: torch.dtype, device: torch.device) -> Value:
+    form: dict[str, Value] = {"dtype": ConstantValue(dtype)}
+    if isinstance(option, TensorValue):
+        if option.fake.dtype is dtype:
+            return option
+        return call_in_graph(tx, "call_method", "to", [option], form)
+    form["device"] = ConstantValue(device)
+    number = ConstantValue(option.as_constant())
+    return call_in_graph(tx, "call_function", torch.full, [ConstantValue(()), number], form)
+
+
+@bound_late
+def chosen_operands(tx: Interpreter, target: Any, args: Sequence[Value]) -> list[Value]:
+    """The operands of arithmetic, with choices as tensors; another operation breaks the graph."""
+    beside = next((arg.fake for arg in args if isinstance(arg, TensorValue)), None)
+    choices = [arg for arg in args if isinstance(arg, ChoiceValue)]
+    name = target_name(target).strip("_")
+    if beside is None or len(args) != 2 or len(choices) != 1 or name not in _ARITHMETIC:
+        choices[0].refuse()
+    return [arg.as_tensor(tx, beside) if isinstance(arg, ChoiceValue) else arg for arg in args]
+
+
+@bound_late
+def chosen_extreme(tx: Interpreter, better: Value, one: Value, other: Value) -> Value | None:
+    """`one` if the comparison `better` is true, else `other`, where the graph alone knows: for max
+    and min. None: capture has to know.
+    """
+    if type(better) is not TensorValue or better.fake.dtype is not torch.bool or better.fake.ndim:
+        return None
+    if tx.output.known_tensors.real_of(better.fake) is not None:
+        return None
+    if tx.output.guesses or not (is_option(one) and is_option(other)):
+        return None
+    return ChoiceValue(better, one, other)

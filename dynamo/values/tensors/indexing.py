@@ -1,0 +1,159 @@
+"""The key of x[key]: as tensors see it, and without numbers that only the call knows.
+
+before                        after
+    x[:, n, mask]                 x.select(1, n)[:, mask]
+
+where n is a symbol, or a tensor that holds an integer: indexing would want the number itself.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dynamo.values.base import Value
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.ranges import SliceValue
+from dynamo.values.late_bound import bound_late
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.captured_scalars import with_numbers
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def index_of(key: Value, alone: bool = True) -> Value:
+    """An index as tensors see it: numpy's integers are ints, its arrays tensors, also in a tuple.
+
+    alone: an array of rows would be taken for a tuple of them.
+    """
+    if isinstance(key, TupleValue) and key.python_type() is tuple:
+        return TupleValue([index_of(part, alone=False) for part in key.wrapped()])
+    if key.is_constant() and isinstance(key.as_constant(), np.integer):
+        return ConstantValue(int(key.as_constant()))
+    if key.is_symbolic() and issubclass(key.python_type(), np.integer):
+        return key.number  # type: ignore[attr-defined]
+    if key.python_type_is(np.ndarray):
+        tensor = key.tensor  # type: ignore[attr-defined]
+        plain = tensor.fake.dtype in (torch.bool, torch.int64) and tensor.fake.ndim > 0
+        return tensor if plain and (not alone or tensor.fake.ndim == 1) else key
+    return key
+
+
+@bound_late
+def select(
+    tx: Interpreter, tensor: TensorValue, key: Value, reads: bool = False
+) -> tuple[TensorValue, Value | None]:
+    """The tensor with its unknown integers of `key` applied, and the rest of the key; None:
+    nothing is. reads: the selection may be a copy.
+    """
+    if reads and (chosen := _of_examples(tx, tensor, key)) is not None:
+        return chosen, None
+    with tx.output.symbols.selecting():
+        return _select(tx, tensor, index_of(key))
+
+
+def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
+    is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
+    parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
+    read = with_numbers(tx, parts, selects=True)
+    if read is not None:
+        parts, key = read, TupleValue(read) if is_tuple else read[0]
+    unknown = [part for part in parts if _is_unknown(part)]
+    dims = _dimensions(parts, tensor.fake.ndim) if unknown else None
+    if dims is None:
+        return tensor, key
+    selected: Value = tensor
+    for part, dim in reversed(list(zip(parts, dims))):
+        if part in unknown:
+            operands = [selected, ConstantValue(dim), part]
+            selected = call_in_graph(tx, "call_method", "select", operands, {})
+    assert isinstance(selected, TensorValue)
+    rest = [part for part in parts if part not in unknown]
+    return selected, TupleValue(rest) if rest else None
+
+
+def _of_examples(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValue | None:
+    """x[1:, i], where each example of a vmap has an index of its own; None: it is another key.
+
+    x[1:, i]    x[1:, i.unsqueeze(0)].squeeze(1)
+    """
+    is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
+    parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
+    places = [place for place, part in enumerate(parts) if _is_example(tx, part)]
+    others = [part for place, part in enumerate(parts) if place not in places]
+    plain = all(isinstance(part, SliceValue) or _is_basic(part) for part in others)
+    dims = _dimensions(parts, tensor.fake.ndim) if len(places) == 1 and plain else None
+    if dims is None:
+        return None
+    (place,) = places
+    before = [part for part in parts[:place] if part.is_constant()]
+    taken = sum(type(part.as_constant()) is int for part in before)
+    added = sum(part.as_constant() is None for part in before)
+    row = call_in_graph(tx, "call_method", "unsqueeze", [parts[place], ConstantValue(0)], {})
+    rows = TupleValue([*parts[:place], row, *parts[place + 1 :]])
+    found = call_in_graph(tx, "call_function", operator.getitem, [tensor, rows], {})
+    dim = ConstantValue(dims[place] - taken + added)
+    found = call_in_graph(tx, "call_method", "squeeze", [found, dim], {})
+    assert isinstance(found, TensorValue)
+    return found
+
+
+def _is_basic(part: Value) -> bool:
+    """A part of a key that makes no index of tensors."""
+    constant = part.as_constant() if part.is_constant() else part
+    return constant is None or constant is Ellipsis or type(constant) is int
+
+
+def _is_example(tx: Interpreter, part: Value) -> bool:
+    """An integer of each example, in the body of the innermost vmap."""
+    if not tx.output.bodies or not isinstance(part, TensorValue):
+        return False
+    own = part.node.graph is tx.output.bodies[-1].graph and hasattr(part.fake, "is_example")
+    integral = (torch.int64, torch.int32, torch.int16, torch.int8)
+    return own and part.fake.ndim == 0 and part.fake.dtype in integral
+
+
+def _is_unknown(part: Value) -> bool:
+    return part.is_symbolic() and part.python_type() is int
+
+
+def _dimensions(parts: list[Value], ndim: int) -> list[int] | None:
+    """The dimension of the tensor at which each part of a key stands; None: not known here."""
+    taken = [_taken(part) for part in parts]
+    total = 0
+    for count in taken:
+        if count is None:
+            return None
+        total += max(count, 0)
+    if total > ndim or taken.count(_REST) > 1:
+        return None  # an error, which the operation tells
+    dims, dim = [], 0
+    for count in taken:
+        dims.append(dim)
+        dim += ndim - total if count == _REST else count  # type: ignore[operator]
+    return dims
+
+
+_REST = -1  # the dimensions of an Ellipsis
+
+
+def _taken(part: Value) -> int | None:
+    """How many dimensions a part of a key takes."""
+    if isinstance(part, SliceValue) or _is_unknown(part):
+        return 1
+    if isinstance(part, TensorValue):
+        dtype = part.fake.dtype
+        return part.fake.ndim if str(dtype) in ("torch.bool", "torch.uint8") else 1
+    if not part.is_constant():
+        return None
+    constant = part.as_constant()
+    if constant is Ellipsis:
+        return _REST
+    if constant is None or isinstance(constant, bool):
+        return 0
+    return 1 if isinstance(constant, int) else None

@@ -1,0 +1,116 @@
+"""Effects of calls of torch on their arguments, and the making of their results: for calls that
+become nodes of the graph (values/tensors/tensor.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.scalars.constant import is_constant_type
+from fxgraph import Node
+from fxgraph.args import leaves
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def check_usable(tensor: torch.Tensor) -> None:
+    """Break where autograd refuses the tensor, a view whose memory has been written."""
+    try:
+        tensor.is_leaf  # noqa: B018
+    except RuntimeError as error:
+        raise Unsupported(breaks.OpError("autograd", error)) from error
+
+
+def target_name(target: Any) -> str:
+    """The name of a method, function or operator overload (`add_` of add_.Tensor)."""
+    if isinstance(target, str):
+        return target
+    return getattr(target, "__name__", str(target)).split(".")[0]
+
+
+def writes(target: Any, kwargs: dict[str, Value]) -> bool:
+    """Whether a call may change its arguments, by torch's naming or the operator's schema."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
+    name = target_name(target)
+    return "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
+
+
+@contextlib.contextmanager
+def keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator[None]:
+    """Break where a call gives a tensor from outside (`always`: any) other sizes or strides: only
+    tensors made by the frame may be resized or transposed in place in the graph.
+    """
+    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and _is_tensor(leaf)]
+    nodes = [node for node in nodes if node.op == "placeholder" or always]
+    before = [_form(node) for node in nodes]
+    try:
+        yield
+    finally:
+        tx.output.side_effects.tensor_written()  # of the fake tensors
+    if before != [_form(node) for node in nodes]:
+        raise Unsupported(breaks.TensorMetadata(name))
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta["example_value"], torch.Tensor)
+
+
+def _form(node: Node) -> tuple[Any, ...]:
+    fake = node.meta["example_value"]
+    return fake.shape, fake.stride(), fake.storage_offset()
+
+
+def changes_something(target: Any) -> bool:
+    """False only for functions known to be pure: then a result that is an argument itself needs no
+    node.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name not in _PURE_IDENTITIES
+
+
+_PURE_IDENTITIES = frozenset(
+    ["contiguous", "to", "type", "float", "double", "half", "bfloat16", "expand_as"]
+)
+
+
+def check_layouts(name: str, result: Any) -> None:
+    """Backends take tensors for memory with strides, sparse in coordinates, or jagged."""
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            check_layouts(name, item)
+    elif isinstance(result, torch.Tensor) and result.layout not in _LAYOUTS:
+        raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
+
+
+_LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
+
+
+def holds_tensor(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return True
+    if isinstance(result, (tuple, list)):
+        return any(holds_tensor(item) for item in result)
+    if type(result) is dict and all(type(key) is str for key in result):
+        return any(map(holds_tensor, result.values()))
+    return False
+
+
+def is_plain(result: Any) -> bool:
+    """A Python value that says the same of a fake tensor and of the real one."""
+    if isinstance(result, (tuple, list)):
+        return all(map(is_plain, result))
+    return is_constant_type(type(result)) or isinstance(result, _SYMBOLIC)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
