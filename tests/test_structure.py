@@ -151,6 +151,7 @@ EXCEPTIONS = {
     "AttemptEnded": "inside of an attempt, from where its plan stops to its root interpreter",
     "RaisedException": "an exception of the captured program",
     "Refused": "a side of a branch, or a turn of a loop, is no graph (interp/sides.py)",
+    "BreaksInside": "a break stands in code that not every call runs (interp/empty_regions.py)",
     "_Refused": "an operation is not computed while capturing (values/tensors/known_tensors.py)",
     "_Seen": "the arguments that torch hands to __torch_function__ (torch/overrides.py)",
     "CannotResume": "the answer that code has no continuation at a place",
@@ -188,12 +189,13 @@ def caught(name: str) -> set[str]:
 
 def test_retry_alone_leads_from_one_attempt_to_the_next():
     trial = "framestate/attempts.py:_leave_loop"  # of a loop, after which the attempt goes on
+    refusing = {"interp/sides.py:refusals", "interp/empty_regions.py:no_break_inside"}
     assert caught("Retry") == {
         "framestate/attempts.py:run",
         "framestate/rewrite.py:_first_run",  # from one emission to the next
         "interp/root.py:_step",  # to let it pass
-        "interp/sides.py:refusals",
+        *refusing,
         trial,
     }
-    assert caught("AttemptEnded") == {"interp/root.py:_execute", "interp/sides.py:refusals", trial}
+    assert caught("AttemptEnded") == {"interp/root.py:_execute", *refusing, trial}
     assert caught("SkipFrame") == {"api/convert.py:_captured", "interp/root.py:_step", trial}
