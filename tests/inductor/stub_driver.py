@@ -7,11 +7,14 @@ loops run. So plans, launches and device graphs are those of a GPU, with values 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import shutil
 import struct
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from inductor.codegen.cpp import CppModule
@@ -40,7 +43,9 @@ def build(folder: Path, *flags: str) -> Path:
 
 
 class Stub:
-    """One driver of its own. `stream` is what torch would call the current one."""
+    """One driver of its own. `stream` is what torch would call the current one: while a thread
+    captures, one of its own, as of torch.cuda.graph.
+    """
 
     def __init__(self, library: Path) -> None:
         own = library.with_name(f"{next(_numbers)}-{library.name}")  # a library is loaded once
@@ -48,9 +53,25 @@ class Stub:
         self.path = str(own)
         self.library = ctypes.CDLL(self.path)
         self.library.stub_log.restype = ctypes.c_char_p
-        self.stream = 7
+        self._current, self._capturing = 7, threading.local()
         self.errors: list[BaseException] = []  # of what ran in place of kernels
         self.driver = _plan.Driver(self.path, lambda device: self.stream)
+
+    @property
+    def stream(self) -> int:
+        return getattr(self._capturing, "stream", self._current)
+
+    @stream.setter
+    def stream(self, number: int) -> None:
+        self._current = number
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[None]:
+        self._capturing.stream = threading.get_ident()
+        try:
+            yield
+        finally:
+            del self._capturing.stream
 
     def log(self) -> list[str]:
         """What was asked for since the last call."""
@@ -84,14 +105,19 @@ class StubGraph:
     def __init__(self, stub: Stub) -> None:
         self.stub = stub
         self.executable = None
+        self._scope = contextlib.ExitStack()
 
     def __enter__(self) -> StubGraph:
-        self._check(self.stub.library.cuStreamBeginCapture_v2(self._stream(), 0))
+        with contextlib.ExitStack() as scope:
+            scope.enter_context(self.stub.capturing())
+            self._check(self.stub.library.cuStreamBeginCapture_v2(self._stream(), 0))
+            self._scope = scope.pop_all()
         return self
 
     def __exit__(self, *error) -> None:
         graph = ctypes.c_void_p()
-        code = self.stub.library.cuStreamEndCapture(self._stream(), ctypes.byref(graph))
+        with self._scope:
+            code = self.stub.library.cuStreamEndCapture(self._stream(), ctypes.byref(graph))
         if error[0] is None:
             self._check(code)
             made = ctypes.c_void_p()
