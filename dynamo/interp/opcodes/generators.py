@@ -38,10 +38,16 @@ def stop_iteration_error(tx: Interpreter) -> None:
     """
 
 
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+
+
 # -- delegating -----------------------------------------------------------------------------------
 @handler
 def GET_YIELD_FROM_ITER(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
+    if isinstance(value, GeneratorValue):
+        made = tx.program[instr.index - 1][1].op in _CALLS and value.frame.parent is tx
+        value.is_delegate_alone = made and not value.started
     tx.push(value if isinstance(value, GeneratorValue) else value.iterate(tx))
 
 

@@ -88,6 +88,7 @@ class GeneratorValue(Resumable):
         self.call_that_made_it = call  # function, args, kwargs
         self.started = False
         self.running = False
+        self.is_delegate_alone = False  # only the generator that delegates to it holds it
 
     def python_type(self) -> type:
         return types.GeneratorType
@@ -237,9 +238,9 @@ class GeneratorValue(Resumable):
         return None
 
     def _delegates_to_observable(self, tx: Interpreter) -> bool:
-        """Whether the iterator to which the generator delegates may notice its end."""
+        """Whether the end of the generator, which closes its delegate, may be noticed by that."""
         delegate = self.delegate()
-        if isinstance(delegate, GeneratorValue):
+        if isinstance(delegate, GeneratorValue) and delegate.is_delegate_alone:
             return id(delegate) in tx.output.finalizable
         return isinstance(delegate, Resumable)
 
