@@ -9,7 +9,9 @@ before                                      after
 The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
 code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
-does it. The rows of packed sequences are put at their places among all steps of all sequences:
+does it. In training, layers of reduced dtypes (_REDUCED) have their steps in float32 and the
+products of all steps in their own dtype. The rows of packed sequences are put at their places among
+all steps of all sequences:
 
     gates = zeros(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
     y, h, c = framegraph.recurrent_layer(gates, h0, c0, ..., batch sizes)
@@ -33,6 +35,9 @@ _KINDS: dict[Any, int] = {torch.rnn_tanh: 0, torch.rnn_relu: 1, torch.lstm: 2, t
 _GATES = (1, 1, 4, 3)
 _LSTM, _GRU = 2, 3
 RECURRENT = frozenset(_KINDS)
+# Dtypes of layers that have their steps in float32 where autograd records. Decomposed, steps are
+# many small products; inference has an operator of oneDNN's.
+_REDUCED = (torch.bfloat16, torch.float16)
 
 
 def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
@@ -93,8 +98,9 @@ class _Call:
         if not self.known or self.x.dim() != rank or torch.is_autocast_enabled("cpu"):
             return False
         tensors = [self.x, *self.states, *self.weights]
+        dtypes = (torch.float32, torch.float64, *(_REDUCED if _is_recorded(tensors) else ()))
         return (
-            self.x.dtype in (torch.float32, torch.float64)
+            self.x.dtype in dtypes
             and all(_plain(t, self.x.dtype) for t in tensors)
             and (self.alone if self.kind != _LSTM else len(self.states) == 2)
             and self._fits()
@@ -230,7 +236,12 @@ def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tens
 
 
 def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
-    return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
+    """The product, widened before the bias, of whose gradient the sum is then in float32."""
+    if bias is None or rows.dtype in _REDUCED:
+        made = rows @ weight.t()
+        wide = made.float() if rows.dtype in _REDUCED else made
+        return wide if bias is None else wide + bias
+    return torch.addmm(bias, rows, weight.t())
 
 
 # -- the operators ---------------------------------------------------------------------------------
@@ -318,10 +329,14 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
-        y, h, c, gates, cells = recurrent_layer(*tensors, kind, reverse, True, sizes)
+        dtype = ctx.dtype = tensors[3].dtype
+        wide, *last, gates, cells = recurrent_layer(
+            *map(_widened, tensors), kind, reverse, True, sizes
+        )
+        y, h, c = [result.to(dtype) for result in (wide, *last)]
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
-        ctx.y = None if _saves_result(kind, *tensors) else y.detach()
+        ctx.y = None if _saves_result(kind, *tensors) else wide.detach()
         kept = y if ctx.y is None else None
         ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells, sizes)
         ctx.mark_non_differentiable(*[c] if kind != _LSTM else [])
@@ -330,10 +345,11 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         *given, y, gates, cells, sizes = ctx.saved_tensors
-        y = y if ctx.y is None else ctx.y
+        given = [*map(_widened, given)]
+        y = _widened(y) if ctx.y is None else ctx.y
         of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[3:]
         made, h0, c0, projected = recurrent_layer_backward(
-            *given, y, gates, cells, *tangents, ctx.kind, ctx.reverse, of_h0, sizes
+            *given, y, gates, cells, *map(_widened, tangents), ctx.kind, ctx.reverse, of_h0, sizes
         )
         size = made.shape[2] // 4  # of a gate, of layers with several
         inputs = hidden = made
@@ -345,24 +361,45 @@ class _Differentiated(torch.autograd.Function):
         if of_weights:
             first = given[0].unsqueeze(0)
             before = [y[1:], first] if ctx.reverse else [first, y[:-1]]
-            weights = rows.t() @ torch.cat(before).flatten(0, 1)
+            factors = rows, torch.cat(before).flatten(0, 1)
+            weights = _weight_gradient(*factors, ctx.dtype)
         if of_bias:
-            bias = rows.sum(0)
+            bias = rows.sum(0).to(ctx.dtype)
         if of_projection:
             full = gates[:, :, 3 * size :] * cells.tanh()
-            projection = projected.flatten(0, 1).t() @ full.flatten(0, 1)
-        states = h0 if of_h0 else None, c0 if of_c0 else None
+            factors = projected.flatten(0, 1), full.flatten(0, 1)
+            projection = _weight_gradient(*factors, ctx.dtype)
+        states = h0.to(ctx.dtype) if of_h0 else None, c0.to(ctx.dtype) if of_c0 else None
         return None, None, None, inputs if of_inputs else None, *states, weights, bias, projection
 
 
-def _saves_result(kind: int, x: torch.Tensor, *tensors: Any) -> bool:
+def _weight_gradient(rows: Any, factors: Any, dtype: torch.dtype) -> torch.Tensor:
+    return rows.to(dtype).t() @ factors.to(dtype)
+
+
+def _widened(tensor: Any) -> Any:
+    return tensor.float() if tensor is not None and tensor.dtype in _REDUCED else tensor
+
+
+def _is_recorded(tensors: Sequence[torch.Tensor | None]) -> bool:
+    """Whether autograd records operations of the tensors."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+
+
+def _saves_result(kind: int, *tensors: Any) -> bool:
     """Whether eager's layer is oneDNN's, which saves its result for the backward."""
     usable = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-    return kind == _LSTM and tensors[-1] is None and x.dtype is torch.float32 and bool(usable)
+    if kind != _LSTM or tensors[-1] is not None or not usable:
+        return False
+    dtype = tensors[3].dtype  # of w_hh
+    reduced = dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype is torch.float32 or bool(reduced)
 
 
 def _layer(kind: int, reverse: bool, sizes: Any, *tensors: Any) -> tuple[torch.Tensor, ...]:
-    given = [tensor for tensor in tensors if tensor is not None]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+    if _is_recorded(tensors):
         return _Differentiated.apply(kind, reverse, sizes, *tensors)
-    return recurrent_layer(*tensors, kind, reverse, False, sizes)[:3]
+    wide = [*map(_widened, tensors)]
+    results = recurrent_layer(*wide, kind, reverse, False, sizes)[:3]
+    return tuple(result.to(tensors[3].dtype) for result in results)
