@@ -507,10 +507,7 @@ def _placed(step: Loops, outer: Lay, inner: Lay, *, reduced: bool, row: bool = F
 
 def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
     """Whether everything that `new` shares with the kernel's steps is touched in the same
-    iteration. Readers of one buffer alone may each read at places of their own; but rows are shared
-    only by readers with the same strides, since loops in the order of one would cost the other its
-    vectors.
-    """
+    iteration."""
     shares = False
     reads_before = {name for s in steps for name in s.reads}
     for s in steps:
@@ -530,15 +527,7 @@ def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
             if any(index != new.index for index in s.reads.get(new.target.name, [])):
                 return False
         shares = True
-    if shares or not rows:
-        return shares or bool(reads_before & new.reads.keys())
-    return any(
-        mine.terms == theirs.terms
-        for s in steps
-        for name in s.reads.keys() & new.reads.keys()
-        for mine in new.reads[name]
-        for theirs in s.reads[name]
-    )
+    return shares or bool(reads_before & new.reads.keys())
 
 
 def _read_products(items: list[Item]) -> list[Item]:
