@@ -13,6 +13,7 @@ from torch._library.custom_ops import OPDEFS
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.values.functions.cell import is_empty
 from dynamo.values.functions.monkey_patches import is_programs
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _MOST = 1000  # objects that are looked at
 
 def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -> None:
     """Raise Unsupported where one of the functions, in Python, reads an object or a global by its
-    name, or by an attribute's, that the frame has changed.
+    name, or by an attribute's, that the frame has changed, or holds too many objects to tell.
     """
     effects = tx.output.side_effects
     if not (effects.changes_objects() or effects.context_variables):
@@ -44,9 +45,11 @@ def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -
         if any((id(function.__globals__), read) in effects.globals for read in names):
             raise Unsupported(breaks.ChangedState(name))
         cells = function.__closure__ or ()
-        held = [cell.cell_contents for cell in cells if not _is_empty(cell)]
+        held = [cell.cell_contents for cell in cells if not is_empty(cell)]
         read = [function.__globals__[n] for n in names if n in function.__globals__]
         waiting += [*cells, *held, *read, *_attributes([*held, *read], names)]
+    if waiting:
+        raise Unsupported(breaks.ChangedState(name))
 
 
 def functions_of_operator(operator: Any) -> list[Any]:
@@ -84,10 +87,3 @@ def _attributes(objects: Iterable[Any], names: set[str]) -> Iterator[Any]:
         namespace = getattr(type(obj), "__dict__", {}).get("__dict__") and vars(obj)
         if isinstance(namespace, dict | types.MappingProxyType):
             yield from (namespace[name] for name in names if name in namespace)
-
-
-def _is_empty(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is NotImplemented
-    except ValueError:
-        return True
