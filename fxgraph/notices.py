@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 
+_SMALL = 10_000  # bytes that are told one by one
 _logger = logging.getLogger("framegraph")
 
 
@@ -14,3 +15,8 @@ def notify(text: str, category: type[Warning] = UserWarning, stacklevel: int = 2
         warnings.warn(text, category, stacklevel=stacklevel + 1)
     except category:
         _logger.warning(text)
+
+
+def amount_of_memory(count: int) -> str:
+    """Bytes as text: in MiB, but for a few."""
+    return f"{count} bytes" if count < _SMALL else f"{count / 2**20:.2f} MiB"

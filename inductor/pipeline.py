@@ -46,7 +46,7 @@ from fxgraph.aot import (
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from fxgraph.notices import notify
+from fxgraph.notices import amount_of_memory, notify
 from fxgraph.passes import cse
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
@@ -679,11 +679,6 @@ def _overload(step: AtenStep) -> str:
     return "default" if step.overload in ("", "out") else step.overload
 
 
-def _amount(count: int) -> str:
-    """Bytes as text, in MiB from a hundredth of one on."""
-    return f"{count / 2**20:.2f} MiB" if count >= 2**20 / 100 else f"{count} bytes"
-
-
 def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
     notes = list(c.notes)
@@ -696,8 +691,8 @@ def report(c: Compilation) -> dict[str, Any]:
             one.notes = notes
     if peak and (c.library or c.loaded):
         notes.append(
-            f"memory: at most {_amount(peak)} at once, besides inputs and what operators "
-            f"allocate inside; {_amount(plan.arena_bytes)} of it shared by temporaries"
+            f"memory: at most {amount_of_memory(peak)} at once, besides inputs and what operators "
+            f"allocate inside; {amount_of_memory(plan.arena_bytes)} of it shared by temporaries"
         )
     if (derived := getattr(plan, "derived", None)) is not None:
         _tell_of(derived, notes)
@@ -721,7 +716,7 @@ def _tell_of(derived: Derived, notes: list[str]) -> None:
             return f"derived: {_count(len(derived.values), 'tensor')} of parameters, when called"
         return (
             f"derived: {_count(len(derived.values), 'tensor')} of parameters, "
-            f"{_amount(derived.bytes)}, made {_count(derived.made, 'time')}"
+            f"{amount_of_memory(derived.bytes)}, made {_count(derived.made, 'time')}"
         )
 
     def tell() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dynamo.saved.container import Container
 from dynamo.saved.nests import leaf_numbers, paths
+from fxgraph.notices import amount_of_memory
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import from_data
 from fxgraph.stored.symbols import names_from_data
@@ -125,8 +126,11 @@ def _operators(kind: str, graph: Any) -> list[str]:
 
 def _memory(container: Container, data: Any) -> list[str]:
     """Sections, and weights, as many bytes as their elements take."""
-    lines = ["memory", f"  file: {_bytes(container.size)}"]
-    lines += [f"  section {name}: {_bytes(container.bytes_of(name))}" for name in container.names]
+    lines = ["memory", f"  file: {amount_of_memory(container.size)}"]
+    lines += [
+        f"  section {name}: {amount_of_memory(container.bytes_of(name))}"
+        for name in container.names
+    ]
     rows = [row for row in data["tensors"] if row["names"]]
     total = sum(math.prod(row["size"]) * dtype_of(row["dtype"]).itemsize for row in rows)
     outside = any("weights" not in row for row in rows)
@@ -134,7 +138,7 @@ def _memory(container: Container, data: Any) -> list[str]:
     parameters = sum(bool(row["parameter"]) for row in rows)
     lines.append(
         f"  weights: {parameters} parameters and {len(rows) - parameters} buffers, "
-        f"{_bytes(total)}, {where}"
+        f"{amount_of_memory(total)}, {where}"
     )
     return lines
 
@@ -154,9 +158,3 @@ def _runner(container: Container) -> list[str]:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(calls.items()))
         found.append(f"  and operators of libtorch: {names}")
     return found
-
-
-def _bytes(count: int) -> str:
-    if count < 10_000:
-        return f"{count} bytes"
-    return f"{count / 2**20:.2f} MiB"
