@@ -400,6 +400,9 @@ def gather_as(
     taken: list[list[Value] | _Gathered] = []
     keys: list[Any] = []
     for other in others:
+        storage = getattr(other, "storage", None)
+        if isinstance(storage, FrozenSetValue) and method != "isdisjoint":
+            other = storage  # C code reads the table of any set, past an own __iter__
         if type(other).unpack is not Value.unpack:
             content = gather(tx, other)
             taken.append(content)

@@ -71,7 +71,9 @@ def storage_slot(
     """Base.name(receiver, *args, **kwargs)."""
     storage: Any = receiver.storage
     of_class = isinstance(storage, DequeValue) and name in _DEQUE_COPIES
-    of_class |= isinstance(storage, (OrderedDictValue, DefaultDictValue)) and name in _DICT_COPIES
+    if name in _DICT_COPIES and isinstance(storage, DictValue):
+        of_class |= isinstance(storage, (OrderedDictValue, DefaultDictValue))
+        of_class |= class_lookup(receiver.cls, "__iter__") is not dict.__iter__  # asked for keys()
     if of_class or past_override(storage, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     handler = _HANDLERS.get(name)

@@ -92,4 +92,17 @@ PROGRAMS = {
         g(S("abc"), S(""))
         g(S("a"), S("b"))
     """,
+    "sets_and_dicts_that_iterate_in_their_own_way": """
+        class S(set):
+            def __iter__(self): return iter([99])
+        class D(dict):
+            def __iter__(self): return iter(["z"])
+            def keys(self): return ["k"]
+            def __getitem__(self, key): return 5
+        def f(x, a, b, d):
+            asked = a == b, a | b, a.issubset(b), a.issuperset(b), a.isdisjoint(b), a - b, a.symmetric_difference(b)
+            return x + 1, asked, list(b), d.copy(), d | {"q": 2}, {**d}, dict(d), d.get("a"), list(d)
+        ---
+        run(T(2), {1, 2}, S([1, 2]), D(a=1))
+    """,
 }
