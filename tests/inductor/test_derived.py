@@ -631,6 +631,71 @@ def test_writes_that_move_no_version(write):
         torch.testing.assert_close(compiled(x), module(x), **CLOSE)
 
 
+def linear_and_norm():
+    module = settled(nn.Sequential(nn.Linear(64, 800), nn.BatchNorm1d(800)))
+    return module, dynamo.compile(module), torch.randn(4, 64)
+
+
+ALIASES = {
+    "data": lambda w: w.data,
+    "array": lambda w: w.detach().numpy(),
+    "array of data": lambda w: np.asarray(w.data),
+    "storage": lambda w: w.untyped_storage(),
+    "view of data": lambda w: w.data.t()[3:],
+}
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["made after a call", "made before"])
+@pytest.mark.parametrize("kind", ALIASES)
+def test_one_element_is_written_through_an_alias(kind, before):
+    """One that is not sampled, in every call, by an alias without a version that stays alive."""
+    module, compiled, x = linear_and_norm()
+    with torch.no_grad():
+        if not before:
+            compiled(x)
+        alias = ALIASES[kind](module[0].weight)
+        compiled(x)
+        for number in range(3):
+            if kind == "storage":
+                alias[4 * (700 * 64 + 34) + 2 : 4 * (700 * 64 + 34) + 4] = 60 + number
+            else:
+                alias[33, 5] = number
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+        del alias
+        compiled(x)
+        module[0].weight.data[700, 33] += 5
+        torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_one_element_is_written_by_a_graph():
+    def write(w):
+        w.data[700, 33] += 5
+
+    module, compiled, x = linear_and_norm()
+    write = dynamo.compile(write)
+    with torch.no_grad():
+        for _ in range(3):
+            write(module[0].weight)
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_aliases_that_write_nothing_make_nothing_again(monkeypatch):
+    def counting(self, *sources):
+        made.append(self)
+        return real(self, *sources)
+
+    made, real = [], Derived.__call__
+    monkeypatch.setattr(Derived, "__call__", counting)
+    module, compiled, x = linear_and_norm()
+    with torch.no_grad():
+        compiled(x)
+        state, copied = module.state_dict(), copy.deepcopy(module)
+        alias = module[0].weight.data
+        for _ in range(3):
+            compiled(x)
+    assert len(made) == 1 and torch.equal(alias, copied[0].weight) and state
+
+
 def test_derived_tensors_die_with_the_compiled_code(monkeypatch):
     def recording(self, *sources):
         made = real(self, *sources)

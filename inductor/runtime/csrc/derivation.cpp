@@ -12,29 +12,9 @@
 namespace framegraph {
 namespace {
 
-constexpr size_t kWhole = 4096;  // bytes up to which all of a source is sampled
-constexpr size_t kFewest = 64, kMost = 1024;  // words sampled of a larger one; one of each outermost slice, if that many
+constexpr size_t kFewest = 64, kMost = 1024;  // words sampled of a large source; one of each outermost slice, if that many
 
-uint64_t word(const char* at) {
-  uint64_t value = 0;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-uint64_t mixed(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-  return hash ^ (hash >> 32);
-}
-
-uint64_t whole(const char* data, size_t bytes) {
-  std::array<uint64_t, 4> lanes{1, 2, 3, 4};  // side by side: one alone waits for its products
-  size_t at = 0;
-  for (; at + 32 <= bytes; at += 32) {
-    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = mixed(lanes[lane], word(data + at + 8 * lane));
-  }
-  for (; at < bytes; ++at) lanes[0] = mixed(lanes[0], static_cast<unsigned char>(data[at]));
-  return mixed(mixed(mixed(lanes[0], lanes[1]), lanes[2]), lanes[3]);
-}
+uint64_t passes = 0;  // rounds of looking at sources
 
 uint64_t sampled(const char* data, size_t bytes, size_t slices) {
   const size_t count = std::clamp(slices, kFewest, kMost);
@@ -54,26 +34,29 @@ size_t extent(const at::Tensor& tensor) {
 uint64_t sample(const at::Tensor& tensor, const void* data) {
   const size_t bytes = data == nullptr ? 0 : extent(tensor);
   const auto* first = static_cast<const char*>(data);
-  if (bytes <= kWhole) return whole(first, bytes);
+  if (bytes <= kWhole) return hash_of(first, bytes);
   return sampled(first, bytes, tensor.dim() > 0 ? static_cast<size_t>(tensor.size(0)) : 1);
 }
 
 // Inference tensors have no version that would tell of a write.
 bool has_version(const at::Tensor& tensor) { return !tensor.unsafeGetTensorImpl()->is_inference(); }
 
-Look look(const at::Tensor& tensor) {
+Look look(const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const void* data = impl->data();
+  std::shared_ptr<Content> content = extent(tensor) > kWhole ? derived_content(tensor) : nullptr;
+  const uint64_t writes = content ? content->version(pass) : 0;
   return {impl->storage().getWeakStorageImpl(), data,
-          has_version(tensor) ? impl->version_counter().current_version() : 0, sample(tensor, data)};
+          has_version(tensor) ? impl->version_counter().current_version() : 0, sample(tensor, data),
+          std::move(content), writes};
 }
 
-bool same(const Look& seen, const at::Tensor& tensor) {
+bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!has_version(tensor) || impl->version_counter().current_version() != seen.version) return false;
   const void* data = impl->data();
   return data == seen.data && impl->unsafe_storage().unsafeGetStorageImpl() == seen.storage._unsafe_get_target() &&
-         sample(tensor, data) == seen.sample;
+         sample(tensor, data) == seen.sample && (!seen.content || seen.content->version(pass) == seen.writes);
 }
 
 }  // namespace
@@ -87,8 +70,9 @@ std::shared_ptr<const Derived> Derivation::get(const std::vector<PyObject*>& sta
 }
 
 bool Derivation::holds(const std::vector<PyObject*>& statics) const {
+  const uint64_t pass = ++passes;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (!same(current_->looks[i], THPVariable_Unpack(statics[sources_[i]]))) return false;
+    if (!same(current_->looks[i], THPVariable_Unpack(statics[sources_[i]]), pass)) return false;
   }
   return true;
 }
@@ -96,9 +80,10 @@ bool Derivation::holds(const std::vector<PyObject*>& statics) const {
 std::shared_ptr<const Derived> Derivation::made(const std::vector<PyObject*>& statics) const {
   auto result = std::make_shared<Derived>();
   std::vector<PyObject*> args;
+  const uint64_t pass = ++passes;
   for (uint32_t source : sources_) {
     args.push_back(statics[source]);
-    result->looks.push_back(look(THPVariable_Unpack(statics[source])));
+    result->looks.push_back(look(THPVariable_Unpack(statics[source]), pass));
   }
   const c10::InferenceMode versions(false);  // the results serve calls in other modes too
   auto tensors = py::reinterpret_steal<py::object>(PyObject_Vectorcall(make_, args.data(), args.size(), nullptr));

@@ -11,15 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "content.h"
+
 namespace framegraph {
 
 // The state of a source when it was read. Two looks are equal if the tensor still has its storage, address and
-// version, and the same bytes where they are sampled: writes by way of `.data` or of numpy move no version.
+// version, its memory no writes that move no version, and the same bytes where they are sampled: another process, or
+// an alias that nobody saw handed out, may write too.
 struct Look {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak, so that no other storage gets its address meanwhile
   const void* data;
   uint32_t version;
   uint64_t sample;
+  std::shared_ptr<Content> content;  // null for a small source, which is sampled whole
+  uint64_t writes;                   // version of the content
 };
 
 struct Derived {

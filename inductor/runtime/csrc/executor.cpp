@@ -295,6 +295,7 @@ class Run {
   void begin_mutations() {
     for (const auto& [v, bumps] : program_.mutated) {
       for (uint32_t i = 0; i < bumps; ++i) tensor(v).unsafeGetTensorImpl()->bump_version();
+      if (bumps == 0) note_write(tensor(v));
     }
   }
 

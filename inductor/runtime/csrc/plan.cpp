@@ -173,5 +173,6 @@ PyMODINIT_FUNC PyInit__plan() {
     Py_DECREF(module);
     return nullptr;
   }
+  watch_aliases();
   return module;
 }

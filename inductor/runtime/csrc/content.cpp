@@ -1,0 +1,176 @@
+#include "content.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+namespace framegraph {
+namespace {
+
+// The memory of a tensor that a write may go unseen in; null for little of it, and for other devices.
+c10::StorageImpl* large_memory(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->has_storage() || !impl->unsafe_storage()) return nullptr;
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (storage->device_type() != c10::DeviceType::CPU) return nullptr;
+  return storage->nbytes() > kWhole ? storage : nullptr;
+}
+
+size_t holders_of(c10::StorageImpl* storage) { return c10::raw::intrusive_ptr::use_count(storage); }
+
+}  // namespace
+
+uint64_t hash_of(const char* data, size_t bytes) {
+  std::array<uint64_t, 4> lanes{1, 2, 3, 4};  // side by side: one alone waits for its products
+  size_t at = 0;
+  for (; at + 32 <= bytes; at += 32) {
+    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = mixed(lanes[lane], word(data + at + 8 * lane));
+  }
+  for (; at < bytes; ++at) lanes[0] = mixed(lanes[0], static_cast<unsigned char>(data[at]));
+  return mixed(mixed(mixed(lanes[0], lanes[1]), lanes[2]), lanes[3]);
+}
+
+// Those of derived tensors' sources, and of memory with an alias that was handed out before anything was derived.
+class Contents {
+ public:
+  Content* find(c10::StorageImpl* storage) {
+    const auto found = all_.find(storage);
+    return found == all_.end() ? nullptr : found->second.get();
+  }
+
+  const std::shared_ptr<Content>& at(c10::StorageImpl* storage) {
+    if (all_.size() >= most_) {
+      for (auto each = all_.begin(); each != all_.end();) each = each->second->is_needed() ? std::next(each) : all_.erase(each);
+      most_ = std::max(kFewest, 2 * all_.size());
+    }
+    // The weak reference of an entry keeps any other storage from its address.
+    std::shared_ptr<Content>& content = all_[storage];
+    if (content == nullptr) content = std::make_shared<Content>(storage);
+    return content;
+  }
+
+ private:
+  static constexpr size_t kFewest = 1024;
+  std::unordered_map<c10::StorageImpl*, std::shared_ptr<Content>> all_;
+  size_t most_ = kFewest;
+};
+
+namespace {
+
+Contents& contents() {
+  static auto* all = new Contents();  // not destroyed at exit, when tensors may still be
+  return *all;
+}
+
+}  // namespace
+
+Content::Content(c10::StorageImpl* storage)
+    : storage_(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(storage)) {}
+
+bool Content::is_needed() const {
+  const auto storage = storage_.lock();
+  return storage && (derived_ || holders_of(storage.get()) - 1 > holders_);
+}
+
+uint64_t Content::version(uint64_t pass) {
+  if (!open_ || pass == pass_) return version_;
+  pass_ = pass;
+  const auto storage = storage_.lock();
+  if (!storage) return version_;
+  const uint64_t now = hash_of(static_cast<const char*>(storage->data()), storage->nbytes());
+  if (hash_ && now != *hash_) ++version_;
+  hash_ = now;
+  open_ = holders_of(storage.get()) - 1 > holders_;
+  return version_;
+}
+
+std::shared_ptr<Content> derived_content(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = large_memory(tensor);
+  if (storage == nullptr) return nullptr;
+  const std::shared_ptr<Content>& content = contents().at(storage);
+  content->derived_ = true;
+  return content;
+}
+
+void hand_out(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = large_memory(tensor);
+  if (storage == nullptr) return;
+  Content& content = *contents().at(storage);
+  if (content.open_) return;
+  content.open_ = true;
+  content.holders_ = holders_of(storage);
+  content.hash_.reset();
+  if (content.derived_) content.hash_ = hash_of(static_cast<const char*>(storage->data()), storage->nbytes());
+}
+
+void note_write(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = large_memory(tensor);
+  if (storage == nullptr) return;
+  Content* content = contents().find(storage);
+  if (content == nullptr) return;
+  ++content->version_;
+  content->hash_.reset();
+}
+
+namespace {
+
+getter torch_data = nullptr;
+PyCFunctionWithKeywords torch_numpy = nullptr;
+PyCFunction torch_storage = nullptr;
+
+// Before torch's own function, which may also be asked by a subclass's __torch_function__.
+void hand_out_of(PyObject* self) {
+  if (THPVariable_Check(self)) hand_out(THPVariable_Unpack(self));
+}
+
+PyObject* watched_data(PyObject* self, void* closure) {
+  hand_out_of(self);
+  return torch_data(self, closure);
+}
+
+PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
+  hand_out_of(self);
+  return torch_numpy(self, args, kwargs);
+}
+
+PyObject* watched_storage(PyObject* self, PyObject* args) {
+  hand_out_of(self);
+  return torch_storage(self, args);
+}
+
+// A built-in attribute of torch.Tensor; null where torch has made it of something else.
+template <typename Descriptor>
+Descriptor* attribute_of_tensors(const char* name, PyTypeObject& kind) {
+  PyObject* found = PyObject_GetAttrString(THPVariableClass, name);  // its class keeps it alive
+  if (found == nullptr) PyErr_Clear();
+  Py_XDECREF(found);
+  return found != nullptr && Py_IS_TYPE(found, &kind) ? reinterpret_cast<Descriptor*>(found) : nullptr;
+}
+
+PyMethodDef* method_of_tensors(const char* name, int flags) {
+  auto* found = attribute_of_tensors<PyMethodDescrObject>(name, PyMethodDescr_Type);
+  return found != nullptr && found->d_method->ml_flags == flags ? found->d_method : nullptr;
+}
+
+}  // namespace
+
+// Replaced are the functions in torch's tables, which descriptors read at each access: what programs see, and capture
+// compares, stays as it is.
+void watch_aliases() {
+  auto* data = attribute_of_tensors<PyGetSetDescrObject>("data", PyGetSetDescr_Type);
+  if (torch_data != nullptr || data == nullptr) return;
+  torch_data = std::exchange(data->d_getset->get, watched_data);
+  if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {
+    torch_numpy = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(method->ml_meth));
+    method->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(watched_array));
+  }
+  if (PyMethodDef* method = method_of_tensors("untyped_storage", METH_NOARGS)) {
+    torch_storage = std::exchange(method->ml_meth, watched_storage);
+  }
+}
+
+}  // namespace framegraph

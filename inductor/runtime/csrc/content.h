@@ -1,0 +1,68 @@
+// Writes that move no version counter, to memory that tensors are derived from: through `.data`, an array of numpy, a
+// storage.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+namespace framegraph {
+
+// The bytes up to which a source is compared whole each time: its content needs no version.
+constexpr size_t kWhole = 4096;
+
+inline uint64_t word(const char* at) {
+  uint64_t value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+inline uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+  return hash ^ (hash >> 32);
+}
+
+uint64_t hash_of(const char* data, size_t bytes);
+
+// The memory of a storage, with a version that such writes move. While an alias may write, asking for the version
+// reads all of the memory; before and after, nothing. The GIL guards the members.
+class Content {
+ public:
+  explicit Content(c10::StorageImpl* storage);
+
+  // pass: a number of the asking round; a second question of a round reads nothing.
+  uint64_t version(uint64_t pass);
+
+ private:
+  friend std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
+  friend void hand_out(const at::Tensor& tensor);
+  friend void note_write(const at::Tensor& tensor);
+  friend class Contents;
+
+  bool is_needed() const;
+
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  bool derived_ = false;  // whether tensors are, or were, derived from it
+  bool open_ = false;     // whether an alias may be alive
+  size_t holders_ = 0;    // of the storage, before that alias
+  std::optional<uint64_t> hash_;
+  uint64_t version_ = 0;
+  uint64_t pass_ = 0;
+};
+
+// The content of a tensor that something is derived from; null for little memory.
+std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
+
+// A graph writes the tensor without a new version, as eager does through `.data`.
+void note_write(const at::Tensor& tensor);
+
+// Watches the attributes of tensors that hand such aliases out, from now on.
+void watch_aliases();
+
+}  // namespace framegraph
