@@ -17,6 +17,7 @@ from inductor.ir import (
     Tensor,
     WeightGradient,
     Window,
+    WindowProduct,
     Winograd,
     WinogradPanels,
 )
@@ -27,6 +28,7 @@ from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.matrices import matrix_mm
 from inductor.ops import ops
 from inductor.panels import panel_mm
+from inductor.windows import pixels_of, window_mm
 from inductor.winograd import winograd_mm
 
 
@@ -144,6 +146,33 @@ def product_of_windows(
         name, image, ctx.realize(panels), rows, target,
         weight_as_it_was=ctx.realize(weight), padding=(above, beside), pixels=pixels,
         transposed=transposed,
+    )  # fmt: skip
+    ctx.program.steps.append(step)
+    return Tensor.of(target)
+
+
+@lower(window_mm)
+def product_of_any_windows(
+    ctx: Lowering,
+    x: Tensor,
+    panels: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+) -> Tensor:
+    """A convolution of bfloat16 by a generated kernel."""
+    image, (columns, _, *window) = _innermost(ctx, x), weight.size
+    pixels = pixels_of(x.size, window, stride, padding, dilation)
+    rows = product(pixels), columns
+    like = Tensor(rows, torch.float32, x.device)
+    target = ctx.new_buffer(rows, contiguous_strides(rows), like)
+    name = f"windows{len(ctx.program.steps)}"
+    settings: list[Any] = [window, stride, padding, dilation]
+    of_window, steps, around, apart = ((a, b) for a, b in settings)
+    step = WindowProduct(
+        name, image, ctx.realize(panels), rows, target,
+        pixels=pixels, window=of_window, steps=steps, padding=around, dilation=apart,
     )  # fmt: skip
     ctx.program.steps.append(step)
     return Tensor.of(target)

@@ -45,6 +45,7 @@ DEFINED_IN = {
     "attention<float>(": ("attention.cpp", "product.cpp"),
     "attention<bf16>(": ("attention_pairs.cpp", "product_pairs.cpp"),
     "multiply(": ("matrices.cpp", "product.cpp"),
+    "convolve(": ("windows.cpp",),
     "winograd(": ("winograd.cpp", "product.cpp"),
     "train(": ("training.cpp",),
 }
