@@ -139,7 +139,7 @@ def weight_in_panels(build: Builder, weight: Node, meta: dict[str, Any]) -> Node
 
 
 class Choices:
-    """Those of a graph: measured, while the budget lasts; then the one of most that were."""
+    """The choices of a graph: measured, while the budget lasts; then the one of most that were."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget

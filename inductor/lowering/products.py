@@ -119,7 +119,8 @@ def product_of_matrices(ctx: Lowering, x: Tensor, weight: Tensor) -> Tensor:
     if x.device.type != "cpu" or any(1 not in w.stride for w in (one, other)):
         raise NotLowered("matrix_mm")
     size = (x.size[0], weight.size[1])
-    target = ctx.new_buffer(size, contiguous_strides(size), x)
+    like = Tensor(size, torch.float32, x.device)
+    target = ctx.new_buffer(size, contiguous_strides(size), like)
     name = f"product{len(ctx.program.steps)}"
     ctx.program.steps.append(MatrixProduct(name, one, other, size, target))
     return Tensor.of(target)
