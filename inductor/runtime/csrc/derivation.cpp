@@ -1,5 +1,6 @@
 #include "derivation.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 namespace framegraph {
@@ -14,6 +16,10 @@ namespace {
 
 constexpr size_t kWhole = 4096;  // bytes up to which all of a source is sampled
 constexpr size_t kFewest = 64, kMost = 1024;  // words sampled of a larger one; one of each outermost slice, if that many
+
+// Sampled words, of all sources, from which on threads share the sources: almost each word is on a page of its own, whose
+// address takes long to find.
+constexpr size_t kShared = 2048;
 
 uint64_t word(const char* at) {
   uint64_t value = 0;
@@ -36,8 +42,11 @@ uint64_t whole(const char* data, size_t bytes) {
   return mixed(mixed(mixed(lanes[0], lanes[1]), lanes[2]), lanes[3]);
 }
 
-uint64_t sampled(const char* data, size_t bytes, size_t slices) {
-  const size_t count = std::clamp(slices, kFewest, kMost);
+size_t words_of(const at::Tensor& tensor) {
+  return std::clamp(tensor.dim() > 0 ? static_cast<size_t>(tensor.size(0)) : 1, kFewest, kMost);
+}
+
+uint64_t sampled(const char* data, size_t bytes, size_t count) {
   uint64_t hash = 0;
   for (size_t i = 0; i < count; ++i) hash = mixed(hash, word(data + i * (bytes - sizeof hash) / (count - 1)));
   return hash;
@@ -55,7 +64,7 @@ uint64_t sample(const at::Tensor& tensor, const void* data) {
   const size_t bytes = data == nullptr ? 0 : extent(tensor);
   const auto* first = static_cast<const char*>(data);
   if (bytes <= kWhole) return whole(first, bytes);
-  return sampled(first, bytes, tensor.dim() > 0 ? static_cast<size_t>(tensor.size(0)) : 1);
+  return sampled(first, bytes, words_of(tensor));
 }
 
 // Inference tensors have no version that would tell of a write.
@@ -87,10 +96,16 @@ std::shared_ptr<const Derived> Derivation::get(const std::vector<PyObject*>& sta
 }
 
 bool Derivation::holds(const std::vector<PyObject*>& statics) const {
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    if (!same(current_->looks[i], THPVariable_Unpack(statics[sources_[i]]))) return false;
-  }
-  return true;
+  std::atomic<bool> changed{false};
+  const auto check = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && !changed.load(std::memory_order_relaxed); ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (!same(current_->looks[at], THPVariable_Unpack(statics[sources_[at]]))) changed = true;
+    }
+  };
+  const auto all = static_cast<int64_t>(sources_.size());
+  at::parallel_for(0, all, current_->sampled_words < kShared ? std::max<int64_t>(all, 1) : 1, check);
+  return !changed;
 }
 
 std::shared_ptr<const Derived> Derivation::made(const std::vector<PyObject*>& statics) const {
@@ -98,7 +113,9 @@ std::shared_ptr<const Derived> Derivation::made(const std::vector<PyObject*>& st
   std::vector<PyObject*> args;
   for (uint32_t source : sources_) {
     args.push_back(statics[source]);
-    result->looks.push_back(look(THPVariable_Unpack(statics[source])));
+    const at::Tensor& tensor = THPVariable_Unpack(statics[source]);
+    result->looks.push_back(look(tensor));
+    if (extent(tensor) > kWhole) result->sampled_words += words_of(tensor);
   }
   const c10::InferenceMode versions(false);  // the results serve calls in other modes too
   auto tensors = py::reinterpret_steal<py::object>(PyObject_Vectorcall(make_, args.data(), args.size(), nullptr));

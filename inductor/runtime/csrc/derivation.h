@@ -25,6 +25,7 @@ struct Look {
 struct Derived {
   std::vector<at::Tensor> tensors;
   std::vector<Look> looks;  // at the sources, before `tensors` were made
+  size_t sampled_words = 0;
 };
 
 // The GIL guards the members; a call in flight holds the Derived that was made or found for it.
