@@ -91,6 +91,28 @@ _PRODUCTS = frozenset(
     ]
 )  # fmt: skip
 
+_IN_MEMORY = _PRODUCTS | {panel_mm, matrix_mm, winograd_mm, window_mm}
+
+_WHOLE_VIEWS = frozenset(
+    [
+        aten.permute.default, aten.t.default, aten.transpose.int, aten.view.default,
+        aten._unsafe_view.default, aten.reshape.default,
+    ]
+)  # fmt: skip
+
+
+def reads_in_memory(node: Any) -> int:
+    """How many operators read a value on the CPU in memory alone, by way of views of all of it."""
+    count = 0
+    for user in node.users:
+        if user.op != "call_function" or not isinstance(user.target, torch._ops.OpOverload):
+            continue
+        if user.target not in LOWERINGS or user.target in _IN_MEMORY:
+            count += 1
+        elif user.target in _WHOLE_VIEWS:
+            count += reads_in_memory(user)
+    return count
+
 
 def _is_view(target: Any) -> bool:
     aliases = any(result.alias_info is not None for result in target._schema.returns)
