@@ -14,6 +14,7 @@ from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
+from inductor import devices
 from inductor.derive import Derivation
 from inductor.devices import Device
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
@@ -267,7 +268,7 @@ class _Run:
         result.hint = self.ctx.strides(val)
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
         again = len(node.users) > 1 and (result.split is not None or not trivial)
-        if again or (result.device.type == "cpu" and reads_in_memory(node)):
+        if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
             self.ctx.realize(result)
 
     def _copy_(self, node: Any, target: Tensor, source: Tensor) -> Tensor:
