@@ -3,16 +3,21 @@ follows."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
+import subprocess
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import dynamo
-from inductor import matrices, products, widen
+from inductor import matrices, products, widen, windows
 from inductor.matrices import matrix_mm
 from inductor.measure import Budget
+from inductor.panels import in_panels
+from inductor.runtime import toolchain
 from tests.inductor.test_matrices import choosing, compiled, matrix, threads
 
 __all__ = ["threads"]  # a fixture
@@ -136,3 +141,48 @@ def test_the_operator_itself():
     x, w = half(5, 6, True), half(6, 7)
     torch.library.opcheck(matrix_mm, (x, w), test_utils=("test_schema", "test_faketensor"))
     torch.testing.assert_close(matrix_mm(x, w), x.float() @ w.float())
+
+
+@pytest.mark.parametrize("flags", ["-mavx2 -mfma", ""])
+def test_other_instruction_sets(flags, tmp_path):
+    """Products of matrices and of windows, which share their tiles."""
+    if flags and os.uname().machine != "x86_64":
+        pytest.skip("x86 only")
+    compiler, runs = toolchain.find_compiler(), []
+    for text, source in (
+        (matrices._SOURCE_OF_PAIRS, "matrices_pairs.cpp"),
+        (windows._SOURCE, "windows.cpp"),
+    ):
+        library, unit = tmp_path / f"{source}.so", tmp_path / source
+        unit.write_text(text)
+        command = [*compiler.command, *toolchain.FLAGS, *flags.split(), "-I", toolchain.INCLUDE]
+        command += [unit, toolchain.INCLUDE / source, "-o", library]
+        subprocess.run([str(part) for part in command], check=True)
+        runs.append(ctypes.CDLL(str(library)).sample)
+
+    def ran(run, units, *given):
+        pointers = (ctypes.c_void_p * len(given))(*(t.data_ptr() for t in given))
+        run(pointers, ctypes.c_int64(0), ctypes.c_int64(units))
+
+    for rows, inner, columns in SIZES[1:6]:
+        for one, other in ((False, True), (True, False)):
+            x, w = half(rows, inner, one), half(inner, columns, other)
+            out = torch.empty(rows, columns, dtype=torch.bfloat16)
+            numbers = [rows, columns, inner, *x.stride(), *w.stride(), rows, 64]
+            ran(runs[0], -(-columns // 64), x, w, out, torch.tensor(numbers))
+            torch.testing.assert_close(out, x @ w, **CLOSE)
+    for channels, window, step in ((32, 3, 1), (5, 7, 2), (64, 1, 2)):
+        x, w = half(2 * 9 * 40, channels).view(2, 9, 40, channels), half(16 * channels, window**2)
+        w = w.view(16, channels, window, window)
+        around = window // 2
+        expected = F.conv2d(x.permute(0, 3, 1, 2), w, None, step, around).permute(0, 2, 3, 1)
+        _, down, across, _ = expected.shape
+        made = w
+        for target, args, kwargs in windows.panel_steps(w.shape):
+            made = target(made, *args, **kwargs)
+        out = torch.empty(expected.shape, dtype=torch.bfloat16)
+        numbers = [2, 9, 40, channels, 16, down, across, window, window, step, step]
+        numbers += [around, around, 1, 4, 16]
+        panels = in_panels(made, pairs=True)
+        ran(runs[1], -(-2 * down // 4), x, panels, out, torch.tensor(numbers))
+        torch.testing.assert_close(out, expected.contiguous(), rtol=3e-2, atol=0.1)
