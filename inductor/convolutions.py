@@ -10,8 +10,9 @@ before                                  after
         | a weight for each channel         z = framegraph.depthwise_convolution(y, q, ...) + c
 
 Of one pixel: an image is a matrix with a row for each; in bfloat16, too, by pairs (panels.py).
-Depthwise: loops over the window, written out. Of 3x3 windows: winograd.py. Readers of the result
-join the kernel: relu and clamps too, whose results for NaN differ in the library.
+Depthwise: loops over the window, written out. Of 3x3 windows: winograd.py. Of any windows, in
+bfloat16: windows.py. Readers of the result join the kernel: relu and clamps too, whose results for
+NaN differ in the library.
 
 Measured with AVX2, 2 threads (GFLOP/s of the library with a packed weight, of generated code):
     4x32x64x64   -> 16    73  117        4x384x8x8    -> 96    88  135
@@ -32,7 +33,7 @@ import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.node import Node
-from inductor import panel_sample, winograd
+from inductor import panel_sample, windows, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
@@ -87,12 +88,12 @@ def generated_convolutions(
     count = Counter(run.kinds.values())
     note = (
         f"pack: generated code computes {count[PIXEL]} convolutions of one pixel, as products, "
-        f"{count[DEPTHWISE]} depthwise ones, and {count[WINDOW]} of 3x3 windows"
+        f"{count[DEPTHWISE]} depthwise ones, and {count[WINDOW] + count[PAIRS]} of other windows"
     )
     return functional.with_graph(run.graph), note
 
 
-PIXEL, DEPTHWISE, WINDOW = "pixel", "depthwise", "window"  # kinds
+PIXEL, DEPTHWISE, WINDOW, PAIRS = "pixel", "depthwise", "window", "pairs"  # kinds
 
 
 def _found(
@@ -103,6 +104,7 @@ def _found(
     """
     static = closure(nodes, sources)
     room = room_for_copies()
+    choices = windows.Choices(budget) if budget is not None else None
     kinds: dict[Node, str] = {}
     copied: set[Node] = set()
     for node in nodes:
@@ -110,13 +112,15 @@ def _found(
             continue
         if not all(is_innermost(one.meta["val"]) for one in (node, node.args[0])):
             continue
-        kind, weight = _kind(node, budget), node.args[1]
+        kind, weight = _kind(node, budget, choices), node.args[1]
         if kind is None:
             continue
         if weight not in copied:
             columns, *inner = weight.meta["val"].shape
             needed = panel_bytes(math.prod(inner), columns, weight.meta["val"].dtype)
             needed += needed if kind == WINDOW else 0
+            if kind == PAIRS:
+                needed = windows.panel_bytes_of(weight.meta["val"].shape)
             if needed > room:
                 continue
             room -= needed
@@ -125,12 +129,14 @@ def _found(
     return kinds
 
 
-def _kind(node: Node, budget: Budget | None) -> str | None:
+def _kind(node: Node, budget: Budget | None, choices: windows.Choices | None) -> str | None:
     half = node.meta["val"].dtype == torch.bfloat16  # what widen.py leaves so
     if _is_of_one_pixel(node):
         return PIXEL if has_pairs() or not half else None
     if half:
-        return None
+        if choices is None or not windows.is_of_pairs(node):
+            return None
+        return PAIRS if choices.is_faster(node) else None
     if is_depthwise(node):
         return DEPTHWISE
     if budget is not None and winograd.is_winograd(node) and winograd.is_faster(node, budget):
@@ -161,6 +167,7 @@ class _Rewrite(GraphRewriter):
         self._build = Builder(self.graph)
         self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
         self._weights: dict[Node, Node] = {}  # a weight -> as the kernel reads it
+        self._in_windows: dict[Node, Node] = {}  # the same, of PAIRS
 
     def add(self, node: Node) -> None:
         kind = self.kinds.get(node)
@@ -171,11 +178,15 @@ class _Rewrite(GraphRewriter):
 
     def _rows_of(self, node: Node) -> Node:
         """The convolution as a product: a row for each pixel of the result."""
-        image, weight, bias, _, padding = node.args[:5]
+        image, weight, bias, stride, padding, dilation = node.args[:6]
         build, columns = self._build, weight.meta["val"].shape[0]
         _, _, height, width = node.meta["val"].shape
         if self.kinds[node] == PIXEL:
             made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
+        elif self.kinds[node] == PAIRS:
+            args = (self.new[image], self._of_windows(weight), self.new[weight])
+            settings = (list(stride), list(padding), list(dilation))
+            made = build.call(windows.window_mm, (*args, *settings), node.meta)
         else:
             used = self.new[image], self._transformed(weight), self.new[weight], list(padding)
             made = build.call(winograd.winograd_mm, used, node.meta)
@@ -201,6 +212,12 @@ class _Rewrite(GraphRewriter):
             pairs = weight.meta["val"].dtype == torch.bfloat16
             self._weights[weight] = self._build.panels(made, weight.meta, pairs)
         return self._weights[weight]
+
+    def _of_windows(self, weight: Node) -> Node:
+        if weight not in self._in_windows:
+            new = self.new[weight]
+            self._in_windows[weight] = windows.weight_in_panels(self._build, new, weight.meta)
+        return self._in_windows[weight]
 
     def _transformed(self, weight: Node) -> Node:
         if weight not in self._weights:

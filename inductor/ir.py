@@ -265,6 +265,24 @@ class Winograd(PanelProduct):
         return super().__str__().replace("panel product", "winograd")
 
 
+@dataclass(eq=False, kw_only=True)
+class WindowProduct(PanelProduct):
+    """A convolution of bfloat16 as a product of its windows and its weight, in panels of pairs.
+
+    x: (images, height, width, channels), contiguous. pixels: images, rows and columns of the
+    result, which has a row of `size` for each pixel.
+    """
+
+    pixels: tuple[Extent, Extent, Extent]
+    window: tuple[int, int]
+    steps: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def __str__(self) -> str:
+        return super().__str__().replace("panel product", "product of windows")
+
+
 class MatrixProduct(PanelProduct):
     """`target = x @ weight` of matrices as they are: of each, rows or columns side by side.
 
@@ -515,6 +533,7 @@ __all__ = [
     "Value",
     "WeightGradient",
     "Window",
+    "WindowProduct",
     "Winograd",
     "WinogradPanels",
     "contiguous_strides",

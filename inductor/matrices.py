@@ -12,6 +12,11 @@ side by side):
     64x256x256    105  182  222    256x384x1152    107  255  247    1024x512x256 T  103  217  261
     64x256x256 T  104  152  219    512x128x1024    112  258  256    384x256x1536 T  110  244  248
     256x64x256 T  106  152  231    64x512x1000     109  243  224    197x384x384 T   111  223  253
+
+Matrices of bfloat16 are multiplied by pairs, with sums of float32, which a kernel behind narrows
+(codegen/matrices_pairs.cpp). Measured with AMX, two threads (us of aten, oneDNN, this):
+    197x384x384    60  62  35    197x1536x384  195 192 144    384x197x384 T   80 126  52
+    197x384x1536  132 136 137    512x768x768   299 309 317    384x197x1536 T 288 219 196
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from inductor.codegen import matrices as kernel
 from inductor.codegen.panels import grain
 from inductor.ir import Buffer, MatrixProduct, Window
 from inductor.measure import Budget
+from inductor.panels import has_pairs
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
@@ -40,14 +46,25 @@ from inductor.runtime.plan import (
 _library = torch.library.Library("framegraph", "FRAGMENT")
 _library.define("matrix_mm(Tensor x, Tensor weight) -> Tensor")
 matrix_mm = torch.ops.framegraph.matrix_mm.default
-_library.impl("matrix_mm", torch.mm, "CPU")
-_library.impl("matrix_mm", lambda x, w: x.new_empty((x.shape[0], w.shape[1])), "Meta")
+
+
+def _matrix_mm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x.float(), w.float())
+
+
+def _matrix_mm_meta(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((x.shape[0], w.shape[1]), dtype=torch.float32)
+
+
+_library.impl("matrix_mm", _matrix_mm, "CPU")
+_library.impl("matrix_mm", _matrix_mm_meta, "Meta")
 
 
 def are_multiplied(x: torch.Tensor, w: torch.Tensor) -> bool:
     """Whether the kernel reads such matrices."""
-    return all(
-        val.dtype == torch.float32
+    known = [torch.float32, *[torch.bfloat16] * has_pairs()]
+    return x.dtype == w.dtype and all(
+        val.dtype in known
         and val.device.type == "cpu"
         and val.layout is torch.strided
         and 1 in val.stride()
@@ -60,23 +77,44 @@ _SOURCE = """#include "matrices.h"
 namespace fg {
 extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
   const int64_t* const n = (const int64_t*)P[3];
-  const Matrices a = {(const float*)P[0], (const float*)P[1], (float*)P[2], n[0], n[1], n[2], n[3],
-                      n[4], n[5], n[6], n[7], n[8]};
-  multiply(a, {}, begin, end);
+  const Matrices<float> a = {(const float*)P[0], (const float*)P[1], (float*)P[2], n[0], n[1], n[2],
+                             n[3], n[4], n[5], n[6], n[7], n[8]};
+  multiply<float>(a, {}, begin, end);
+}
+}
+"""
+# A kernel narrows the result.
+_SOURCE_OF_PAIRS = """#include "matrices.h"
+
+namespace fg {
+static void narrow(void* const* P, int64_t begin, int64_t end, const int64_t*) {
+  const float* const from = (const float*)P[0];
+  bf16* const to = (bf16*)P[1];
+  for (int64_t e = begin; e < end; e += FG_WIDE) {
+    if (e + FG_WIDE <= end) wide::store(to + e, wide::load(from + e, Full{}), Full{});
+    else wide::store(to + e, wide::load(from + e, Part{end - e}), Part{end - e});
+  }
+}
+extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
+  const int64_t* const n = (const int64_t*)P[3];
+  void* L[] = {nullptr, P[2]};
+  const Matrices<bf16> a = {(const bf16*)P[0], (const bf16*)P[1], nullptr, n[0], n[1], n[2],
+                            n[3], n[4], n[5], n[6], n[7], n[8]};
+  multiply<bf16>(a, {narrow, L, nullptr, -1, L}, begin, end);
 }
 }
 """
 
 
 @functools.cache
-def _samples() -> Any:
-    return toolchain.load_library(_SOURCE)
+def _samples(pairs: bool) -> Any:
+    return toolchain.load_library(_SOURCE_OF_PAIRS if pairs else _SOURCE)
 
 
 def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], object]:
     """Such a product, for measuring (measure.py)."""
     with budget.pause():
-        made = _samples()
+        made = _samples(x.dtype == torch.bfloat16)
     given = {"x": x, "w": w}
     out = x.new_empty((x.shape[0], w.shape[1]))
     buffers = {
@@ -93,7 +131,7 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], obj
             TensorSpec(name, dtype_name(t.dtype), tuple(t.shape), t.stride())
             for name, t in (*given.items(), ("sizes", sizes))
         ],
-        buffers=[BufferSpec("out", "float32", size, out.stride(), kind="output")],
+        buffers=[BufferSpec("out", dtype_name(x.dtype), size, out.stride(), kind="output")],
         steps=[KernelStep("sample", [(n, 0) for n in (*given, "out", "sizes")], ["out"],
                           kernel.units(step, shape), grain(step, shape))],
         outputs=[OutputSpec("buffer", "out")],

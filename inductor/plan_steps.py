@@ -18,6 +18,7 @@ from inductor.ir import (
     DeviceProduct,
     Program,
     Window,
+    WindowProduct,
     Winograd,
     windows,
 )
@@ -167,6 +168,11 @@ def _product_label(item: ProductKernel) -> str:
         batch, rows, inner, columns = map(hint, item.step.size)
         times = "" if batch == 1 else f"{batch} x "
         size = f"product {times}{rows}x{inner}x{columns}"
+    elif isinstance(item.step, WindowProduct):
+        images, height, width, channels = map(hint, item.step.x.size)
+        down, across = item.step.window
+        of = f"{images}x{channels}x{height}x{width} -> {hint(item.step.size[1])}"
+        size = f"windows {of}, {down}x{across}"
     elif isinstance(item.step, Winograd):
         images, height, width, channels = map(hint, item.step.x.size)
         size = f"winograd {images}x{channels}x{height}x{width} -> {hint(item.step.size[1])}"

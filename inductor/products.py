@@ -16,7 +16,7 @@ before                              after
 A weight that is a copy in float32 of half precision or int8 stays as narrow in panels: a product of
 few rows takes the time that its weight takes to be read. Products of bfloat16 that widen.py leaves
 as they are, since the processor has instructions for them, have the same candidates, of panels of
-pairs; the generated one's sums are rounded to bfloat16 once, as the library's.
+pairs; the sums of generated ones are rounded to bfloat16 once, as the library's.
 
 Which of them is fastest depends on the processor: MKL uses AVX-512 on some only. Measured with
 AVX2, 2 threads (µs of a call: aten, packed, generated): 1x768x3072 278, 137, 85; 16x384x1536 262,
@@ -412,8 +412,8 @@ class _Choose(GraphRewriter):
         build, meta = self._build, product.node.meta
         made = build.call(matrix_mm, (self.new[product.x], self.new[product.w]), meta)
         if product.bias is not None:
-            made = build.add(made, self.new[product.bias], meta)
-        return made
+            made = build.add(made, build.cast(self.new[product.bias], torch.float32, meta), meta)
+        return build.cast(made, product.operands, meta)
 
     def _transposed(self, w: Node) -> Node:
         """The weight as the library takes it: a row for each column of the result."""

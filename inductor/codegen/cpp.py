@@ -27,9 +27,9 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
-from inductor.codegen import called_kernels, panels, product_kinds
+from inductor.codegen import called_kernels, matrices, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
-from inductor.ir import Called, Loops, PanelProduct, Program
+from inductor.ir import Called, Loops, MatrixProduct, PanelProduct, Program, WindowProduct
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -207,8 +207,13 @@ class CppModule:
         """Whether the kernel that reads a product can take it block by block from a thread's own
         memory.
         """
-        alone = type(step) is PanelProduct and step.target.name not in self.kept
-        return alone and panels.is_small(step, shape)
+        if step.target.name in self.kept:
+            return False
+        if isinstance(step, WindowProduct):
+            return True
+        if isinstance(step, MatrixProduct):
+            return matrices.is_local(step, shape)
+        return type(step) is PanelProduct and panels.is_small(step, shape)
 
     def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
         """No buffer in place: one part of a bundle may read a buffer that another has
@@ -320,8 +325,9 @@ class CppModule:
 # Headers that include vec.h -> the call of the function that they declare.
 _HEADERS = {
     "attention.h": "attention<",
-    "matrices.h": "multiply(a",
+    "matrices.h": "multiply<",
     "product.h": "product<",
+    "windows.h": "convolve(a",
     "winograd.h": "winograd(a",
     "training.h": "train(a",
 }

@@ -7,7 +7,7 @@ namespace fg {
 constexpr int64_t MATRIX_ROWS = 48;  // that are multiplied at a time: whole tiles of every processor
 
 // A panel of w: columns [column, column + PANEL) of rows [k, k + depth), zeros behind the last column.
-static void put_panel(const Matrices& a, int64_t k, int64_t depth, int64_t column, float* to) {
+static void put_panel(const Matrices<float>& a, int64_t k, int64_t depth, int64_t column, float* to) {
   using namespace wide;
   const int64_t columns = min((int64_t)PANEL, a.columns - column);
   const float* const from = a.w + k * a.w_row + column * a.w_step;
@@ -34,7 +34,7 @@ static void clear(float* to, int64_t n) {
   for (int64_t c = 0; c < n; ++c) to[c] = 0;
 }
 
-void multiply(const Matrices& a, const Reader& reader, int64_t begin, int64_t end) {
+template <> void multiply<float>(const Matrices<float>& a, const Reader& reader, int64_t begin, int64_t end) {
   if (a.rows == 0) return;
   alignas(64) float panels[DEPTH<float> * MATRIX_COLUMNS];
   const int64_t down = (a.rows + a.block_rows - 1) / a.block_rows;

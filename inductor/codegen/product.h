@@ -69,6 +69,15 @@ static inline void read_block_of(float* block, const Reader& reader, int64_t wid
   }
 }
 
+// Products of one depth whose sum is the result: where in x each begins, and elements of w from one to the next.
+struct Terms {
+  int64_t count;
+  const int64_t* x;
+  int64_t w;
+};
+static const int64_t AT_START[1] = {0};
+static const Terms ONCE = {1, AT_START, 0};
+
 // Units [begin, end) of a product, columns of blocks one after another.
 template <class W> INTERNAL void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end);
 

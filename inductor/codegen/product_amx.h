@@ -65,6 +65,7 @@ struct AmxFactors {
   int64_t x_row;
   const bf16_pair* w;
   int64_t panel, depth;  // depth: of whole tiles
+  Terms terms;
   const bf16* x_rest;    // null if there is none
   const bf16_pair* w_rest;
 };
@@ -97,8 +98,10 @@ template <int R, int P> __attribute__((noinline)) void amx_tile(const AmxFactors
     if constexpr (R == 2) FG_TILE_LOAD(2, lower, step);
     if constexpr (R == 2 && P == 2) FG_TILE_LOAD(3, lower + PANEL, step);
   }
-  for (int64_t k = 0; k < f.depth; k += AMX_DEPTH) {
-    multiply_tiles<R, P>(f.x + k, f.x_row, f.w + k / 2 * PANEL, f.panel);
+  for (int64_t t = 0; t < f.terms.count; ++t) {
+    const bf16* const x = f.x + f.terms.x[t];
+    const bf16_pair* const w = f.w + t * f.terms.w;
+    for (int64_t k = 0; k < f.depth; k += AMX_DEPTH) multiply_tiles<R, P>(x + k, f.x_row, w + k / 2 * PANEL, f.panel);
   }
   if (f.x_rest != nullptr) multiply_tiles<R, P>(f.x_rest, AMX_DEPTH, f.w_rest, AMX_HEIGHT * PANEL);
   FG_TILE_STORE(0, out, step);
@@ -125,9 +128,10 @@ INLINE void amx_panels(const AmxFactors& f, float* out, int64_t out_row, int64_t
   }
 }
 
-// As product_rows, of rows that pairs of tiles hold, all of one height. The caller releases the tiles.
+// As product_rows, of rows that pairs of tiles hold, all of one height. The caller releases the tiles. Several terms are of
+// whole tiles.
 static void amx_rows_alike(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair* w, int64_t panel, float* out,
-                           int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state) {
+                           int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state, Terms terms) {
   const int64_t whole = depth / AMX_DEPTH * AMX_DEPTH, left = depth - whole;
   const int64_t high = min(2 * AMX_HEIGHT, rows);
   if (state.shaped != high) shape_tiles(min(AMX_HEIGHT, high), max(high - AMX_HEIGHT, (int64_t)1)), state.shaped = high;
@@ -150,7 +154,7 @@ static void amx_rows_alike(int64_t rows, const bf16* x, int64_t x_row, const bf1
       }
       for (int64_t r = 0; r < here; r += 2 * AMX_HEIGHT) {
         const bf16* const x_rest = left > 0 ? state.x + r * AMX_DEPTH : nullptr;
-        const AmxFactors f = {x + (r0 + r) * x_row, x_row, from, panel, whole, x_rest, state.w};
+        const AmxFactors f = {x + (r0 + r) * x_row, x_row, from, panel, whole, terms, x_rest, state.w};
         float* const to = out + (r0 + r) * out_row + c;
         if (high > AMX_HEIGHT) amx_panels<2>(f, to, out_row, high, min(next, wide), first);
         else amx_panels<1>(f, to, out_row, high, min(next, wide), first);
@@ -160,11 +164,13 @@ static void amx_rows_alike(int64_t rows, const bf16* x, int64_t x_row, const bf1
 }
 
 static void amx_rows(int64_t rows, const bf16* x, int64_t x_row, const bf16_pair* w, int64_t panel, float* out,
-                     int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state) {
+                     int64_t out_row, int64_t depth, int64_t columns, bool first, AmxState& state,
+                     Terms terms = ONCE) {
   const int64_t whole = rows / (2 * AMX_HEIGHT) * (2 * AMX_HEIGHT), left = rows - whole;
-  if (whole > 0) amx_rows_alike(whole, x, x_row, w, panel, out, out_row, depth, columns, first, state);
+  if (whole > 0) amx_rows_alike(whole, x, x_row, w, panel, out, out_row, depth, columns, first, state, terms);
   if (left > 0) {
-    amx_rows_alike(left, x + whole * x_row, x_row, w, panel, out + whole * out_row, out_row, depth, columns, first, state);
+    amx_rows_alike(left, x + whole * x_row, x_row, w, panel, out + whole * out_row, out_row, depth, columns, first, state,
+                   terms);
   }
 }
 

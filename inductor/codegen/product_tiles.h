@@ -18,6 +18,10 @@ constexpr int TILE_VECTORS = 8;
 // Most rows of a tile: of two panels where a panel is one vector, else of one.
 constexpr int TILE_ROWS = TILE_VECTORS / (PANEL_VECTORS == 1 ? 2 : PANEL_VECTORS);
 
+// Rows of a panel that are asked for before they are read: the processor does so by itself within a page, which holds as
+// many. Behind the last one is the next panel.
+constexpr int64_t AHEAD = 64;
+
 // FG_WIDE elements of a weight.
 INLINE lane_vector widened(const float* p) { return *(const lane_vector_unaligned*)p; }
 INLINE lane_vector widened(const bf16* p) { return wide::load(p, Full{}); }
@@ -95,6 +99,9 @@ __attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int6
     }
   }
   for (int64_t k = 0; k < elements_of<W>(depth); ++k) {
+    if constexpr (sizeof(W) == 4) {
+      _Pragma("GCC unroll 16") for (int p = 0; p < P; ++p) __builtin_prefetch(w + p * panel + (k + AHEAD) * PANEL);
+    }
     decltype(widened(w)) b[N];
     _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
       b[c] = widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);

@@ -14,6 +14,7 @@ from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
+from inductor import devices
 from inductor.derive import Derivation
 from inductor.devices import Device
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
@@ -35,7 +36,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     views,
 )
 from inductor.lowering.context import Lowering
-from inductor.lowering.products import FLOAT8, OF_FLOAT8
+from inductor.lowering.products import FLOAT8, OF_FLOAT8, reads_in_memory
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 
@@ -258,13 +259,16 @@ class _Run:
             raise Undecided(f"whether {result.size} is {size}")
 
     def _settle(self, result: Tensor, node: Any) -> None:
-        """Remember eager's strides, and realise a value that several readers would recompute."""
+        """Remember eager's strides, and realise a value that several readers would recompute, or a
+        product reads, by way of a transpose say: in the value's own layout, once for all views.
+        """
         val = node.meta["val"]
         if result.window is not None:
             return
         result.hint = self.ctx.strides(val)
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
-        if len(node.users) > 1 and (result.split is not None or not trivial):
+        again = len(node.users) > 1 and (result.split is not None or not trivial)
+        if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
             self.ctx.realize(result)
 
     def _copy_(self, node: Any, target: Tensor, source: Tensor) -> Tensor:

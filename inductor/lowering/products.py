@@ -17,6 +17,7 @@ from inductor.ir import (
     Tensor,
     WeightGradient,
     Window,
+    WindowProduct,
     Winograd,
     WinogradPanels,
 )
@@ -27,6 +28,7 @@ from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.matrices import matrix_mm
 from inductor.ops import ops
 from inductor.panels import panel_mm
+from inductor.windows import pixels_of, window_mm
 from inductor.winograd import winograd_mm
 
 
@@ -89,6 +91,28 @@ _PRODUCTS = frozenset(
     ]
 )  # fmt: skip
 
+_IN_MEMORY = _PRODUCTS | {panel_mm, matrix_mm, winograd_mm, window_mm}
+
+_WHOLE_VIEWS = frozenset(
+    [
+        aten.permute.default, aten.t.default, aten.transpose.int, aten.view.default,
+        aten._unsafe_view.default, aten.reshape.default,
+    ]
+)  # fmt: skip
+
+
+def reads_in_memory(node: Any) -> int:
+    """How many operators read a value on the CPU in memory alone, by way of views of all of it."""
+    count = 0
+    for user in node.users:
+        if user.op != "call_function" or not isinstance(user.target, torch._ops.OpOverload):
+            continue
+        if user.target not in LOWERINGS or user.target in _IN_MEMORY:
+            count += 1
+        elif user.target in _WHOLE_VIEWS:
+            count += reads_in_memory(user)
+    return count
+
 
 def _is_view(target: Any) -> bool:
     aliases = any(result.alias_info is not None for result in target._schema.returns)
@@ -117,7 +141,8 @@ def product_of_matrices(ctx: Lowering, x: Tensor, weight: Tensor) -> Tensor:
     if x.device.type != "cpu" or any(1 not in w.stride for w in (one, other)):
         raise NotLowered("matrix_mm")
     size = (x.size[0], weight.size[1])
-    target = ctx.new_buffer(size, contiguous_strides(size), x)
+    like = Tensor(size, torch.float32, x.device)
+    target = ctx.new_buffer(size, contiguous_strides(size), like)
     name = f"product{len(ctx.program.steps)}"
     ctx.program.steps.append(MatrixProduct(name, one, other, size, target))
     return Tensor.of(target)
@@ -144,6 +169,33 @@ def product_of_windows(
         name, image, ctx.realize(panels), rows, target,
         weight_as_it_was=ctx.realize(weight), padding=(above, beside), pixels=pixels,
         transposed=transposed,
+    )  # fmt: skip
+    ctx.program.steps.append(step)
+    return Tensor.of(target)
+
+
+@lower(window_mm)
+def product_of_any_windows(
+    ctx: Lowering,
+    x: Tensor,
+    panels: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+) -> Tensor:
+    """A convolution of bfloat16 by a generated kernel."""
+    image, (columns, _, *window) = _innermost(ctx, x), weight.size
+    pixels = pixels_of(x.size, window, stride, padding, dilation)
+    rows = product(pixels), columns
+    like = Tensor(rows, torch.float32, x.device)
+    target = ctx.new_buffer(rows, contiguous_strides(rows), like)
+    name = f"windows{len(ctx.program.steps)}"
+    settings: list[Any] = [window, stride, padding, dilation]
+    of_window, steps, around, apart = ((a, b) for a, b in settings)
+    step = WindowProduct(
+        name, image, ctx.realize(panels), rows, target,
+        pixels=pixels, window=of_window, steps=steps, padding=around, dilation=apart,
     )  # fmt: skip
     ctx.program.steps.append(step)
     return Tensor.of(target)

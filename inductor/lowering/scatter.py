@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint, known_le, nonzero
-from inductor.index import Index
+from fxgraph.sizes import Extent, hint, known_le, nonzero, product
+from inductor import devices
+from inductor.index import Index, contiguous_strides, linear
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
 from inductor.lowering.context import Lowering
@@ -26,11 +27,18 @@ from inductor.ops import COMPUTE_TYPES, ops
 Idx = list[Index]
 # A single row of more positions than this is as fast in aten, and faster the longer.
 LONG_SERIAL = 1 << 15
+FEW_LOOKS = 2  # a table of half type with more than as many rows for each look is summed apart
 
 
 def zeros(ctx: Lowering, size: Sequence[Extent], dtype: torch.dtype, like: Tensor) -> Tensor:
+    return full(ctx, size, 0, dtype, like)
+
+
+def full(
+    ctx: Lowering, size: Sequence[Extent], number: Extent, dtype: torch.dtype, like: Tensor
+) -> Tensor:
     def inner(idx: Indices) -> Value:
-        return ops.constant(0, dtype)
+        return ops.constant(number, dtype)
 
     return Tensor(tuple(size), dtype, like.device, inner=inner, work=0, reads=0)
 
@@ -39,7 +47,11 @@ def zeros(ctx: Lowering, size: Sequence[Extent], dtype: torch.dtype, like: Tenso
 def embedding_backward(
     ctx: Lowering, grad: Tensor, indices: Tensor, rows: Extent, padding: int, by_frequency: bool
 ) -> Tensor:
-    """Rows of the gradient, one after another, each added to the table's row that was looked up."""
+    """Rows of the gradient, one after another, each added to the table's row that was looked up.
+
+    Of half types the sums are float32: a whole table of them, or, where the table has many more
+    rows than were looked up, a row for each that was, at the place of the first look for it.
+    """
     if by_frequency or rows == 0 or grad.numel == 0:
         raise NotLowered("counts, or an empty table")
     columns = grad.size[-1]
@@ -58,10 +70,30 @@ def embedding_backward(
         row = ops.to_dtype(indices.load(tuple(s)), torch.int64)
         return ops.indirect_checked(row, rows), i[0]
 
-    wide = COMPUTE_TYPES[grad.dtype]
-    base = zeros(ctx, (rows, columns), wide, grad)
-    result = ctx.scatter("add", base, [columns], indices.size, value, place)
-    return convert(ctx, result, grad.dtype)
+    def first_look(s: Idx) -> Index:
+        row, _ = place([Index({})], s)
+        return ops.indirect_checked(first.load((row,)), looks)
+
+    wide, looks = COMPUTE_TYPES[grad.dtype], product(indices.size)
+    few = hint(looks) * FEW_LOOKS < hint(rows) and nonzero(looks)
+    if wide == grad.dtype or devices.is_gpu(grad.device) or not few:
+        base = zeros(ctx, (rows, columns), wide, grad)
+        result = ctx.scatter("add", base, [columns], indices.size, value, place)
+        return convert(ctx, result, grad.dtype)
+    strides = contiguous_strides(indices.size)
+    first = ctx.scatter(
+        "min", full(ctx, (rows,), looks, torch.int64, grad), [], indices.size,
+        lambda i, s: ops.index_expr(linear(s, strides, 0), torch.int64),
+        lambda i, s: place([Index({})], s)[:1],
+    )  # fmt: skip
+    sums = ctx.scatter(
+        "add", zeros(ctx, (looks, columns), wide, grad), [columns], indices.size, value,
+        lambda i, s: (first_look(s), i[0]),
+    )  # fmt: skip
+    return ctx.scatter(
+        "set", zeros(ctx, (rows, columns), grad.dtype, grad), [columns], indices.size,
+        lambda i, s: ops.to_dtype(sums.load((first_look(s), i[0])), grad.dtype), place,
+    )  # fmt: skip
 
 
 @lower(aten.index_put.default)

@@ -45,6 +45,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "training.cpp": _EACH,
     "attention.cpp": _EACH,
     "attention_pairs.cpp": ("x86-64-v4-bf16",),
+    "matrices_pairs.cpp": ("x86-64-v4-bf16",),
+    "windows.cpp": ("x86-64-v4-bf16",),
 }
 
 

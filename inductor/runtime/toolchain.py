@@ -44,7 +44,9 @@ DEFINED_IN = {
     "product<int8_t>(": ("product_int8.cpp",),
     "attention<float>(": ("attention.cpp", "product.cpp"),
     "attention<bf16>(": ("attention_pairs.cpp", "product_pairs.cpp"),
-    "multiply(": ("matrices.cpp", "product.cpp"),
+    "multiply<float>(": ("matrices.cpp", "product.cpp"),
+    "multiply<bf16>(": ("matrices_pairs.cpp",),
+    "convolve(": ("windows.cpp",),
     "winograd(": ("winograd.cpp", "product.cpp"),
     "train(": ("training.cpp",),
 }

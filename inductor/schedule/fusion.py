@@ -347,7 +347,7 @@ def fuse(kernel: Kernel, step: Loops) -> bool:
         steps = kernel.steps
         if not same([*kernel.outer, *kernel.inner], kernel_renaming):
             steps = [_rename(kernel, s, kernel_renaming, outer, inner) for s in kernel.steps]
-        if _agree(steps, placed, bool(inner)):
+        if _agree(steps, placed, bool(inner)) and not _spoils_columns(steps, placed, outer, inner):
             kernel.outer, kernel.inner, kernel.steps = outer, inner, [*steps, placed]
             return True
     return False
@@ -528,6 +528,32 @@ def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
                 return False
         shares = True
     return shares or bool(reads_before & new.reads.keys())
+
+
+def _spoils_columns(steps: list[Loops], new: Loops, outer: list[Var], inner: list[Var]) -> bool:
+    """Whether sums of columns, whose vectors are of neighbouring columns, would share a loop over
+    each column with a step of all elements that takes nothing from them, nor they from it.
+    """
+    if not outer or not inner:
+        return False
+    parts = [*steps, new]
+    every = [s for s in parts if not s.reduced and any(v in s.dims for v in inner)]
+    sums = [s for s in parts if s.reduced and _is_of_columns(s, outer[-1], inner[-1])]
+    if not every or not sums or (new not in every and new not in sums):
+        return False
+    return not any(
+        one.target.name in other.reads
+        for s in sums
+        for e in every
+        for one, other in ((s, e), (e, s))
+    )
+
+
+def _is_of_columns(step: Loops, outer: Var, inner: Var) -> bool:
+    """Whether neighbours in what the step reads are of the outer loop, not of the inner one."""
+    indices = [index for found in step.reads.values() for index in found]
+    along = any(index.terms.get(inner) == 1 for index in indices)
+    return not along and any(index.terms.get(outer) == 1 for index in indices)
 
 
 def _read_products(items: list[Item]) -> list[Item]:

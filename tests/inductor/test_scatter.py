@@ -119,6 +119,28 @@ def test_order_is_that_of_eager_wherever_the_range_is_cut() -> None:
             assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("looks", [(4, 30), (300,), (1,), (0,)], ids=str)
+@pytest.mark.parametrize("padding", [-1, 3])
+def test_few_rows_of_a_large_table_of_half_type(dtype, looks, padding) -> None:
+    """The sums are of float32 and rounded once, and no table of float32 is made."""
+    generator = torch.Generator().manual_seed(0)
+    grad = torch.randn(*looks, 33, generator=generator).to(dtype)
+    at = torch.randint(0, 6, looks, generator=generator)
+    at.view(-1)[-1:] = 699
+    grad.view(-1, 33)[:1, 5] = float("inf")
+
+    def fn(grad, at):
+        return (aten.embedding_dense_backward(grad, at, 700, padding, False),)
+
+    c = staged(fn, [grad, at])
+    (expected,) = fn(grad.float(), at)
+    (got,) = c.compiled(grad, at)
+    assert got.dtype == dtype and torch.equal(got, expected.to(dtype))
+    if looks != (0,):
+        assert not any(b.dtype == "float32" and 700 in b.size for b in c.spec.buffers)
+
+
 def test_producers_are_computed_where_they_are_added() -> None:
     def fn(x, v):
         return (x.index_add(0, ROWS[0], torch.sigmoid(v) * 2 + 1),)

@@ -48,6 +48,8 @@ CASES = {
     "reshape between": (lambda x: (((x + 1).view(8, 8, 96).exp().view(-1) * 2),), [ROWS], 1),
     "one row per token": (lambda x: (F.layer_norm((x + 1).view(8, 8, 96), (96,)),), [ROWS], 1),
     "rms norm": (lambda x, w: (F.rms_norm(x, (96,), w, 1e-6),), [ROWS, t(96)], 1),
+    "sums of rows and a cast": (lambda x: (x.sum(1), x.bfloat16()), [ROWS], 1),
+    "sums of columns and a cast": (lambda x: (x.sum(0), x.bfloat16()), [t(320, 480)], 2),
     "independent": (lambda x, y: (x + 1, y * 2), [ROWS, t(7)], 2),
 }  # fmt: skip
 
@@ -98,6 +100,16 @@ def test_a_transposed_reader_is_not_fused_wrongly() -> None:
         return y + y.t(), y.sum(1)
 
     check(fn, t(48, 48), rtol=1e-5)
+
+
+def test_products_read_a_cast_and_its_transpose_from_one_buffer() -> None:
+    def fn(x, y, z):
+        w = x.bfloat16()
+        return w.t() @ z, w @ y
+
+    args = ROWS, t(96, 5).bfloat16(), t(64, 7).bfloat16()
+    c = check(fn, *args, rtol=2e-2, atol=2e-2, fallbacks=["mm.default"])
+    assert kernels(c) == 1, "\n".join(map(str, c.items))
 
 
 def test_shifted_readers() -> None:

@@ -33,6 +33,7 @@ def fixed(monkeypatch):
     """Let the candidate of a name be the fastest, on a processor without products of pairs."""
     monkeypatch.setattr(widening, "has_pairs", lambda: False)
     monkeypatch.setattr(widening, "_SECONDS", 60)
+    monkeypatch.setattr("inductor.windows.measured", lambda convolution, budget: "packed")
 
     def fix(name):
         def measured(candidates, budget, ahead):

@@ -5,21 +5,18 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 
 namespace framegraph {
 namespace {
 
-constexpr size_t kFewest = 64, kMost = 1024;  // words sampled of a large source; one of each outermost slice, if that many
+// Words sampled of a large source: almost each is on a page of its own, whose address takes long to find.
+constexpr size_t kSampled = 64;
 
 uint64_t passes = 0;  // rounds of looking at sources
 
-uint64_t sampled(const char* data, size_t bytes, size_t slices) {
-  const size_t count = std::clamp(slices, kFewest, kMost);
+uint64_t sampled(const char* data, size_t bytes) {
   uint64_t hash = 0;
-  for (size_t i = 0; i < count; ++i) hash = mixed(hash, word(data + i * (bytes - sizeof hash) / (count - 1)));
+  for (size_t i = 0; i < kSampled; ++i) hash = mixed(hash, word(data + i * (bytes - sizeof hash) / (kSampled - 1)));
   return hash;
 }
 
@@ -34,8 +31,7 @@ size_t extent(const at::Tensor& tensor) {
 uint64_t sample(const at::Tensor& tensor, const void* data) {
   const size_t bytes = data == nullptr ? 0 : extent(tensor);
   const auto* first = static_cast<const char*>(data);
-  if (bytes <= kWhole) return hash_of(first, bytes);
-  return sampled(first, bytes, tensor.dim() > 0 ? static_cast<size_t>(tensor.size(0)) : 1);
+  return bytes <= kWhole ? hash_of(first, bytes) : sampled(first, bytes);
 }
 
 // Inference tensors have no version that would tell of a write.
