@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-
 namespace framegraph {
 namespace {
 
