@@ -17,8 +17,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
 from dynamo.values import late_bound
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, handles, is_none, polyfill
+from dynamo.values.base import Forwarded, Value
+from dynamo.values.builtins.table import TABLE, handles, is_none
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.classes.metaclasses import MetaclassInstance
 from dynamo.values.containers.containers import (
@@ -233,7 +233,7 @@ def _reversed(tx, owner):
             return owner.special(tx, "__reversed__")
         if guarded_lookup(tx, owner, "__getitem__") is MISSING:
             fail_as(tx, reversed, owner)
-        return polyfill(tx, polyfills.reversed_items, owner)
+        return tx.wrap(polyfills.reversed_items), [owner], {}
     if isinstance(owner, SequenceValue):
         return ReversedIterator(owner)
     if owner.python_type() in (enum.EnumMeta,):
@@ -373,12 +373,12 @@ def _tee(tx, iterable, n=None):
 def _by_polyfill(function: Any) -> Any:
     signature = inspect.signature(function)
 
-    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Forwarded:
         try:
             signature.bind(*args, **kwargs)
         except TypeError:  # the original has its own words for that
             raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
-        return polyfill(tx, function, *args, **kwargs)
+        return tx.wrap(function), args, kwargs
 
     return call
 

@@ -118,6 +118,12 @@ def iterates(value: Value) -> bool:
     return value.step_runs_code()
 
 
+def iterates_into_set(value: Value) -> bool:
+    """The same for a new set, which does not ask another one's own `__iter__`."""
+    kind = kind_of(value)
+    return (kind is None or not issubclass(kind, set | frozenset)) and iterates(value)
+
+
 def calls(value: Value | None) -> bool:
     """Whether calling the value runs code."""
     if value is None or value.is_constant():

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.rematerialise import Drawn
 from dynamo.values.base import Value
-from dynamo.values.builtins.program_code import ITERATION, runs
+from dynamo.values.builtins.program_code import ITERATION, calls, runs
 from dynamo.values.iterators.exhausted_iterators import NoItems, ended
 from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.exceptions import RaisedException, is_exception, raise_python
@@ -39,6 +41,8 @@ class IteratorValue(BuiltinObject):
     remembers_end = True  # False: asked again behind its end, it asks those that it is made of
     exhausted = False
     calls = False  # whether a step does more to its operands than to ask them for items
+    _drawn: DrawnIterator | None = None  # see ask
+    is_drawn = False  # by a generator, with which it stays virtual behind a graph break
 
     def python_type(self) -> type:
         return self.kind
@@ -85,12 +89,22 @@ class IteratorValue(BuiltinObject):
 
     def ask(self, tx: Interpreter, inner: Value) -> Value | None:
         """The next item of the inner iterator. A graph break can stand in there: made again then,
-        this asks again.
+        this asks again. Where the inner one calls functions of the program, a generator draws the
+        item.
         """
         self.asking = inner
-        item = inner.next_value(tx)
-        self.asking = None
+        if calls_itself(inner) and tx.resumption_of(self) is not None:
+            generator = tx.wrap(builtin_polyfills.draw).call(tx, [inner], {})
+            self.asking = self._drawn = DrawnIterator(generator, inner)
+        item = self.asking.next_value(tx)
+        self.asking = self._drawn = None
         return item
+
+    def rest_of(self, inner: Value) -> Value:
+        """What is left of an inner iterator, in which a break may stand."""
+        if self._drawn is not None and self._drawn.inner is inner:
+            return self._drawn.undrawn()
+        return inner.undrawn() if isinstance(inner, DrawnIterator) else inner
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         while (value := self.next_value(tx)) is not None:
@@ -124,6 +138,42 @@ class IteratorValue(BuiltinObject):
         if item is None:
             raise_python(tx, StopIteration)
         return item
+
+
+class DrawnIterator(IteratorValue):
+    """The iterator `inner`, whose next item comes from a generator that has begun to draw it, in
+    the place of which others ask this one: behind a graph break, the generator goes on.
+    """
+
+    kind = Drawn
+    remembers_end = False
+
+    def __init__(self, generator: Any, inner: Value) -> None:
+        super().__init__()
+        self.generator = generator
+        self.inner = inner
+        if isinstance(inner, IteratorValue):
+            inner.is_drawn = True
+
+    @property
+    def is_drawing(self) -> bool:
+        return not (self.generator.frame.done or self.generator.frame.yielded)
+
+    def step(self, tx: Interpreter) -> Value | None:
+        return self.ask(tx, self.generator if self.is_drawing else self.inner)
+
+    def undrawn(self) -> Value:
+        return self if self.is_drawing else self.rest_of(self.inner)
+
+    def recipe_of_rest(self) -> Recipe:
+        return Drawn, [self.generator, self.rest_of(self.inner)]
+
+
+def calls_itself(value: Value) -> bool:
+    """Whether a step of the iterator calls a function of the program's, which is no generator."""
+    if not isinstance(value, IteratorValue):
+        return runs(value, ("__next__",))
+    return value.calls and calls(getattr(value, "function", None))
 
 
 def steps_call(value: Value) -> bool:
