@@ -25,12 +25,13 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
         return tx.finish_call(getter, [owner], {}, (RESULT, *above))
     tx.in_tail_position(owner, "__getattr__", (RESULT, *above))
     if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
-        operands = [owner, ConstantValue(name)]
-        tx.in_tail_position(
-            owner, name, [CatchContinuation(AttributeError, fallback, operands), *above]
-        )
+        instead = CatchContinuation(AttributeError, fallback, [owner, ConstantValue(name)])
+        for asked in (name, "__getattribute__"):
+            tx.in_tail_position(owner, asked, [instead, *above])
     elif owner.calls_getters_last or (isinstance(owner, ObjectValue) and owner.reads_plainly(tx)):
         tx.in_tail_position(owner, name, (RESULT, *above))
+    elif isinstance(owner, ObjectValue) and not owner.is_python_special(tx, "__getattr__"):
+        tx.in_tail_position(owner, "__getattribute__", (RESULT, *above))
     return owner.getattr(tx, name)
 
 
