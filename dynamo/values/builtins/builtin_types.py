@@ -18,6 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
 from dynamo.values import late_bound
 from dynamo.values.base import Forwarded, Value
+from dynamo.values.builtins.program_code import call_natively
 from dynamo.values.builtins.table import TABLE, handles, is_none
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.classes.metaclasses import MetaclassInstance
@@ -320,7 +321,7 @@ def _extreme(name: str, op: str) -> Any:
             call_real(tx, real, *range(len(args)), **({} if default is None else {"default": 0}))
         best = None
         for item in args if len(args) > 1 else args[0].each(tx):
-            keyed = item if is_none(key) else tx.call_function(key, [item], {})
+            keyed = item if is_none(key) else call_natively(tx, key, [item])
             if best is None:
                 best = item, keyed
                 continue

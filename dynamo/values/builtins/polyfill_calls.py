@@ -179,7 +179,6 @@ _HINTED = frozenset(
     [
         builtin_polyfills.make_list,
         builtin_polyfills.make_tuple,
-        builtin_polyfills.sort_new,
         builtin_polyfills.join,
         builtin_polyfills.extend,
     ]
@@ -189,19 +188,20 @@ _HINTS = ("__len__", "__length_hint__")
 
 def run_polyfill(
     tx: Interpreter,
-    function: Callable[..., Any],
+    function: Callable[..., Any] | Value,
     args: Arguments,
     kwargs: dict[str, Value] | None = None,
     pushed: Sequence[Value] = (RESULT,),
     last: bool = True,
 ) -> Value:
-    """function(*args, **kwargs) of polyfills/builtins.py.
+    """function(*args, **kwargs) of polyfills/builtins.py, or of a Value.
 
     last: the current instruction pushes `pushed` then, and is done (see Interpreter.pushed).
     """
+    called = function if isinstance(function, Value) else tx.wrap(function)
     if not last:
-        return tx.inline(tx.wrap(function), args, kwargs)
-    return tx.finish_call(tx.wrap(function), args, kwargs or {}, pushed)
+        return tx.inline(called, args, kwargs)
+    return tx.finish_call(called, args, kwargs or {}, pushed)
 
 
 def polyfill_call(
@@ -209,8 +209,7 @@ def polyfill_call(
 ) -> Value | None:
     """function(*args, **kwargs) by a polyfill, if one is needed. last: see run_polyfill."""
     if function in _IN_PYTHON and _IN_PYTHON[function](args, kwargs):
-        own = UserFunctionValue(function)
-        return tx.finish_call(own, args, kwargs) if last else tx.inline(own, args, kwargs)
+        return run_polyfill(tx, UserFunctionValue(function), args, kwargs, last=last)
     found = CALLS.get(function)
     if found is None or not args or not _fits(found[0], len(args), tuple(kwargs)):
         return None

@@ -10,9 +10,9 @@ from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
 from dynamo.values.builtins.polyfill_calls import run_polyfill
-from dynamo.values.builtins.program_code import calls
+from dynamo.values.builtins.program_code import calls, iterates
 from dynamo.values.containers.containers import TupleValue
-from dynamo.values.iterators.stored_iterators import IteratorValue, steps_call
+from dynamo.values.iterators.stored_iterators import IteratorValue, SequenceIterator, steps_call
 from dynamo.values.objects.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
@@ -281,6 +281,12 @@ class ChainIterator(IteratorValue):
         super().__init__()
         self.outer = outer  # an iterator of iterables
         self.inner: Value | None = None
+
+    def step_runs_code(self) -> bool:
+        outer = self.outer
+        waiting = outer.owner.contents if isinstance(outer, SequenceIterator) else ()
+        of_them = (item for item in waiting if isinstance(item, Value))
+        return super().step_runs_code() or any(map(iterates, of_them))
 
     def step(self, tx: Interpreter) -> Value | None:
         while True:
