@@ -340,9 +340,9 @@ def count_elements(mapping, iterable, /):
 
 def draw(iterator):
     """A generator of the next item of an iterator, in which a break can stand."""
-    item = next(iterator, _MISSING)
-    if item is not _MISSING:
+    for item in iterator:
         yield item
+        return
 
 
 def next_row(iterators):

@@ -94,8 +94,7 @@ class IteratorValue(BuiltinObject):
         """
         self.asking = inner
         if calls_itself(inner) and tx.resumption_of(self) is not None:
-            generator = tx.wrap(builtin_polyfills.draw).call(tx, [inner], {})
-            self.asking = self._drawn = DrawnIterator(generator, inner)
+            self.asking = self._drawn = DrawnIterator(drawing(tx, inner), inner)
         item = self.asking.next_value(tx)
         self.asking = self._drawn = None
         return item
@@ -167,6 +166,15 @@ class DrawnIterator(IteratorValue):
 
     def recipe_of_rest(self) -> Recipe:
         return Drawn, [self.generator, self.rest_of(self.inner)]
+
+
+def drawing(tx: Interpreter, iterator: Value) -> Any:
+    """The generator that draws the next item, in front of its FOR_ITER: `iter` is not asked."""
+    generator: Any = tx.wrap(builtin_polyfills.draw).call(tx, [iterator], {})
+    frame = generator.frame
+    frame.push(iterator)
+    frame.index = next(i for i, (_, at) in enumerate(frame.program) if at.op == "FOR_ITER")
+    return generator
 
 
 def calls_itself(value: Value) -> bool:
