@@ -410,12 +410,16 @@ class Reads:
     def __getattribute__(self, name):
         x = object.__getattribute__(self, "x")
         note("read", name)
-        if name == "missing":
-            raise AttributeError(name)
         return x * 2 if name == "y" else object.__getattribute__(self, name)
 
     def scaled(self, factor):
         return factor * 3
+
+
+class Raises(Reads):
+    def __getattribute__(self, name):
+        note("raises", name)
+        raise AttributeError(name)
 
 
 class ReadsOrFetches(Reads):
@@ -447,13 +451,23 @@ def read_then_fetched(x):
     return ReadsOrFetches(y).missing * y
 
 
-@program(2)
+@program(1)
 def read_that_misses(x):
     y = x + 1
     try:
         return Reads(y).missing
     except AttributeError as error:
-        return y * 2, str(error)
+        return y * 2, str(error), error.name
+
+
+@program(2, breaks=3)
+def read_that_raises(x):
+    """An error that the method makes itself is given the name behind it: the read is Python's."""
+    y = x + 1
+    try:
+        return Raises(y).missing
+    except AttributeError as error:
+        return y * 2, str(error), error.name
 
 
 @program(2, breaks=2)
