@@ -391,6 +391,28 @@ def function_that_raises_below_another_one(x):
         return found, list(items)
 
 
+def asks_again(before):
+    """A function that asks the iterator that has called it."""
+
+    def asked_again(x):
+        def function(n):
+            if before:
+                broken(x, n)
+            found = [n] if n != 4 else [n, next(items, "end")]
+            if not before:
+                broken(x, n)
+            return found
+
+        items = enumerate(map(function, [4, 5, 6]))
+        return [(x * 2, item) for item in items], list(items)
+
+    return asked_again
+
+
+program(6, breaks=5)(asks_again(True))
+program(5, breaks=5)(asks_again(False))
+
+
 class Next(Held):
     def __iter__(self):
         return self

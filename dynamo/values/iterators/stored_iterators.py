@@ -92,12 +92,19 @@ class IteratorValue(BuiltinObject):
         this asks again. Where the inner one calls functions of the program, a generator draws the
         item.
         """
-        self.asking = inner
-        if calls_itself(inner) and tx.resumption_of(self) is not None:
-            self.asking = self._drawn = DrawnIterator(drawing(tx, inner), inner)
+        drawn = None
+        if calls_itself(inner) and self._may_draw() and tx.resumption_of(self) is not None:
+            drawn = self._drawn = DrawnIterator(drawing(tx, inner), inner)
+        self.asking = inner if drawn is None else drawn
         item = self.asking.next_value(tx)
-        self.asking = self._drawn = None
+        self.asking = None
+        if drawn is not None:
+            self._drawn = None
         return item
+
+    def _may_draw(self) -> bool:
+        """Whether no generator draws an item for this one: a function may ask it once more."""
+        return self._drawn is None or not self._drawn.is_drawing
 
     def rest_of(self, inner: Value) -> Value:
         """What is left of an inner iterator, in which a break may stand."""
@@ -159,7 +166,8 @@ class DrawnIterator(IteratorValue):
         return not (self.generator.frame.done or self.generator.frame.yielded)
 
     def step(self, tx: Interpreter) -> Value | None:
-        return self.ask(tx, self.generator if self.is_drawing else self.inner)
+        begun = self.is_drawing and not self.generator.running
+        return self.ask(tx, self.generator if begun else self.inner)
 
     def undrawn(self) -> Value:
         return self if self.is_drawing else self.rest_of(self.inner)
