@@ -607,6 +607,11 @@ def loop_that_raises_and_is_caught(x):
     return total * 2
 
 
+@program(3, breaks=3)
+def generator_whose_loop_ends_at_the_break(x):
+    return list(item * 2 for item in Taking(x, iter([3, 4])))
+
+
 @program(4, breaks=3)
 def loop_in_a_callee(x):
     return loop_that_ends_at_the_break(x) + 1

@@ -107,7 +107,7 @@ class IteratorValue(BuiltinObject):
         return self._drawn is None or not self._drawn.is_drawing
 
     def rest_of(self, inner: Value) -> Value:
-        """What is left of an inner iterator, in which a break may stand."""
+        """The items that an inner iterator has left, where a break may stand in it."""
         if self._drawn is not None and self._drawn.inner is inner:
             return self._drawn.undrawn()
         return inner.undrawn() if isinstance(inner, DrawnIterator) else inner
