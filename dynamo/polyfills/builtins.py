@@ -70,7 +70,7 @@ def update(target, pairs, /, **named):
     """target.update(pairs, **named) of a dict, where pairs are drawn from an iterator."""
     number = 0
     for pair in pairs:
-        if type(pair) is not tuple or len(pair) != 2:
+        if type(pair) not in (tuple, list) or len(pair) != 2:
             *_, pair = type(target)([((), ())] * number + [pair]).items()  # C finds the faults
         target[pair[0]] = pair[1]
         number += 1
