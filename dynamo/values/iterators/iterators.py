@@ -284,9 +284,8 @@ class ChainIterator(IteratorValue):
 
     def step_runs_code(self) -> bool:
         outer = self.outer
-        waiting = outer.owner.contents if isinstance(outer, SequenceIterator) else ()
-        of_them = (item for item in waiting if isinstance(item, Value))
-        return super().step_runs_code() or any(map(iterates, of_them))
+        waiting = outer.owner.children() if isinstance(outer, SequenceIterator) else ()
+        return super().step_runs_code() or any(map(iterates, waiting))
 
     def step(self, tx: Interpreter) -> Value | None:
         while True:
