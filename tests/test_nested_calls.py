@@ -10,10 +10,21 @@ handlers.
 
 from __future__ import annotations
 
+import bisect
+import collections
+import copy
+import functools
+import itertools
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
+import dynamo
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+import nested_frames
 import structure
 
 REASONS = {
@@ -21,31 +32,13 @@ REASONS = {
         "values/builtins/table.py:polyfill",
         "values/functions/function.py:FunctionValue.call",
         "values/functions/function.py:UserFunctionValue.call",
-        "values/builtins/polyfill_calls.py:polyfill_call",
         "values/builtins/polyfill_calls.py:run_polyfill",
-        "torch/substitutes.py:inline",
-    ],
-    # The body is recorded in a graph of its own, once for all its runs, or is asked for an answer
-    # and thrown away. A break in it breaks at the operator, which torch runs: the functions are
-    # frames of their own then. In no-grad mode checkpoint is a plain call, and no trial.
-    "a trial of the body of one operator of the graph, in which nothing can stop": [
-        "torch/autograd_function.py:ForwardValue.run",
-        "torch/autograd_function.py:RoundTripValue.call",
-        "torch/bodies.py:trace_body",
-        "torch/checkpoint.py:_check_policy",
-        "torch/checkpoint.py:_policy",
     ],
     # torch.cond and its like ask whether they are being compiled: the rest of one of their frames
     # would go on, natively, on the way of compiled calls.
     "torch's function takes another way where nothing is captured: it runs as a whole": [
         "torch/higher_order.py:_cond",
         "torch/higher_order.py:_inlined.handler",
-        "torch/higher_order.py:_out_dtype",
-    ],
-    "functions of torch's or ours, which call none of the program's": [
-        "static_graph/hooks.py:BuildHooks.before_backward",
-        "torch/backward.py:_differentiate",
-        "torch/substitutes.py:fold_gaussian_nll_loss",
     ],
     # Behind the call torch's settings come back, and its result becomes a subclass's.
     "a function of torch's, with overrides turned off meanwhile": [
@@ -56,10 +49,9 @@ REASONS = {
     "a function of torch's that the program has changed from outside": [
         "values/functions/monkey_patches.py:inline_replaced",
     ],
-    # Where the program's own instruction asks, or zip, map or starmap do, the step is a polyfill.
-    # enumerate, chain, islice and their like have a position that only their own __next__ moves:
-    # a break below makes them step natively, and the function is a frame of its own.
-    "the item is drawn by an iterator whose position nothing else can move": [
+    # Where the program's own instruction asks, the step is a polyfill; where another iterator does,
+    # a generator draws the item.
+    "a handler takes all items at once": [
         "values/iterators/iterators.py:FilterIterator.step",
         "values/iterators/itertools_iterators.py:AccumulateIterator.step",
         "values/iterators/itertools_iterators.py:DropwhileIterator.step",
@@ -70,14 +62,10 @@ REASONS = {
     "nothing but the iterator's own __next__ can end it": [
         "values/iterators/iterators.py:CallIterator.step"
     ],
-    # A polyfill computes the keys if `key` or one of the items is of the program's.
-    "a built-in key of objects of built-in types": [
-        "values/builtins/builtin_types.py:_extreme.choose",
-        "values/containers/sorting.py:sort_in_place",
-    ],
-    # The C function counts the call as a hit or a miss, and decides after the call which entry has
-    # to go. A break leaves the whole call to the cache, in which the function is a frame of its own
-    # and breaks there. A cache that the captured code makes is not materialised at breaks at all.
+    # The C function counts the call as a hit or a miss before, and decides after the call which
+    # entry has to go. A break leaves the whole call to the cache, in which the function is a frame
+    # of its own and breaks there: once for each key. A cache that the captured code makes is not
+    # materialised at breaks at all.
     "the cache of C decides after the call what it keeps": [
         "values/functions/caches.py:LruCacheValue._call_of_values",
         "values/functions/caches.py:LruCacheValue._computed",
@@ -90,6 +78,11 @@ def test_each_nested_call_has_a_reason():
     assert structure.nested_calls() == explained
 
 
+def test_calls_of_other_kinds_are_there():
+    known = [*structure.OWN_GRAPHS.values(), *structure.NOT_OF_THE_PROGRAM.values()]
+    assert {place for places in known for place in places} <= {*structure.calls_below()}
+
+
 def test_nested_calls_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(structure, "ROOT", tmp_path)
     (tmp_path / "dynamo").mkdir()
@@ -99,3 +92,142 @@ def test_nested_calls_are_found(tmp_path, monkeypatch):
         "def h(tx):\n    def i():\n        tx.inline(1)\n    return i\n"
     )
     assert structure.nested_calls() == ["one.py:A.f", "one.py:h.i"]
+
+
+# -- what captured programs call ------------------------------------------------------------------
+class Key:
+    def __init__(self, n=1):
+        self.n = n
+
+    def __hash__(self):
+        return self.n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+    def __lt__(self, other):
+        return self.n < other.n
+
+
+class Items:
+    def __init__(self, n=2):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.n -= 1
+        if self.n < 0:
+            raise StopIteration
+        return self.n
+
+    def __len__(self):
+        return 2
+
+
+class Reads:
+    def __getattribute__(self, name):
+        return len(name)
+
+
+class Copied:
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Shown:
+    def __repr__(self):
+        return "shown"
+
+
+class Asked(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def negated(n):
+    return -n
+
+
+@functools.cache
+def cached(n):
+    return n + 1
+
+
+HASH = "values/objects/objects.py:ObjectValue.hash_key"
+EQUAL = "values/objects/objects.py:ObjectValue._answer"
+NEXT = "values/objects/objects.py:ObjectValue.next_value"
+ITER = "values/objects/objects.py:ObjectValue.iterate"
+CALL = "interp/opcodes/calls.py:CALL"
+LENGTH = "values/objects/objects.py:ObjectValue.length"
+OVERRIDE = "torch/overrides.py:_ask"
+# Operations whose functions of the program are frames in which a break can stand.
+FRAMES = [
+    lambda x: sorted([2, 1], key=negated),
+    lambda x: max([2, 1], key=negated),
+    lambda x: min([Key(2), Key(1)]),
+    lambda x: list(filter(negated, [1, 2])),
+    lambda x: [*enumerate(filter(negated, [1, 2]))],
+    lambda x: [*itertools.islice(itertools.takewhile(negated, [1, 2]), 1)],
+    lambda x: [*enumerate(itertools.dropwhile(negated, [1, 0]))],
+    lambda x: [*enumerate(itertools.accumulate([1, 2], lambda a, b: a + b))],
+    lambda x: [*zip([1, 2], map(negated, [1, 2]), strict=True)],
+    lambda x: [*itertools.chain(map(negated, [1, 2]), [3])],
+    lambda x: [n for _, n in enumerate(map(negated, map(negated, [1, 2])))],
+    lambda x: dict(enumerate(map(negated, [1, 2]))),
+    lambda x: collections.deque(map(negated, [1, 2])),
+    lambda x: set().union({1}, *map(lambda n: {n}, [1, 2])),
+    lambda x: functools.reduce(lambda a, b: a + b, [1, 2]),
+    lambda x: Key() in [Key()],
+    lambda x: Reads().name,
+    lambda x: f"{Shown()}",
+    lambda x: hash(Key()),
+    lambda x: torch.func.functional_call(torch.nn.Identity(), {}, (x,)),
+]
+# Others, and the handlers below which they are called.
+BELOW = [
+    # A dict's table is C's: what it does between two calls of __eq__ cannot be told in Python.
+    ([HASH], lambda x: {Key(): 1}),
+    ([HASH], lambda x: {Key()}),
+    ([EQUAL, HASH], lambda x: {Key(): 1}[Key()]),
+    ([EQUAL, HASH], lambda x: Key() in {Key()}),
+    ([HASH], lambda x: collections.Counter([Key()])),
+    # list.sort is C's, too: in which order it compares is not told.
+    ([EQUAL], lambda x: sorted([Key(2), Key(1)])),
+    # The row, or the group, is handed out once all its parts are there.
+    ([ITER, NEXT], lambda x: [*itertools.zip_longest(Items(), [1])]),
+    # The iterator is made before it is asked.
+    ([ITER], lambda x: enumerate(Items())),
+    ([ITER], lambda x: zip(Items(), [1])),
+    # list() asks for a length in between.
+    ([ITER, LENGTH, NEXT], lambda x: list(Items())),
+    ([ITER, LENGTH, NEXT], lambda x: sorted(Items(), key=negated)),
+    # Behind a break, an object of C stands for the one of ours, in whose frame the key is computed.
+    ([CALL, ITER, NEXT], lambda x: [k for k, _ in itertools.groupby(Items(), negated)]),
+    # The frames are Python's own, or those of the copy module, which C and handlers stand for.
+    ([CALL], lambda x: bisect.bisect([1, 2], 1, key=negated)),
+    (["values/builtins/table.py:polyfill"], lambda x: copy.deepcopy([Copied()])),
+    (["values/functions/caches.py:LruCacheValue._call_of_values"], lambda x: cached(len(x))),
+    ([OVERRIDE], lambda x: x.as_subclass(Asked) + 1),
+    ([OVERRIDE], lambda x: torch.sin(x.as_subclass(Asked))),
+]
+
+
+def places_of(function):
+    dynamo.reset()
+    cached.cache_clear()
+    with nested_frames.recorded() as places:
+        dynamo.compile(function, backend="eager")(torch.ones(2))
+    return sorted(places)
+
+
+@pytest.mark.parametrize("function", FRAMES)
+def test_functions_are_frames(function):
+    assert places_of(function) == []
+
+
+@pytest.mark.parametrize(("places", "function"), BELOW)
+def test_functions_are_called_below_handlers(places, function):
+    assert places_of(function) == places

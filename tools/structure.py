@@ -31,6 +31,34 @@ NEWEST = {
     "a unary operator with C++ of its own (asinh)": "asinh",
 }
 
+# Calls below a handler in which a graph break has no place to stand in: argument -> places.
+OWN_GRAPHS = {
+    # A break in it breaks at the operator, which torch runs natively: the functions are frames of
+    # their own then, and break for themselves.
+    "a body is recorded in a graph of its own, once for all its runs": [
+        "torch/autograd_function.py:ForwardValue.run",
+        "torch/autograd_function.py:RoundTripValue.call",
+        "torch/bodies.py:trace_body",
+    ],
+    # In no-grad mode checkpoint is a plain call, and no trial.
+    "a policy is asked for its answers, and what it did is thrown away": [
+        "torch/checkpoint.py:_check_policy",
+        "torch/checkpoint.py:_policy",
+    ],
+}
+# Calls below a handler that reach no function of the program.
+NOT_OF_THE_PROGRAM = {
+    "functions of torch's or ours": [
+        "static_graph/hooks.py:BuildHooks.before_backward",
+        "torch/backward.py:_differentiate",
+        "torch/higher_order.py:_out_dtype",
+        "torch/substitutes.py:fold_gaussian_nll_loss",
+    ],
+    "a function of the program's breaks the graph": [
+        "values/builtins/program_code.py:call_natively",
+    ],
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Import:
@@ -141,7 +169,15 @@ def methods_of(name: str) -> int:
 
 def nested_calls() -> list[str]:
     """Handlers that run a function of the program's, or a polyfill, below themselves on the Python
-    stack (tx.call_function, tx.inline), where a break in the function cannot stand; sorted, as
+    stack, where a break in the function cannot stand.
+    """
+    known = [*OWN_GRAPHS.values(), *NOT_OF_THE_PROGRAM.values()]
+    others = {place for places in known for place in places}
+    return [place for place in calls_below() if place not in others]
+
+
+def calls_below() -> list[str]:
+    """Handlers that call functions below themselves (tx.call_function, tx.inline), sorted, as
     `file:Class.method`. Calls that may be the last act of an instruction are not among them.
     """
     found: set[str] = set()
@@ -200,9 +236,16 @@ def print_figures(list_imports: bool, list_calls: bool) -> None:
         found = files_naming(word)
         print(f"files touched to add {what}: {len(found)}, {', '.join(found)}")
     calls = nested_calls()
-    print(f"handlers that call functions on our own stack: {len(calls)}")
+    print(f"handlers that call functions of the program on our own stack: {len(calls)}")
     for place in calls if list_calls else ():
         print(f"    {place}")
+    for text, known in (
+        ("bodies that are captured as graphs of their own", OWN_GRAPHS),
+        ("calls of no function of the program", NOT_OF_THE_PROGRAM),
+    ):
+        print(f"{text}: {sum(map(len, known.values()))}")
+        for why, places in known.items() if list_calls else ():
+            print(f"    {why}:", *places, sep="\n        ")
 
 
 def main() -> None:

@@ -266,8 +266,12 @@ class BreakCodegen:
         return function
 
     def _is_left(self, level: int) -> bool:
-        """Whether an exception of the instruction leaves the generator at `level`."""
-        return all(frame.handler is None for frame in self.frames[level:])
+        """Whether a StopIteration of the instruction leaves the generator at `level`."""
+        frames = self.frames[level:]
+        caught = [frame.caught.error for frame in frames if frame.caught is not None]
+        return all(frame.handler is None for frame in frames) and not any(
+            issubclass(StopIteration, errors) for errors in caught
+        )
 
     def _between(self) -> list[KeptFrame]:
         """The frames that the user sees between the compiled one and the one that breaks."""

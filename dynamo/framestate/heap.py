@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo.errors import Unsupported
 from dynamo.framestate.frame_state import Closure, Composed, Heap, Operand, ValueId, Virtual
 from dynamo.polyfills.rematerialise import (
+    Drawn,
     FunctionMaker,
     accumulated,
     chain_after,
@@ -70,7 +71,7 @@ _CAPTURED: dict[Callable[..., Any], Callable[..., Any]] = {
 _ITERATORS = {enumerate, zip, map, filter, itertools.chain.from_iterable, chain_after, iterator_at}
 _ITERATORS |= {itertools.islice, itertools.starmap, itertools.takewhile, itertools.dropwhile, iter}
 _ITERATORS |= {itertools.compress, itertools.filterfalse, itertools.pairwise, zip_again, map_again}
-_ITERATORS |= {pairs_from, accumulated, dropping_nothing}
+_ITERATORS |= {pairs_from, accumulated, dropping_nothing, Drawn}
 # Iterators that become objects, which continuations may have to ask natively.
 _PLAIN = (RangeIterator, SequenceIterator, DictIterator, ResumedIterator)
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
@@ -138,7 +139,7 @@ class _HeapBuilder:
         todo = []
         for key, held in self._held.items():
             value = self._operands[key]
-            if isinstance(value, GeneratorValue) or self._is_new_empty_cell(value):
+            if _is_suspended(value) or self._is_new_empty_cell(value):
                 todo.append(key)
             for part in held:
                 holders.setdefault(id(part), []).append(key)
@@ -188,7 +189,7 @@ class _HeapBuilder:
     def _add(self, value: Value, parts: Sequence[Value]) -> None:
         self._tried.add(id(value))
         held = tuple(map(id, parts))
-        generator = isinstance(value, GeneratorValue)
+        generator = _is_suspended(value)
         if id(value) in self.resumed:
             self._virtual[id(value)] = Virtual(rest_of, is_generator=True, held=held)
             return
@@ -235,6 +236,11 @@ class _HeapBuilder:
             parts = tuple(map(self._operand, operand.operands()))
             return Composed(_CAPTURED.get(operand.make, operand.make), parts, operand)
         return operand
+
+
+def _is_suspended(value: Any) -> bool:
+    """Whether the value is a generator, or an iterator from which one draws an item."""
+    return isinstance(value, GeneratorValue) or getattr(value, "is_drawn", False)
 
 
 def _is_plain(output: OutputGraph, value: ObjectValue) -> bool:

@@ -308,16 +308,20 @@ class Interpreter:
         """
         self._resumption = self.began, Resumption(resumed, operands)
 
+    def resumption_of(self, asked: Value) -> Resumption | None:
+        """The resumption that the current instruction has announced, if `asked` is asked in it."""
+        step, resumption = self._resumption or (-1, None)
+        if step != self.began or resumption is None:
+            return None
+        asking: Value | None = resumption.resumed
+        while asking is not asked and asking is not None:
+            asking = asking.asking
+        return None if asking is None else resumption
+
     def resumed_by(self, tx: Interpreter, generator: Value) -> None:
         """The current instruction of `tx` resumes this frame, that of `generator`."""
-        step, resumption = tx._resumption or (-1, None)
-        if step != tx.began or resumption is None:
-            self.resumption = None
-            return
-        asked: Value | None = resumption.resumed
-        while asked is not generator and asked is not None:
-            asked = asked.asking
-        self.resumption = None if asked is None else resumption._replace(generator=generator)
+        found = tx.resumption_of(generator)
+        self.resumption = None if found is None else found._replace(generator=generator)
 
     @property
     def hidden(self) -> bool:

@@ -8,6 +8,7 @@ sees them in a traceback. A break stands in one of them only where a loop asks a
 # ruff: noqa: SIM110, SIM113  (a generator expression would be another frame, enumerate another call)
 from __future__ import annotations
 
+import collections
 import operator
 import types
 import warnings
@@ -40,6 +41,40 @@ def make_set(iterable, /):
     for item in iterable:
         items.add(item)
     return items
+
+
+def make_frozenset(iterable, /):
+    return frozenset(make_set(iterable))
+
+
+def make_deque(iterable, maxlen=None):
+    items = collections.deque(maxlen=maxlen)
+    for item in iterable:
+        items.append(item)
+    return items
+
+
+def make_dict(pairs, /, **named):
+    items = {}
+    update(items, pairs, **named)
+    return items
+
+
+def make_ordered(pairs, /, **named):
+    items = collections.OrderedDict()
+    update(items, pairs, **named)
+    return items
+
+
+def update(target, pairs, /, **named):
+    """target.update(pairs, **named) of a dict, where pairs are drawn from an iterator."""
+    number = 0
+    for pair in pairs:
+        if type(pair) not in (tuple, list) or len(pair) != 2:
+            *_, pair = type(target)([((), ())] * number + [pair]).items()  # C finds the faults
+        target[pair[0]] = pair[1]
+        number += 1
+    target.update(named)
 
 
 def extend(target, iterable):
@@ -301,6 +336,13 @@ def count_elements(mapping, iterable, /):
     """collections._count_elements"""
     for item in iterable:
         mapping[item] = mapping.get(item, 0) + 1
+
+
+def draw(iterator):
+    """A generator of the next item of an iterator, in which a break can stand."""
+    for item in iterator:
+        yield item
+        return
 
 
 def next_row(iterators):

@@ -159,6 +159,21 @@ def _before(taken: int, operands: tuple) -> list:
     return iterators
 
 
+class Drawn:
+    """The iterator `inner`, whose next item comes from a generator that has begun to draw it."""
+
+    def __init__(self, generator: Any, inner: Any) -> None:
+        self.generator = generator
+        self.inner = inner
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        generator, self.generator = self.generator, None
+        return next(self.inner if generator is None else generator)
+
+
 def pairs_from(left: Any, inner: Any) -> Any:
     """pairwise() whose next pair begins with `left`."""
     return itertools.pairwise(itertools.chain((left,), inner))

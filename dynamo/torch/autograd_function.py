@@ -23,9 +23,8 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
-from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles
+from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.classes.classes import ClassValue
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.objects.descriptors import class_lookup
@@ -157,7 +156,7 @@ def _apply(tx, owner, *args, **kwargs):
         if not torch.is_grad_enabled():
             return forward.call(tx, args, kwargs)
         run = torch_polyfills.run_with_grad_mode
-        return inline(tx, run, ConstantValue(False), forward, *args, **kwargs)
+        return polyfill(tx, run, ConstantValue(False), forward, *args, **kwargs)
     objects = _objects(tx, args)
     nest = tuple(opened(tx, arg) if isinstance(arg, TensorValue) else arg for arg in args)
     body = _tried(tx, RoundTripValue(owner, needs), nest, kwargs)

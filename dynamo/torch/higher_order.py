@@ -21,11 +21,10 @@ from dynamo.guards.sources import Source
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
 from dynamo.torch.subgraph import share_lifted
-from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.builtins.table import TABLE
+from dynamo.values.builtins.table import TABLE, polyfill
 from dynamo.values.functions.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.iterators.generator import GeneratorValue
 from dynamo.values.iterators.stored_iterators import IteratorValue
@@ -203,7 +202,7 @@ def _while_loop(
     if not all(isinstance(value, TensorValue) for value in values) or _needs_gradient(values):
         # As Python's `while`: iteration by iteration where capture knows the condition, else as a
         # loop of the graph, whose backward follows the iterations that ran.
-        return inline(tx, torch_polyfills.run_while, cond_fn, body_fn, carried)
+        return polyfill(tx, torch_polyfills.run_while, cond_fn, body_fn, carried)
     leaves = _tensors("while_loop", values)
 
     def both() -> list[Body]:

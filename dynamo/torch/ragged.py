@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo.polyfills import ragged
-from dynamo.torch.substitutes import inline
 from dynamo.values.base import Value
+from dynamo.values.builtins.table import polyfill
 from dynamo.values.containers.containers import SequenceValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
@@ -30,7 +30,7 @@ def fold_pad_sequence(function: Any) -> Callable[..., Value]:
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args and _vary_with_data(args[0]):
-            return inline(tx, ragged.pad_sequence, *args, **kwargs)
+            return polyfill(tx, ragged.pad_sequence, *args, **kwargs)
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
     return fold
@@ -58,7 +58,7 @@ def fold_tensor_split(
         fake = places.fake
         plain = fake.dtype is torch.int64 and fake.device.type == "cpu"
         if plain and fake.dim() == 1 and not kwargs.keys() - {"dim"}:
-            return inline(tx, ragged.tensor_split, *args, **kwargs)
+            return polyfill(tx, ragged.tensor_split, *args, **kwargs)
         if plain and not fake.dim():
             args = [args[0], places.call_method(tx, "item", [], {}), *args[2:]]
     return call_in_graph(tx, op, target, args, kwargs)
@@ -73,7 +73,7 @@ def fold_pack(function: Any) -> Callable[..., Value]:
         x, lengths, batch_first = args
         if not isinstance(lengths, TensorValue) or not _fits(x, lengths, batch_first):
             return call_in_graph(tx, "call_function", function, args, kwargs)
-        packed = inline(tx, ragged.pack_padded_sequence, x, lengths, batch_first)
+        packed = polyfill(tx, ragged.pack_padded_sequence, x, lengths, batch_first)
         batch_sizes: Any = packed.unpack(tx)[1]
         batch = lengths.fake.shape[0]
         setattr(batch_sizes.fake, _BATCH, batch)
@@ -121,6 +121,6 @@ def fold_unpack(function: Any) -> Callable[..., Value]:
         batch = getattr(fake, _BATCH, None)
         if batch is None:
             return call_in_graph(tx, "call_function", function, args, kwargs)
-        return inline(tx, ragged.pad_packed_sequence, *args, tx.wrap(batch))
+        return polyfill(tx, ragged.pad_packed_sequence, *args, tx.wrap(batch))
 
     return fold

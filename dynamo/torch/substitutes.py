@@ -24,7 +24,7 @@ from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.torch.overrides import unseen
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, real_object
+from dynamo.values.builtins.table import handles, polyfill, real_object
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.scalars.constant import ConstantValue
@@ -69,11 +69,6 @@ def is_annotation(obj: Any) -> bool:
         and obj.__name__ == "annotate"
         and obj.__module__.endswith(".fx.traceback")
     )
-
-
-def inline(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
-    """Capture a call of a Python function of ours."""
-    return tx.inline(tx.wrap(function), list(args), kwargs)
 
 
 # -- torch.tensor and its kin ---------------------------------------------------------------------
@@ -213,7 +208,7 @@ def tensor_from_data(
         dtype = dtype or ConstantValue(like.fake.dtype)
         device = device or ConstantValue(like.fake.device)
     device = device or ConstantValue(torch.get_default_device())
-    return inline(tx, torch_polyfills.tensor_of, data, dtype or ConstantValue(None), device)
+    return polyfill(tx, torch_polyfills.tensor_of, data, dtype or ConstantValue(None), device)
 
 
 def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
@@ -323,7 +318,7 @@ def fold_linspace(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Valu
     plain = wanted in (torch.float32, torch.float64)
     if known and plain and isinstance(given.get("steps"), SymbolValue):
         given["dtype"] = ConstantValue(wanted)
-        return inline(tx, torch_polyfills.linspace, **given)
+        return polyfill(tx, torch_polyfills.linspace, **given)
     return call_in_graph(tx, "call_function", torch.linspace, args, kwargs)
 
 
@@ -331,7 +326,7 @@ def fold_one_hot(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     """F.one_hot, which reads the number of classes in C++."""
     given = {**dict(zip(("tensor", "num_classes"), args)), **kwargs}
     if isinstance(given.get("num_classes"), SymbolValue) and len(given) == 2:
-        return inline(tx, torch_polyfills.one_hot, **given)
+        return polyfill(tx, torch_polyfills.one_hot, **given)
     return call_in_graph(tx, "call_function", torch.nn.functional.one_hot, args, kwargs)
 
 
@@ -360,7 +355,7 @@ def _new_tensor(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Va
 def _new(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
     if kwargs or not _sizes_or_data(args):
         raise Unsupported(breaks.UncapturedCall("Tensor.new() of other arguments"))
-    return inline(tx, torch_polyfills.new_legacy, tensor, *args)
+    return polyfill(tx, torch_polyfills.new_legacy, tensor, *args)
 
 
 def _sizes_or_data(args: Sequence[Value]) -> bool:
@@ -376,7 +371,7 @@ def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
 
     def call(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
         if isinstance(kwargs.get(scalar), TensorValue):
-            return inline(tx, ours, tensor, *args, **kwargs)
+            return polyfill(tx, ours, tensor, *args, **kwargs)
         return call_in_graph(tx, "call_method", name, [tensor, *args], kwargs)
 
     return call
@@ -440,7 +435,7 @@ def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
         fits = _are_scalars(given[-1], given[0], "alpha" in kwargs)
         if not (fits or _has_tensors_for_numbers(tx)):
             raise Unsupported(breaks.UncapturedCall(f"torch.{function.__name__}"))  # raises
-        inline(tx, ours, *given)
+        polyfill(tx, ours, *given)
         return given[0] if _RETURNS else ConstantValue(None)
 
     return call
@@ -486,7 +481,7 @@ def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, V
     """torch._foreach_pow; with a number as base the exponents would be read."""
     number = bool(args) and (args[0].is_constant() or isinstance(args[0], SymbolValue))
     if len(args) == 2 and number and not kwargs:
-        return inline(tx, torch_polyfills.foreach_pow, *args)
+        return polyfill(tx, torch_polyfills.foreach_pow, *args)
     return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
 
 
@@ -518,7 +513,7 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
         if not _sizes_or_data(args) or any(map(_holds_tensors, args)):
             raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
         with unseen(tx):  # torch asks no mode of a class
-            return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
+            return polyfill(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
 
     return construct
 

@@ -8,6 +8,7 @@ every break, took ten times as long as the program.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import types
 import warnings
 
@@ -241,6 +242,33 @@ def mutations(x):
     return items, list(table), table[1], y, vars(ns)
 
 
+class Countdown:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.n -= 1
+        if self.n < 0:
+            raise StopIteration
+        return self.n
+
+
+def iterators(x):
+    def double(n):
+        return n * 2
+
+    e = enumerate(zip([5, 6], map(double, filter(lambda n: n != 2, [1, 2, 3])), strict=True))
+    taken = itertools.takewhile(lambda n: n < 4, [1, 2, 3, 4, 1])
+    window = [*itertools.islice(taken, 1, None, 2)]
+    chained = [*itertools.chain(Countdown(1), map(double, [7]))]
+    d = dict(enumerate(Countdown(2)), a=x)
+    d.update((str(n), n) for n in Countdown(2))
+    return x + next(e)[0], list(e), next(e, "end"), window, list(taken), chained, d
+
+
 PROGRAMS = [
     classes,
     closures,
@@ -248,6 +276,7 @@ PROGRAMS = [
     coroutines,
     exceptions,
     generators,
+    iterators,
     managers,
     matches,
     mutations,

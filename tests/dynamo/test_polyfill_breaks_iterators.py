@@ -4,11 +4,15 @@ __getitem__ (see break_support.check).
 
 from __future__ import annotations
 
+import collections
 import itertools
+import warnings
 
 import torch
 
+import dynamo
 from tests.dynamo.break_support import Held, Number, X, broken, checks_of, registry
+from tests.dynamo.capturing import compiled, same
 from tests.dynamo.test_polyfill_breaks import add, refuses_two
 
 PROGRAMS, program = registry()
@@ -279,4 +283,224 @@ def loop_over_a_starmap_of_a_zip(x):
     return total * 2
 
 
+# -- iterators that ask others --------------------------------------------------------------------
+# What calls the program's function is asked by another iterator: a generator draws the item.
+def drawn(y):
+    return broken(y, "drawn", y.dim())
+
+
+@program(2)
+def enumerated_map(x):
+    y = x * 2
+    for place, item in enumerate(map(drawn, [y])):
+        y = y + item * place
+    return y
+
+
+@program(2)
+def enumerated_filter(x):
+    y = x * 2
+    return [(place, y * n) for place, n in enumerate(filter(keeps, [3]))]
+
+
+@program(2)
+def window_of_a_map(x):
+    y = x * 2
+    for item in itertools.islice(map(drawn, [y, y]), 1):
+        y = y + item
+    return y
+
+
+@program(2)
+def next_of_zipped_maps(x):
+    y = x * 2
+    both = enumerate(zip(map(drawn, [y, y[0]]), [4, 5]))
+    return next(both), y + 1
+
+
+@program(5, breaks=2)
+def rest_behind_the_break(x):
+    """The map is captured behind the break, too."""
+    y = x * 2
+    rest = enumerate(map(drawn, [y, y[0]]))
+    first = next(rest)
+    return first, list(rest), y + 1
+
+
+@program(3, breaks=2)
+def map_that_others_hold(x):
+    y = x * 2
+    items = map(drawn, [y, y + 1])
+    for place, item in enumerate(items):
+        y = y + item * place
+        return y, type(items), next(items)
+
+
+@program(4, breaks=2)
+def two_maps_below_one_another(x):
+    y = x * 2
+    for place, item in enumerate(map(torch.neg, map(drawn, [y, y[0]]))):
+        y = y + item * place
+    return y
+
+
+@program(4, breaks=2)
+def strict_rows(x):
+    y = x * 2
+    return [a * b for a, b in zip([1, 2], map(drawn, [y, y[0]]), strict=True)]
+
+
+@program(8, breaks=4)
+def one_iterator_twice_in_a_row(x):
+    y, items = x * 2, map(drawn, [x, x[0], x, x[0]])
+    return [(place, y * a * b) for place, (a, b) in enumerate(zip(items, items))]
+
+
+@program(3, breaks=2)
+def taken_below_another_one(x):
+    taken = itertools.takewhile(lambda n: broken(x, n) is not None and n < 5, [3, 5, 1])
+    return list(enumerate(taken)), list(taken), x + 1
+
+
+@program(5, breaks=2)
+def dropped_below_others(x):
+    left = itertools.dropwhile(lambda n: broken(x, n) is not None and n < 5, [3, 5, 1])
+    return [(place, x * n) for place, n in enumerate(itertools.chain(left, [9]))]
+
+
+def stops_at_five(n):
+    broken(X, n)
+    if n == 5:
+        raise StopIteration
+    return n
+
+
+@program(4, breaks=3)
+def function_that_ends_the_map_once(x):
+    items = enumerate(map(stops_at_five, [3, 5, 6]))
+    return [(place, x + n) for place, n in items], list(items)
+
+
+@program(3, breaks=3)
+def function_that_raises_below_another_one(x):
+    items = enumerate(map(refuses_two, [1, 2, 3]))
+    found = [next(items), x + 1]
+    try:
+        next(items)
+    except KeyError:
+        return found, list(items)
+
+
+def asks_again(before):
+    """A function that asks the iterator that has called it."""
+
+    def asked_again(x):
+        def function(n):
+            if before:
+                broken(x, n)
+            found = [n] if n != 4 else [n, next(items, "end")]
+            if not before:
+                broken(x, n)
+            return found
+
+        items = enumerate(map(function, [4, 5, 6]))
+        return [(x * 2, item) for item in items], list(items)
+
+    return asked_again
+
+
+program(6, breaks=5)(asks_again(True))
+program(5, breaks=5)(asks_again(False))
+
+
+class Next(Held):
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n == 0:
+            raise StopIteration
+        self.n -= 1
+        return broken(self.x, "next", self.n)
+
+
+@program(2)
+def enumerated_object(x):
+    y = x * 2
+    return [item * place for place, item in enumerate(Next(y, 1))]
+
+
+@program(2)
+def chained_object(x):
+    y = x * 2
+    for item in itertools.chain(Next(y, 1), [y]):
+        y = y + item
+    return y
+
+
+# -- containers of what iterators give ------------------------------------------------------------
+@program(2)
+def dict_of_enumerated_objects(x):
+    y = x * 2
+    return dict(enumerate(Next(y, 1)), last=y), y + 1
+
+
+@program(3)
+def dict_of_a_generator(x):
+    y = x * 2
+    return dict((name, drawn(y)) for name in "a"), y + 1
+
+
+@program(3)
+def ordered_dict_of_a_map(x):
+    y = x * 2
+    return collections.OrderedDict(map(lambda name: (name, drawn(y)), "a")), y + 1
+
+
+@program(3)
+def update_by_a_generator(x):
+    y, found = x * 2, {"b": 1}
+    found.update(((name, drawn(y)) for name in "a"), c=3)
+    return found, y + 1
+
+
+@program(2)
+def update_by_something_else(x):
+    y, found = x * 2, {}
+    try:
+        found.update((name, drawn(y)) if name == "a" else name for name in ["a", "cd", "efg"])
+    except ValueError as error:
+        return found, y + 1, str(error)
+
+
+@program(3)
+def deque_of_a_map(x):
+    y = x * 2
+    return list(collections.deque(map(lambda n: drawn(y) if n else y, [0, 0, 1]), 2)), y + 1
+
+
+@program(2)
+def sets_of_a_filter(x):
+    y, found = x * 2, {1}
+    found.update(filter(keeps, [3]))
+    return found, y + 1
+
+
 test_program = checks_of(PROGRAMS)
+
+
+def test_rest_that_runs_eagerly(monkeypatch):
+    """Continuations that are compiled no more get a real iterator."""
+    monkeypatch.setattr(dynamo.config, "recompile_limit", 1)
+
+    def function(x):
+        y = x * 2
+        rest = enumerate(map(drawn, [y, y[0], y[1], y]))
+        return next(rest), next(rest), list(rest), list(rest)
+
+    capturing, _ = compiled(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in (torch.float32, torch.float64, torch.int64):
+            x = X.to(dtype)
+            assert same(function(x), capturing(x))

@@ -25,6 +25,12 @@ class Shown(Held):
         return f"<{spec}>"
 
 
+class Named(Held):
+    def __str__(self):
+        broken(self.x, "name")
+        return "named" if self.n == 0 else self.n
+
+
 class Repr(Held):
     def __repr__(self):
         broken(self.x, "repr")
@@ -62,6 +68,27 @@ class Numeric(Held):
 @program(2)
 def text(x):
     return str(Shown(x)), x + 1
+
+
+@program(2)
+def text_in_a_string(x):
+    y = x * 2
+    return f"a {Named(y)} b", y + 1
+
+
+@program(2)
+def text_in_a_string_by_repr(x):
+    y = x * 2
+    return f"a {Repr(y)} b", y + 1
+
+
+@program(2)
+def text_in_a_string_that_is_none(x):
+    y = x * 2
+    try:
+        return f"a {Named(y, 1)} b", y + 1
+    except TypeError as error:
+        return str(error), y + 1
 
 
 @program(2)

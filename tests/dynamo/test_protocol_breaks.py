@@ -401,6 +401,81 @@ def delete(x):
     return s.deleted * 3
 
 
+class Reads:
+    """Whose attributes are read by its own method."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __getattribute__(self, name):
+        x = object.__getattribute__(self, "x")
+        note("read", name)
+        return x * 2 if name == "y" else object.__getattribute__(self, name)
+
+    def scaled(self, factor):
+        return factor * 3
+
+
+class Raises(Reads):
+    def __getattribute__(self, name):
+        note("raises", name)
+        raise AttributeError(name)
+
+
+class ReadsOrFetches(Reads):
+    def __getattr__(self, name):
+        return len(name)
+
+
+@program(2)
+def read_by_the_class(x):
+    y = x + 1
+    return Reads(y).y * 3
+
+
+@program(2)
+def method_read_by_the_class(x):
+    y = x + 1
+    return Reads(y).scaled(y) * 3
+
+
+@program(2)
+def getattr_of_a_class_that_reads(x):
+    y = x + 1
+    return getattr(Reads(y), "y") * 3  # noqa: B009
+
+
+@program(2)
+def read_then_fetched(x):
+    y = x + 1
+    return ReadsOrFetches(y).missing * y
+
+
+@program(1)
+def read_that_misses(x):
+    y = x + 1
+    try:
+        return Reads(y).missing
+    except AttributeError as error:
+        return y * 2, str(error), error.name
+
+
+@program(2, breaks=3)
+def read_that_raises(x):
+    """An error that the method makes itself is given the name behind it: the read is Python's."""
+    y = x + 1
+    try:
+        return Raises(y).missing
+    except AttributeError as error:
+        return y * 2, str(error), error.name
+
+
+@program(2, breaks=2)
+def read_with_a_default(x):
+    y = x + 1
+    return y, getattr(Reads(y), "missing", 5), hasattr(ReadsOrFetches(y), "missing"), y * 2
+
+
 class Kept(Noted):
     @functools.cached_property
     def kept(self):
@@ -530,6 +605,11 @@ def loop_that_raises_and_is_caught(x):
     except KeyError:
         return total
     return total * 2
+
+
+@program(3, breaks=3)
+def generator_whose_loop_ends_at_the_break(x):
+    return list(item * 2 for item in Taking(x, iter([3, 4])))
 
 
 @program(4, breaks=3)

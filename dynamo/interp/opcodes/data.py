@@ -21,7 +21,7 @@ from dynamo.values.builtins.polyfill_calls import (
     polyfill_unpack,
     run_polyfill,
 )
-from dynamo.values.builtins.program_code import iterates
+from dynamo.values.builtins.program_code import iterates, iterates_into_set
 from dynamo.values.classes.instance_checks import is_instance
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.containers import ListValue, SliceValue, TupleValue
@@ -219,7 +219,7 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
 def SET_UPDATE(tx: Interpreter, instr: Instruction) -> None:
     items = tx.pop()
     target = tx.peek(instr.arg)
-    if iterates(items):
+    if iterates_into_set(items):
         run_polyfill(tx, builtin_polyfills.add_all, [target, items], pushed=())
     else:
         target.call_method(tx, "update", [items], {})

@@ -17,8 +17,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
 from dynamo.values import late_bound
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, handles, is_none, polyfill
+from dynamo.values.base import Forwarded, Value
+from dynamo.values.builtins.program_code import call_natively
+from dynamo.values.builtins.table import TABLE, handles, is_none
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.classes.metaclasses import MetaclassInstance
 from dynamo.values.containers.containers import (
@@ -233,7 +234,7 @@ def _reversed(tx, owner):
             return owner.special(tx, "__reversed__")
         if guarded_lookup(tx, owner, "__getitem__") is MISSING:
             fail_as(tx, reversed, owner)
-        return polyfill(tx, polyfills.reversed_items, owner)
+        return tx.wrap(polyfills.reversed_items), [owner], {}
     if isinstance(owner, SequenceValue):
         return ReversedIterator(owner)
     if owner.python_type() in (enum.EnumMeta,):
@@ -320,7 +321,7 @@ def _extreme(name: str, op: str) -> Any:
             call_real(tx, real, *range(len(args)), **({} if default is None else {"default": 0}))
         best = None
         for item in args if len(args) > 1 else args[0].each(tx):
-            keyed = item if is_none(key) else tx.call_function(key, [item], {})
+            keyed = item if is_none(key) else call_natively(tx, key, [item])
             if best is None:
                 best = item, keyed
                 continue
@@ -373,12 +374,12 @@ def _tee(tx, iterable, n=None):
 def _by_polyfill(function: Any) -> Any:
     signature = inspect.signature(function)
 
-    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Forwarded:
         try:
             signature.bind(*args, **kwargs)
         except TypeError:  # the original has its own words for that
             raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
-        return polyfill(tx, function, *args, **kwargs)
+        return tx.wrap(function), args, kwargs
 
     return call
 

@@ -9,6 +9,7 @@ polyfill: the handler answers from storage.
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import inspect
@@ -42,6 +43,15 @@ Condition = Callable[[Arguments, dict[str, Value]], bool]
 
 def _iterates(args: Arguments, kwargs: dict[str, Value]) -> bool:
     return program_code.iterates(args[0])
+
+
+def _iterates_into_set(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return program_code.iterates_into_set(args[0])
+
+
+def _draws(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    """The argument is a generator, or an iterator that runs code; not a class of the program's."""
+    return args[0].step_runs_code()
 
 
 def _any_has(*methods: str) -> Condition:
@@ -91,7 +101,11 @@ def reads_code(owner: Value, name: Value) -> bool:
 CALLS: dict[Any, tuple[Callable[..., Any], Condition]] = {
     list: (builtin_polyfills.make_list, _iterates),
     tuple: (builtin_polyfills.make_tuple, _iterates),
-    set: (builtin_polyfills.make_set, _iterates),
+    set: (builtin_polyfills.make_set, _iterates_into_set),
+    frozenset: (builtin_polyfills.make_frozenset, _draws),
+    dict: (builtin_polyfills.make_dict, _draws),
+    collections.OrderedDict: (builtin_polyfills.make_ordered, _draws),
+    collections.deque: (builtin_polyfills.make_deque, _draws),
     any: (builtin_polyfills.any_of, _iterates_or_has(*program_code.TRUTH)),
     all: (builtin_polyfills.all_of, _iterates_or_has(*program_code.TRUTH)),
     sum: (builtin_polyfills.sum_of, _iterates_or_has(*program_code.ADDITION)),
@@ -135,10 +149,18 @@ def _iterates_second(args: Arguments, kwargs: dict[str, Value]) -> bool:
     return program_code.iterates(args[1])
 
 
+def _draws_second(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return args[1].step_runs_code()
+
+
 # Methods of built-in types, by their name.
 METHODS: dict[tuple[type, str], tuple[Callable[..., Any], Condition]] = {
     (list, "sort"): (builtin_polyfills.sort_by, _sorts),
     (list, "extend"): (builtin_polyfills.extend, _iterates_second),
+    (collections.deque, "extend"): (builtin_polyfills.extend, _draws_second),
+    (set, "update"): (builtin_polyfills.add_all, _draws_second),
+    (dict, "update"): (builtin_polyfills.update, _draws_second),
+    (collections.OrderedDict, "update"): (builtin_polyfills.update, _draws_second),
     (list, "count"): (builtin_polyfills.count_in, _compares),
     (list, "index"): (builtin_polyfills.index_in, _compares),
     (list, "remove"): (builtin_polyfills.remove_from, _compares),
@@ -157,7 +179,6 @@ _HINTED = frozenset(
     [
         builtin_polyfills.make_list,
         builtin_polyfills.make_tuple,
-        builtin_polyfills.sort_new,
         builtin_polyfills.join,
         builtin_polyfills.extend,
     ]
@@ -167,19 +188,20 @@ _HINTS = ("__len__", "__length_hint__")
 
 def run_polyfill(
     tx: Interpreter,
-    function: Callable[..., Any],
+    function: Callable[..., Any] | Value,
     args: Arguments,
     kwargs: dict[str, Value] | None = None,
     pushed: Sequence[Value] = (RESULT,),
     last: bool = True,
 ) -> Value:
-    """function(*args, **kwargs) of polyfills/builtins.py.
+    """function(*args, **kwargs) of polyfills/builtins.py, or of a Value.
 
     last: the current instruction pushes `pushed` then, and is done (see Interpreter.pushed).
     """
+    called = function if isinstance(function, Value) else tx.wrap(function)
     if not last:
-        return tx.inline(tx.wrap(function), args, kwargs)
-    return tx.finish_call(tx.wrap(function), args, kwargs or {}, pushed)
+        return tx.inline(called, args, kwargs)
+    return tx.finish_call(called, args, kwargs or {}, pushed)
 
 
 def polyfill_call(
@@ -187,8 +209,7 @@ def polyfill_call(
 ) -> Value | None:
     """function(*args, **kwargs) by a polyfill, if one is needed. last: see run_polyfill."""
     if function in _IN_PYTHON and _IN_PYTHON[function](args, kwargs):
-        own = UserFunctionValue(function)
-        return tx.finish_call(own, args, kwargs) if last else tx.inline(own, args, kwargs)
+        return run_polyfill(tx, UserFunctionValue(function), args, kwargs, last=last)
     found = CALLS.get(function)
     if found is None or not args or not _fits(found[0], len(args), tuple(kwargs)):
         return None

@@ -11,10 +11,11 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.lookups import in_mro
@@ -22,6 +23,9 @@ from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.objects.builtin_object import Pending
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
 
 ITERATION = ("__iter__", "__next__", "__getitem__", "__len__", "__length_hint__")
 TRUTH = ("__bool__", "__len__")
@@ -118,6 +122,12 @@ def iterates(value: Value) -> bool:
     return value.step_runs_code()
 
 
+def iterates_into_set(value: Value) -> bool:
+    """The same for a new set, which does not ask another one's own `__iter__`."""
+    kind = kind_of(value)
+    return (kind is None or not issubclass(kind, set | frozenset)) and iterates(value)
+
+
 def calls(value: Value | None) -> bool:
     """Whether calling the value runs code."""
     if value is None or value.is_constant():
@@ -129,6 +139,13 @@ def calls(value: Value | None) -> bool:
     if kind is None or kind is operator.itemgetter:
         return False
     return kind in _FUNCTIONS or bool(kind.__flags__ & HEAP_TYPE)
+
+
+def call_natively(tx: Interpreter, function: Value, args: Sequence[Value]) -> Value:
+    """function(*args), where a polyfill calls the program's functions."""
+    if calls(function):
+        raise Unsupported(breaks.UncapturedCall(function.describe()))
+    return tx.call_function(function, args)
 
 
 def reads(owner: Value, name: str) -> bool:

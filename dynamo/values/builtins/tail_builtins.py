@@ -57,7 +57,7 @@ _SPECIALS: dict[Any, dict[str, Callable[..., Any] | None]] = {
     operator.truth: {"__bool__": checked_bool},
     str: {"__str__": checked_str, "__repr__": checked_str},
     repr: {"__repr__": checked_repr},
-    format: {"__format__": checked_format},
+    format: {"__format__": checked_format, "__str__": checked_str, "__repr__": checked_str},
 }
 # Those that want a number: method -> the type that it should have.
 _CONVERSIONS: dict[Any, dict[str, type]] = {

@@ -370,6 +370,7 @@ def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
 @bound_late
 def gather(tx: Interpreter, value: Value) -> _Gathered:
     """The members of any iterable."""
+    value = _set_itself(value)
     if isinstance(value, FrozenSetValue):
         return _Gathered(value.members, value.known_real(tx), is_set=True)
     items: list[Value] = []
@@ -382,6 +383,12 @@ def gather(tx: Interpreter, value: Value) -> _Gathered:
     elif real is not None and isinstance(value, DictValue):
         real = dict.fromkeys(real)
     return _Gathered(_by_key(tx, items), real, is_set=literal)
+
+
+def _set_itself(value: Value) -> Value:
+    """The set that an object of a subclass is, whose own `__iter__` sets do not ask."""
+    held = getattr(value, "storage", None)
+    return held if isinstance(held, FrozenSetValue) else value
 
 
 def _keys_of_each(tx: Interpreter, value: Value, taken: list[Value]) -> Iterator[Hashable]:
@@ -399,10 +406,7 @@ def gather_as(
     """
     taken: list[list[Value] | _Gathered] = []
     keys: list[Any] = []
-    for other in others:
-        storage = getattr(other, "storage", None)
-        if isinstance(storage, FrozenSetValue) and method != "isdisjoint":
-            other = storage  # C code reads the table of any set, past an own __iter__
+    for other in others if method == "isdisjoint" else map(_set_itself, others):
         if type(other).unpack is not Value.unpack:
             content = gather(tx, other)
             taken.append(content)
@@ -433,7 +437,7 @@ def _as_gathered(value: Value, content: _Gathered) -> Value:
 
 def _sought_key(tx: Interpreter, item: Value) -> Hashable:
     """The key of a sought item: a set counts as a frozenset."""
-    held = getattr(item, "storage", item)
+    held = _set_itself(item)
     if isinstance(held, SetValue) and item.python_type().__hash__ is None:
         return frozenset(held.members)
     return key_of(tx, item)

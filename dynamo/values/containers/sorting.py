@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dynamo.values.base import Value
+from dynamo.values.builtins.program_code import call_natively
 from dynamo.values.scalars.operators import as_index, compare_op
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def sort_in_place(
     if key is None or (key.is_constant() and key.as_constant() is None):
         keys = list(items)
     else:
-        keys = [tx.call_function(key, [item], {}) for item in items]
+        keys = [call_natively(tx, key, [item]) for item in items]
     sort_by_keys(tx, items, keys, reverse)
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.polyfills.rematerialise import (
+    Drawn,
     FunctionMaker,
     accumulated,
     dropping_nothing,
@@ -23,12 +26,14 @@ from dynamo.values.builtins.table import handles, is_none
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.functions.cell import CellValue
 from dynamo.values.functions.function import NestedFunctionValue
+from dynamo.values.iterators.generator import GeneratorValue
 from dynamo.values.iterators.iterators import MapIterator, ZipIterator
 from dynamo.values.iterators.itertools_iterators import (
     AccumulateIterator,
     DropwhileIterator,
     PairwiseIterator,
 )
+from dynamo.values.iterators.stored_iterators import DrawnIterator
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
@@ -64,6 +69,13 @@ def _make_cell(tx):
 
 
 # -- iterators ----------------------------------------------------------------------------------
+@handles(Drawn)
+def _drawn(tx, generator, inner):
+    if not isinstance(generator, GeneratorValue):
+        raise Unsupported(breaks.UncapturedCall("next"))
+    return DrawnIterator(generator, inner)
+
+
 @handles(zip_again)
 def _zip_again(tx, strict, taken, *operands):
     count = taken.as_constant()

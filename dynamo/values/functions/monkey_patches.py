@@ -45,13 +45,19 @@ def is_programs(obj: Any) -> bool:
     if isinstance(obj, types.MethodType):
         obj = obj.__func__
     if isinstance(obj, types.FunctionType):
-        filename = obj.__code__.co_filename
-        if filename.startswith("<frozen "):  # of Python itself, such as importlib's
-            return False
-        if filename.startswith("<"):  # made by exec()
-            return (obj.__module__ or "").partition(".")[0] not in TRUSTED_PACKAGES
-        return not _is_in_packages(filename)
+        if obj.__code__.co_filename.startswith("<"):  # made by exec()
+            trusted = (obj.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
+            return is_programs_code(obj.__code__) and not trusted
+        return is_programs_code(obj.__code__)
     return callable(obj) and type(obj).__module__.partition(".")[0] == "unittest"
+
+
+def is_programs_code(code: types.CodeType) -> bool:
+    """Code that is in no file of torch, the standard library or ours."""
+    filename = code.co_filename
+    if filename.startswith("<"):  # the frozen modules are Python's own, such as importlib
+        return not filename.startswith("<frozen ")
+    return not _is_in_packages(filename)
 
 
 @cache

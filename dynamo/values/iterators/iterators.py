@@ -10,9 +10,9 @@ from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
 from dynamo.values.builtins.polyfill_calls import run_polyfill
-from dynamo.values.builtins.program_code import calls
+from dynamo.values.builtins.program_code import calls, iterates
 from dynamo.values.containers.containers import TupleValue
-from dynamo.values.iterators.stored_iterators import IteratorValue, steps_call
+from dynamo.values.iterators.stored_iterators import IteratorValue, SequenceIterator, steps_call
 from dynamo.values.objects.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
@@ -39,7 +39,7 @@ class EnumerateIterator(IteratorValue):
         return TupleValue([ConstantValue(self.count - 1), item])
 
     def recipe_of_rest(self) -> Recipe:
-        return enumerate, [self.inner, ConstantValue(self.count)]
+        return enumerate, [self.rest_of(self.inner), ConstantValue(self.count)]
 
 
 class ZipIterator(IteratorValue):
@@ -74,10 +74,11 @@ class ZipIterator(IteratorValue):
                 raise_python(tx, ValueError, _strict_message(later, "longer"))
 
     def recipe_of_rest(self) -> Recipe:
+        inners = [self.rest_of(inner) for inner in self.inners]
         if not (self.strict or self.taken):
-            return zip, self.inners
+            return zip, inners
         counts = [ConstantValue(self.strict), ConstantValue(len(self.taken))]
-        return zip_again, [*counts, *self.taken, *self.inners]
+        return zip_again, [*counts, *self.taken, *inners]
 
 
 def _strict_message(number: int, word: str) -> str:
@@ -125,9 +126,10 @@ class MapIterator(IteratorValue):
         return tx.call_at_end(self, "__next__", self.function, args)
 
     def recipe_of_rest(self) -> Recipe:
+        inners = [self.rest_of(inner) for inner in self.inners]
         if not self.taken:
-            return map, [self.function, *self.inners]
-        return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *self.inners]
+            return map, [self.function, *inners]
+        return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *inners]
 
 
 class FunctionIterator(IteratorValue):
@@ -142,7 +144,7 @@ class FunctionIterator(IteratorValue):
         self.inner = inner
 
     def recipe_of_rest(self) -> Recipe:
-        return self.kind, [self.function, self.inner]
+        return self.kind, [self.function, self.rest_of(self.inner)]
 
 
 class FilterIterator(FunctionIterator):
@@ -280,6 +282,11 @@ class ChainIterator(IteratorValue):
         self.outer = outer  # an iterator of iterables
         self.inner: Value | None = None
 
+    def step_runs_code(self) -> bool:
+        outer = self.outer
+        waiting = outer.owner.children() if isinstance(outer, SequenceIterator) else ()
+        return super().step_runs_code() or any(map(iterates, waiting))
+
     def step(self, tx: Interpreter) -> Value | None:
         while True:
             if self.inner is None:
@@ -294,8 +301,8 @@ class ChainIterator(IteratorValue):
 
     def recipe_of_rest(self) -> Recipe:
         if self.inner is None:
-            return itertools.chain.from_iterable, [self.outer]
-        return chain_after, [self.inner, self.outer]
+            return itertools.chain.from_iterable, [self.rest_of(self.outer)]
+        return chain_after, [self.rest_of(self.inner), self.outer]
 
 
 class CallIterator(IteratorValue):

@@ -91,7 +91,7 @@ class DropwhileIterator(FunctionIterator):
 
     def recipe_of_rest(self) -> Recipe:
         if self.started:
-            return dropping_nothing, [self.inner]
+            return dropping_nothing, [self.rest_of(self.inner)]
         return super().recipe_of_rest()
 
 
@@ -120,7 +120,7 @@ class CompressIterator(IteratorValue):
         return None
 
     def recipe_of_rest(self) -> Recipe:
-        return itertools.compress, [self.data, self.selectors]
+        return itertools.compress, [self.rest_of(self.data), self.selectors]
 
 
 class PairwiseIterator(IteratorValue):
@@ -145,8 +145,8 @@ class PairwiseIterator(IteratorValue):
 
     def recipe_of_rest(self) -> Recipe:
         if self.first is None:
-            return itertools.pairwise, [self.inner]
-        return pairs_from, [self.first, self.inner]
+            return itertools.pairwise, [self.rest_of(self.inner)]
+        return pairs_from, [self.first, self.rest_of(self.inner)]
 
 
 class AccumulateIterator(IteratorValue):
@@ -196,10 +196,10 @@ class AccumulateIterator(IteratorValue):
         none = ConstantValue(None)
         function = none if self.function is None else self.function
         if self.total is None:
-            return _accumulating, [self.inner, function, self.initial or none]
+            return _accumulating, [self.rest_of(self.inner), function, self.initial or none]
         if is_none(self.total):
             raise Unsupported(breaks.CannotReconstruct("an accumulate() that has come to None"))
-        return accumulated, [self.inner, function, self.total]
+        return accumulated, [self.rest_of(self.inner), function, self.total]
 
 
 def _accumulating(inner: Iterator[Any], function: Any, initial: Any) -> Iterator[Any]:
@@ -262,7 +262,7 @@ class CycleIterator(IteratorValue):
 
     def recipe_of_rest(self) -> Recipe:
         return _cycle_after, [
-            self.inner,
+            self.rest_of(self.inner),
             ListValue(self.saved),
             ConstantValue(-1 if self.position is None else self.position),
         ]
@@ -326,7 +326,7 @@ class IsliceIterator(IteratorValue):
         if stop is not None:
             start = min(start, stop)
         numbers = [ConstantValue(start), ConstantValue(stop), ConstantValue(self.stride)]
-        return itertools.islice, [self.inner, *numbers]
+        return itertools.islice, [self.rest_of(self.inner), *numbers]
 
 
 class CombinatoricIterator(IteratorValue):

@@ -17,7 +17,8 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
-from dynamo.values.containers.containers import ListValue
+from dynamo.values.containers.containers import ListValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
 from dynamo.values.containers.sets import SetValue
 from dynamo.values.containers.sorting import sort_by_keys
 from dynamo.values.scalars.constant import ConstantValue
@@ -83,6 +84,21 @@ def _add(tx: Interpreter, item: Value) -> bool:
     if type(items) is not SetValue or type(item) is not ConstantValue:
         return False
     items.py_add(tx, item)
+    return True
+
+
+@_fast_path_of(builtin_polyfills.update)
+def _put(tx: Interpreter, pair: Value) -> bool:
+    items, number = tx.locals["target"], tx.locals["number"]
+    if not isinstance(items, DictValue) or type(number) is not ConstantValue:
+        return False
+    if type(pair) is not TupleValue or pair.size != 2:
+        return False
+    key = pair.item(tx, 0)
+    if type(key) is not ConstantValue:
+        return False
+    items.setitem(tx, key, pair.item(tx, 1))
+    tx.locals["number"] = ConstantValue(number.value + 1)
     return True
 
 

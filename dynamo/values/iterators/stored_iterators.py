@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.rematerialise import Drawn
 from dynamo.values.base import Value
-from dynamo.values.builtins.program_code import ITERATION, runs
+from dynamo.values.builtins.program_code import ITERATION, calls, runs
 from dynamo.values.iterators.exhausted_iterators import NoItems, ended
 from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.exceptions import RaisedException, is_exception, raise_python
@@ -39,6 +41,8 @@ class IteratorValue(BuiltinObject):
     remembers_end = True  # False: asked again behind its end, it asks those that it is made of
     exhausted = False
     calls = False  # whether a step does more to its operands than to ask them for items
+    _drawn: DrawnIterator | None = None  # see ask
+    is_drawn = False  # by a generator, with which it stays virtual behind a graph break
 
     def python_type(self) -> type:
         return self.kind
@@ -85,12 +89,28 @@ class IteratorValue(BuiltinObject):
 
     def ask(self, tx: Interpreter, inner: Value) -> Value | None:
         """The next item of the inner iterator. A graph break can stand in there: made again then,
-        this asks again.
+        this asks again. Where the inner one calls functions of the program, a generator draws the
+        item.
         """
-        self.asking = inner
-        item = inner.next_value(tx)
+        drawn = None
+        if calls_itself(inner) and self._may_draw() and tx.resumption_of(self) is not None:
+            drawn = self._drawn = DrawnIterator(drawing(tx, inner), inner)
+        self.asking = inner if drawn is None else drawn
+        item = self.asking.next_value(tx)
         self.asking = None
+        if drawn is not None:
+            self._drawn = None
         return item
+
+    def _may_draw(self) -> bool:
+        """Whether no generator draws an item for this one: a function may ask it once more."""
+        return self._drawn is None or not self._drawn.is_drawing
+
+    def rest_of(self, inner: Value) -> Value:
+        """The items that an inner iterator has left, where a break may stand in it."""
+        if self._drawn is not None and self._drawn.inner is inner:
+            return self._drawn.undrawn()
+        return inner.undrawn() if isinstance(inner, DrawnIterator) else inner
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         while (value := self.next_value(tx)) is not None:
@@ -124,6 +144,52 @@ class IteratorValue(BuiltinObject):
         if item is None:
             raise_python(tx, StopIteration)
         return item
+
+
+class DrawnIterator(IteratorValue):
+    """The iterator `inner`, whose next item comes from a generator that has begun to draw it, in
+    the place of which others ask this one: behind a graph break, the generator goes on.
+    """
+
+    kind = Drawn
+    remembers_end = False
+
+    def __init__(self, generator: Any, inner: Value) -> None:
+        super().__init__()
+        self.generator = generator
+        self.inner = inner
+        if isinstance(inner, IteratorValue):
+            inner.is_drawn = True
+
+    @property
+    def is_drawing(self) -> bool:
+        return not (self.generator.frame.done or self.generator.frame.yielded)
+
+    def step(self, tx: Interpreter) -> Value | None:
+        begun = self.is_drawing and not self.generator.running
+        return self.ask(tx, self.generator if begun else self.inner)
+
+    def undrawn(self) -> Value:
+        return self if self.is_drawing else self.rest_of(self.inner)
+
+    def recipe_of_rest(self) -> Recipe:
+        return Drawn, [self.generator, self.rest_of(self.inner)]
+
+
+def drawing(tx: Interpreter, iterator: Value) -> Any:
+    """The generator that draws the next item, in front of its FOR_ITER: `iter` is not asked."""
+    generator: Any = tx.wrap(builtin_polyfills.draw).call(tx, [iterator], {})
+    frame = generator.frame
+    frame.push(iterator)
+    frame.index = next(i for i, (_, at) in enumerate(frame.program) if at.op == "FOR_ITER")
+    return generator
+
+
+def calls_itself(value: Value) -> bool:
+    """Whether a step of the iterator calls a function of the program's, which is no generator."""
+    if not isinstance(value, IteratorValue):
+        return runs(value, ("__next__",))
+    return value.calls and calls(getattr(value, "function", None))
 
 
 def steps_call(value: Value) -> bool:

@@ -206,8 +206,7 @@ class ObjectValue(Value):
     def fallback(self, tx: Interpreter) -> Any:
         """The class's function `__getattr__`; None where there is none, or a wrapped one."""
         found = guarded_lookup(tx, self, "__getattr__")
-        plain = isinstance(found, types.FunctionType)
-        return found if plain and not self._overrides(tx, "__getattribute__") else None
+        return found if isinstance(found, types.FunctionType) else None
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__, and __getattr__ if that finds nothing."""

@@ -22,6 +22,26 @@ PROGRAMS = {
         run(T(3), a, b)
         """,
     ),
+    "sets_with_an_iter_of_their_own": (
+        1,
+        "",
+        """
+        class S(set):
+            def __iter__(self): return iter([99])
+        def f(x):
+            s, own = {1, 5}, S([1])
+            facts = [set(own), frozenset(own), {*own}, s | own, s.union(own), s.intersection(own)]
+            facts += [s.difference(own), s.symmetric_difference(own), s.issuperset(own)]
+            facts += [s.isdisjoint(own), list(own), len(own)]
+            for name in ("update", "difference_update", "intersection_update"):
+                changed = {1, 5}
+                getattr(changed, name)(own)
+                facts.append(changed)
+            return x + 1, facts
+        ---
+        run(T(3))
+        """,
+    ),
     "forms_of_typing": (
         1,
         "",
