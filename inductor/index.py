@@ -292,6 +292,10 @@ class Index:
             if isinstance(atom, _Quotient):
                 yield from atom.dividend.atoms()
 
+    def dividends(self) -> Iterator[Index]:
+        """The dividend of every quotient, those inside others included."""
+        return (atom.dividend for atom in self.atoms() if isinstance(atom, _Quotient))
+
     def sizes(self) -> Iterator[Extent]:
         """Every size in the index: constants, coefficients, divisors, extents."""
         yield self.const
