@@ -303,7 +303,8 @@ def _triton_module(c: Compilation) -> TritonModule:
     number, target = gpu.index or 0, c.options.target
     device = _tuned(c)
     tuner = Tuner(device, devices.kind_of(number)) if device is not None else None
-    return TritonModule(c.program, device=devices.device_model(number, target), tuner=tuner)
+    model = devices.device_model(number, target)
+    return TritonModule(c.program, device=model, tuner=tuner, contract=c.options.contract)
 
 
 def _tuned(c: Compilation) -> driver.Nvidia | None:
@@ -385,7 +386,8 @@ def _with_device_graphs(c: Compilation, plan: Any) -> Any:
     if isinstance(device, str):
         c.notes.append(f"device graph: none, because of {device}")
         return plan
-    return DeviceGraphs(plan, c.spec, device, c.options.device_graphs)
+    most = c.options.device_graphs, c.options.device_graph_bytes
+    return DeviceGraphs(plan, c.spec, device, *most)
 
 
 # stage name, function, log channel, and the part of the result to show
