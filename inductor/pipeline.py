@@ -4,7 +4,8 @@
     widen           products of half precision: in float32, where that is faster
     fold            batch norm of inference -> weights of the layer before
     layout          images between convolutions: channels innermost, where it pays
-    pack            weights of convolutions: in the library's layout; training's 3x3 windows
+    pack            convolutions: weights in the library's layout; training's 3x3 windows; of one
+                    pixel on a GPU as products
     products        matrix products: by the fastest library
     attention       by generated code
     derive          values of parameters alone, to be kept between calls
@@ -55,6 +56,7 @@ from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.compiled import Framed, Launched, OnAten, can_run_again, needs_frame
 from inductor.convolutions import generated_convolutions
+from inductor.convolutions_device import convolutions_as_products
 from inductor.convolutions_training import generated_training, is_generated
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.device_tuning import Tuner
@@ -184,6 +186,9 @@ def _pack(c: Compilation) -> None:
         if found is not None:
             c.functional, note = found
             c.notes.append(note)
+    if (found := convolutions_as_products(c.functional)) is not None:
+        c.functional, note = found
+        c.notes.append(note)
     if not _packs(c):
         return
     passes: list[Any] = [] if c.options.standalone else [pack_convolutions, pack_recurrent]
@@ -518,10 +523,12 @@ def trace(
     """The first stage alone, with or without the backward: the input of compile_traced."""
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
-    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=_arrange)
+    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange_images)
 
 
-def _arrange(graph: Graph, visible: list[Node]) -> tuple[Graph, Callable[[Node], Node]] | None:
+def arrange_images(
+    graph: Graph, visible: list[Node]
+) -> tuple[Graph, Callable[[Node], Node]] | None:
     return joint_channels_innermost(graph, visible, is_generated)
 
 

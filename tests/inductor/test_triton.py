@@ -294,6 +294,25 @@ def test_a_plan_launches_by_a_function():
     assert torch.equal(link(spec, callables={kernel.name: launch})(x)[0], x + 1)
 
 
+def test_a_quotient_of_rows_and_columns_is_one_of_rows():
+    """So that a tile's addresses are neighbours, and are read at once."""
+    from inductor.index import Index
+
+    x, r = Var("x", 1568), Var("r", 64)
+    place = Index({x: 64, r: 1}, 3 * 64)
+    assert place // 896 == (Index({x: 1}, 3)) // 14
+    assert place % 896 == (Index({x: 1}, 3) % 14) * 64 + Index({r: 1})
+    assert (place // 896) * 896 + place % 896 == place
+    for i, j in ((0, 63), (10, 0), (10, 63), (11, 0), (1567, 5)):
+        at = {x: Index({}, i), r: Index({}, j)}
+        number = 64 * i + j + 192
+        assert ((place // 896).substitute(at.get), (place % 896).substitute(at.get)) == (
+            Index({}, number // 896), Index({}, number % 896)
+        )  # fmt: skip
+    apart = Index({x: 64, r: 2})  # r's end reaches into the next row
+    assert (apart // 896).substitute({x: Index({}, 13), r: Index({}, 40)}.get) == Index({}, 1)
+
+
 def test_neighbouring_variables_merge():
     from inductor.codegen.triton_loops import merge
     from inductor.index import Index
