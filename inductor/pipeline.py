@@ -225,10 +225,13 @@ def _products(c: Compilation) -> None:
 
 def _attention(c: Compilation) -> None:
     assert c.functional is not None
-    if not c.inference or c.options.tuning not in _TUNING:
+    if not c.inference:
         return
-    given = functools.partial(generated_attention, always=c.options.standalone)
-    for one in (given, spelled_attention):
+    passes: list[Any] = [functools.partial(spelled_attention, gpu_alone=True)]
+    if c.options.tuning in _TUNING:
+        given = functools.partial(generated_attention, always=c.options.standalone)
+        passes = [given, spelled_attention]
+    for one in passes:
         found = one(c.functional)
         if found is not None:
             c.functional, note = found

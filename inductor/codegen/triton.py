@@ -3,6 +3,7 @@
 triton_loops.py      fused kernels of the schedule
 triton_products.py   matrix products, with the readers of their results
 triton_product_ways.py  other ways through them, to be measured
+triton_attention.py  attention with scores that are changed
 triton_body.py       lines of text of loop bodies, of both
 """
 
@@ -14,11 +15,12 @@ from dataclasses import replace
 
 from fxgraph.sizes import hint, product
 from inductor.codegen import triton_product_ways, triton_products
+from inductor.codegen.triton_attention import AttentionEmitter
 from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
 from inductor.device_tuning import Tuner
 from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
-from inductor.ir import Buffer, DeviceProduct, Program
+from inductor.ir import Attention, Buffer, DeviceProduct, Program
 from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -206,6 +208,10 @@ class TritonModule:
             )
             for tiles in found
         )
+
+    def add_attention(self, step: Attention, name: str, label: str) -> list[LaunchStep]:
+        made = AttentionEmitter(step, self.program.buffers, name).emit()
+        return self._steps(self._told([(made,)]), label)
 
     def _emitter(
         self,

@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor import devices
+from inductor.codegen import triton_attention as codegen_attention
 from inductor.codegen.triton import NoTriton, emit
 from inductor.codegen.triton_products import Tiles
 from inductor.index import Var
@@ -19,7 +20,13 @@ from inductor.ops import ops
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
 from inductor.runtime.cubin import compile_kernels
-from tests.inductor import interpreting, triton_cases, triton_products, triton_rows
+from tests.inductor import (
+    interpreting,
+    triton_attention,
+    triton_cases,
+    triton_products,
+    triton_rows,
+)
 from tests.inductor.test_device_lowering import planned
 from tests.inductor.test_pipeline import fake_tensor_mode
 from tests.inductor.triton_cases import CASES, Builder, emit_case
@@ -77,6 +84,32 @@ def interpreted_products():
 )
 def test_product_interpreted(interpreted_products, name):
     assert interpreted_products[name] is None, interpreted_products[name]
+
+
+@pytest.fixture(scope="module")
+def interpreted_attention():
+    return run_interpreted("triton_attention")
+
+
+@pytest.mark.parametrize("name", triton_attention.CASES)
+def test_attention_interpreted(interpreted_attention, name):
+    assert interpreted_attention[name] is None, interpreted_attention[name]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_attention_compiles_to_machine_code(target, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    precision = "tf32" if target == "sm_90" else "ieee"
+    monkeypatch.setattr(codegen_attention, "precision", lambda dtype: precision)
+    kernels = []
+    for size in (64, 128):
+        for dtype in (torch.bfloat16, torch.float32):
+            q = torch.zeros(2, 4, 1100, size, dtype=dtype)
+            fn = triton_attention.CASES["causal_window"][0]
+            kernels += triton_attention.planned(fn, [q, q + 1, q + 2])[0].triton
+    assert len(kernels) == 4  # no mask in memory
+    for made, kernel in zip(compile_kernels(kernels, target), kernels, strict=True):
+        assert made.spills == 0 and made.shared <= 99 << 10, (made.spills, kernel.constants)
 
 
 @pytest.fixture(scope="module")
