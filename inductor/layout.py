@@ -66,7 +66,7 @@ def _of_onednn() -> frozenset[torch.dtype]:
 
 
 def _of_cudnn() -> frozenset[torch.dtype]:
-    """What tensor cores compute. (MIOpen, of ROCm, is given the program's layout.)"""
+    """The types that tensor cores multiply. MIOpen, of ROCm, is given the program's layout."""
     if not torch.backends.cudnn.enabled or torch.version.hip is not None:
         return frozenset()
     return _HALF | {torch.float32} if convolutions_allow_tf32() else _HALF

@@ -1,4 +1,4 @@
-"""What a machine has for `make gpu`, in one line; the first thing that is missing, otherwise.
+"""The versions of a machine for `make gpu`, in one line; or the first thing that is missing.
 
 python tools/gpu.py KIT
 """
