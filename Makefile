@@ -90,7 +90,7 @@ gpu: gpu-install
 	$(MAKE) gpu-bench
 
 gpu-install:
-	$(GPU_PYTHON) -c "import torch, triton; print('torch', torch.__version__, 'triton', triton.__version__, torch.cuda.get_device_name())"
+	@$(GPU_PYTHON) tools/gpu.py $(GPU_KIT)
 	$(GPU_PYTHON) tools/overlay.py $(GPU_VENV)
 	$(GPU) -m pip install -q --no-index --find-links $(GPU_KIT) $(GPU_PACKAGES)
 	$(GPU) setup.py -q build_ext --inplace

@@ -11,9 +11,10 @@ import torch
 import dynamo
 from fxgraph.aot import functionalize_training, partition
 from fxgraph.torch_fx import fake_tensor_mode
+from inductor import layout
 from inductor.lowering.graph import LOWERINGS
 from inductor.options import Options
-from inductor.pipeline import Compilation, new_compilation, run_stages
+from inductor.pipeline import Compilation, arrange_images, new_compilation, run_stages
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -47,8 +48,13 @@ def plans(
     if not training:
         return [plan(gm, inputs, dtype, **options)]
     table: Any = {} if whole else None
-    with mock.patch.object(partition, "on_gpu", lambda node: True):
-        traced = functionalize_training(gm, inputs, table, keep=LOWERINGS)
+    on_gpu = (
+        mock.patch.object(partition, "on_gpu", lambda node: True),
+        mock.patch.dict(layout.LIBRARIES, cpu=layout.LIBRARIES["cuda"]),
+    )
+    with on_gpu[0], on_gpu[1]:
+        arrange = None if whole else arrange_images
+        traced = functionalize_training(gm, inputs, table, keep=LOWERINGS, arrange=arrange)
     found = []
     for part in (traced.forward, traced.backward):
         count = len(part.graph_module.graph.find_nodes(op="placeholder"))

@@ -131,7 +131,8 @@ def _found(
 
 def _kind(node: Node, budget: Budget | None, choices: windows.Choices | None) -> str | None:
     half = node.meta["val"].dtype == torch.bfloat16  # what widen.py leaves so
-    if _is_of_one_pixel(node):
+    _, weight, _, stride, padding, _, _, _, groups = node.args
+    if is_of_one_pixel(weight, stride, padding, groups):
         return PIXEL if has_pairs() or not half else None
     if half:
         if choices is None or not windows.is_of_pairs(node):
@@ -144,8 +145,9 @@ def _kind(node: Node, budget: Budget | None, choices: windows.Choices | None) ->
     return None
 
 
-def _is_of_one_pixel(node: Node) -> bool:
-    _, weight, _, stride, padding, _, _, _, groups = node.args
+def is_of_one_pixel(
+    weight: Node, stride: Iterable[int], padding: Iterable[int], groups: int
+) -> bool:
     window = list(weight.meta["val"].shape[2:])
     return groups == 1 and window == [1, 1] == list(stride) and list(padding) == [0, 0]
 

@@ -215,6 +215,9 @@ class Index:
         if shared != 1:
             scaled = {a: c // shared for a, c in rest.terms.items()}
             return whole + Index(scaled, rest.const // shared) // (divisor // shared)
+        if (parts := rest._coarse(divisor)) is not None:
+            coarse, _, step = parts
+            return whole + coarse // (divisor // step)
         return whole + Index({FloorDiv(rest, divisor): 1})
 
     def __mod__(self, divisor: Extent) -> Index:
@@ -233,6 +236,9 @@ class Index:
         if shared != 1:
             scaled = {a: c // shared for a, c in rest.terms.items()}
             return (Index(scaled, rest.const // shared) % (divisor // shared)) * shared
+        if (parts := rest._coarse(divisor)) is not None:
+            coarse, fine, step = parts
+            return (coarse % (divisor // step)) * step + fine
         return Index({Mod(rest, divisor): 1})
 
     def _split(self, divisor: Extent) -> tuple[Index, Index]:
@@ -250,6 +256,23 @@ class Index:
             return Index(whole, quotient), Index(rest, remainder)
         first, left = split(self.const, divisor)
         return Index(whole, first), Index(rest, left)
+
+    def _coarse(self, divisor: Extent) -> tuple[Index, Index, int] | None:
+        """self = step * coarse + fine, where step divides the divisor and fine lies in [0, step),
+        so that fine does not matter to the quotient: (64*i + j) // 128 is i // 2 for j < 64.
+        """
+        if len(self.terms) < 2 or not isinstance(divisor, int) or not isinstance(self.const, int):
+            return None
+        if not all(isinstance(c, int) for c in self.terms.values()):
+            return None
+        for step in sorted({gcd(c, divisor) for c in self.terms.values()}, reverse=True):  # type: ignore[arg-type]
+            if step == 1:
+                break
+            coarse = {a: c // step for a, c in self.terms.items() if c % step == 0}
+            fine = Index({a: c for a, c in self.terms.items() if c % step}, self.const % step)
+            if fine._cell(step) == 0:
+                return Index(coarse, self.const // step), fine, step
+        return None
 
     def _cell(self, divisor: Extent) -> Extent | None:
         """self // divisor, if that is the same for all values of the atoms."""
@@ -291,6 +314,10 @@ class Index:
             yield atom
             if isinstance(atom, _Quotient):
                 yield from atom.dividend.atoms()
+
+    def dividends(self) -> Iterator[Index]:
+        """The dividend of every quotient, those inside others included."""
+        return (atom.dividend for atom in self.atoms() if isinstance(atom, _Quotient))
 
     def sizes(self) -> Iterator[Extent]:
         """Every size in the index: constants, coefficients, divisors, extents."""

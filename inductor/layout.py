@@ -1,9 +1,10 @@
 """The layout of images between convolutions.
 
-The library computes convolutions on the CPU with channels innermost, and reorders images that it is
-given otherwise, before and after each. So a graph keeps its images that way between convolutions,
-and reorders at its ends, where that moves fewer elements in all. Weights are among them: those that
-lie otherwise aten copies in each call, those that are packed (pack.py) nobody reorders.
+A device's library (LIBRARIES) computes convolutions with channels innermost, and reorders images
+that it is given otherwise, before and after each. So a graph keeps its images that way between
+convolutions, and reorders at its ends, where that moves fewer elements in all. Weights are among
+them: those that lie otherwise aten copies in each call, which on a GPU takes the library no more
+than it does itself; those that are packed (pack.py) nobody reorders.
 
 before                              after
     a = aten.convolution(x, w)          y = aten.clone(x, memory_format=channels_last)
@@ -26,6 +27,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,7 +42,48 @@ from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
-_OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
+_HALF = frozenset([torch.bfloat16, torch.float16])
+
+
+@dataclass(frozen=True)
+class Library:
+    """A device's library of convolutions. dtypes: which it computes with channels innermost, as it
+    is set; none where it is off. weights: whether a weight is reordered for such images alone.
+    groups: whether it is as good at groups of several channels. statistics: whether kernels that
+    sum up each channel are as fast: on a GPU a channel is a program's if it lies in one piece, and
+    the work of several kernels otherwise.
+    """
+
+    dtypes: Callable[[], frozenset[torch.dtype]]
+    weights: bool
+    groups: bool
+    statistics: bool
+
+
+def _of_onednn() -> frozenset[torch.dtype]:
+    on = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    return _HALF | {torch.float32} if on else frozenset()
+
+
+def _of_cudnn() -> frozenset[torch.dtype]:
+    """The types that tensor cores multiply. MIOpen, of ROCm, is given the program's layout."""
+    if not torch.backends.cudnn.enabled or torch.version.hip is not None:
+        return frozenset()
+    return _HALF | {torch.float32} if convolutions_allow_tf32() else _HALF
+
+
+def convolutions_allow_tf32() -> bool:
+    """Whether torch computes convolutions of float32 in TF32 on a GPU."""
+    try:
+        return bool(torch._C._get_cudnn_allow_tf32())
+    except RuntimeError:  # set by torch's newer settings
+        return torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32"
+
+
+LIBRARIES: dict[str, Library] = {
+    "cpu": Library(_of_onednn, weights=True, groups=True, statistics=True),
+    "cuda": Library(_of_cudnn, weights=False, groups=False, statistics=False),
+}
 # Besides pointwise operators: those that read an element by its indices alone.
 _ANY_LAYOUT = frozenset(
     getattr(packet, overload)
@@ -62,6 +105,8 @@ _ANY_LAYOUT = frozenset(
     )
     for overload in packet.overloads()
 )
+# Those that sum up each channel of a batch.
+_STATISTICS = frozenset([aten._native_batch_norm_legit_functional.default])
 
 
 def channels_innermost(
@@ -72,8 +117,6 @@ def channels_innermost(
     packed: convolutions whose weights will be in the library's layout if the images are.
     """
     gm = functional.graph_module
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return None
     if not any(map(_is_convolution, gm.graph.nodes)):
         return None
     rewrite = _Rewrite(packed)
@@ -95,8 +138,6 @@ def joint_channels_innermost(
 
     generated: whether generated code will compute a convolution, or its backward.
     """
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return None
     rewrite = _JointRewrite(generated)
     if not any(map(rewrite.is_worth, graph.nodes)):
         return None
@@ -112,9 +153,17 @@ def joint_channels_innermost(
 def _is_convolution(node: Node) -> bool:
     if node.target is not aten.convolution.default or node.args[6]:  # transposed
         return False
-    if node.meta["val"].dtype not in _OF_THE_LIBRARY:
+    if not _is_of_library(node.meta["val"], node.args[1].meta["val"], node.args[8]):
         return False
     return _is_image(node.meta["val"]) and _is_image(node.args[0].meta["val"])
+
+
+def _is_of_library(val: torch.Tensor, weight: torch.Tensor, groups: Any) -> bool:
+    """Whether the device's library prefers channels innermost, for such weights."""
+    library = LIBRARIES.get(val.device.type)
+    if library is None or val.dtype not in library.dtypes():
+        return False
+    return library.groups or groups == 1 or weight.shape[1] == 1
 
 
 def _is_image(val: Any) -> bool:
@@ -123,7 +172,7 @@ def _is_image(val: Any) -> bool:
     """
     if not isinstance(val, torch.Tensor) or val.dim() != 4:
         return False
-    if val.device.type != "cpu" or val.layout is not torch.strided:
+    if val.device.type not in LIBRARIES or val.layout is not torch.strided:
         return False
     if not all(isinstance(n, int) for n in val.shape[1:]) or _images(val) is None:
         return False
@@ -205,6 +254,8 @@ class _Rewrite(GraphRewriter):
         image, weight = (used.meta["val"] for used in convolution.args[:2])
         self.convolutions += 1
         self.saved += _elements(image) + _elements(convolution.meta["val"])
+        if not LIBRARIES[image.device.type].weights:
+            return
         if convolution in self._packed:
             self.saved += weight.numel()
         elif not weight.is_contiguous(memory_format=torch.channels_last):
@@ -221,6 +272,9 @@ class _Rewrite(GraphRewriter):
             return False
         if node.target is aten._to_copy.default:
             return node.kwargs.keys() == {"dtype"}
+        if node.target in _STATISTICS:
+            device = node.all_input_nodes[0].meta["val"].device
+            return LIBRARIES[device.type].statistics
         return torch.Tag.pointwise in tags or node.target in _ANY_LAYOUT
 
     def _move(self, made: Node) -> None:
@@ -328,8 +382,13 @@ class _JointRewrite(_Rewrite):
         val = weight.meta["val"]
         if _is_misread(node, val):
             return False
-        if transposed or val.dtype not in _OF_THE_LIBRARY or not all(map(_is_image, images)):
+        groups = node.args[8 if node.target is aten.convolution.default else 9]
+        if transposed or not all(map(_is_image, images)):
             return False
+        if not _is_of_library(val, val, groups):
+            return False
+        if not LIBRARIES[val.device.type].weights:
+            return True
         if self._generated(node) or val.is_contiguous(memory_format=torch.channels_last):
             return True
         return val.numel() < sum(map(_elements, images))
@@ -339,7 +398,7 @@ def _is_misread(node: Node, weight: torch.Tensor) -> bool:
     """Whether the library sums the weight's gradient over wrong places of images whose channels are
     innermost: oneDNN with AVX2, for windows of one place, with steps, of less than eight channels.
     """
-    if node.target is not aten.convolution_backward.default:
+    if node.target is not aten.convolution_backward.default or weight.device.type != "cpu":
         return False
     one = all(type(size) is int and size == 1 for size in weight.shape[2:])
     return one and max(node.args[4]) > 1 and weight.shape[1] < 8

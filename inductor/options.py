@@ -54,6 +54,14 @@ class Options:
         "how many device graphs a graph may have, each of one set of sizes, to be replayed in one "
         'launch instead of being run; mode="reduce-overhead" allows 8',
     )
+    device_graph_bytes: int = _option(
+        0,
+        "the most memory that the device graphs of a graph may hold; 0: a quarter of the device's",
+    )
+    contract: bool = _option(
+        False,
+        "let kernels on a GPU round a * b + c once; if not, they round as often as eager's kernels",
+    )
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:

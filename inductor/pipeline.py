@@ -4,7 +4,8 @@
     widen           products of half precision: in float32, where that is faster
     fold            batch norm of inference -> weights of the layer before
     layout          images between convolutions: channels innermost, where it pays
-    pack            weights of convolutions: in the library's layout; training's 3x3 windows
+    pack            convolutions: weights in the library's layout; training's 3x3 windows; of one
+                    pixel on a GPU as products
     products        matrix products: by the fastest library
     attention       by generated code
     derive          values of parameters alone, to be kept between calls
@@ -55,6 +56,7 @@ from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.compiled import Framed, Launched, OnAten, can_run_again, needs_frame
 from inductor.convolutions import generated_convolutions
+from inductor.convolutions_device import convolutions_as_products
 from inductor.convolutions_training import generated_training, is_generated
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.device_tuning import Tuner
@@ -184,6 +186,9 @@ def _pack(c: Compilation) -> None:
         if found is not None:
             c.functional, note = found
             c.notes.append(note)
+    if (found := convolutions_as_products(c.functional)) is not None:
+        c.functional, note = found
+        c.notes.append(note)
     if not _packs(c):
         return
     passes: list[Any] = [] if c.options.standalone else [pack_convolutions, pack_recurrent]
@@ -220,10 +225,13 @@ def _products(c: Compilation) -> None:
 
 def _attention(c: Compilation) -> None:
     assert c.functional is not None
-    if not c.inference or c.options.tuning not in _TUNING:
+    if not c.inference:
         return
-    given = functools.partial(generated_attention, always=c.options.standalone)
-    for one in (given, spelled_attention):
+    passes: list[Any] = [functools.partial(spelled_attention, gpu_alone=True)]
+    if c.options.tuning in _TUNING:
+        given = functools.partial(generated_attention, always=c.options.standalone)
+        passes = [given, spelled_attention]
+    for one in passes:
         found = one(c.functional)
         if found is not None:
             c.functional, note = found
@@ -303,7 +311,8 @@ def _triton_module(c: Compilation) -> TritonModule:
     number, target = gpu.index or 0, c.options.target
     device = _tuned(c)
     tuner = Tuner(device, devices.kind_of(number)) if device is not None else None
-    return TritonModule(c.program, device=devices.device_model(number, target), tuner=tuner)
+    model = devices.device_model(number, target)
+    return TritonModule(c.program, device=model, tuner=tuner, contract=c.options.contract)
 
 
 def _tuned(c: Compilation) -> driver.Nvidia | None:
@@ -385,7 +394,8 @@ def _with_device_graphs(c: Compilation, plan: Any) -> Any:
     if isinstance(device, str):
         c.notes.append(f"device graph: none, because of {device}")
         return plan
-    return DeviceGraphs(plan, c.spec, device, c.options.device_graphs)
+    most = c.options.device_graphs, c.options.device_graph_bytes
+    return DeviceGraphs(plan, c.spec, device, *most)
 
 
 # stage name, function, log channel, and the part of the result to show
@@ -516,10 +526,12 @@ def trace(
     """The first stage alone, with or without the backward: the input of compile_traced."""
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
-    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=_arrange)
+    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange_images)
 
 
-def _arrange(graph: Graph, visible: list[Node]) -> tuple[Graph, Callable[[Node], Node]] | None:
+def arrange_images(
+    graph: Graph, visible: list[Node]
+) -> tuple[Graph, Callable[[Node], Node]] | None:
     return joint_channels_innermost(graph, visible, is_generated)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from inductor.layout import convolutions_allow_tf32
 from inductor.lowering.creation import fills_memory
 from inductor.lowering.device_products import allows_tf32
 from inductor.runtime import cache
@@ -62,8 +63,14 @@ def key_of(
     except _NoKey:
         return None
     about = (frame, functional.input_mutations, functional.same_inputs, list(static), str(derived))
-    state = (torch.get_default_dtype(), fills_memory(), kind, allows_tf32() if kind else False)
+    libraries = _libraries() if kind else ()
+    state = (torch.get_default_dtype(), fills_memory(), kind, libraries)
     return cache.plan_key("\n".join(nodes), about, (options, torch.get_num_threads(), state))
+
+
+def _libraries() -> tuple[bool, ...]:
+    """Settings of a GPU's libraries that the stages read."""
+    return allows_tf32(), convolutions_allow_tf32(), torch.backends.cudnn.enabled
 
 
 def recall(key: str | None) -> PlanSpec | None:
@@ -106,6 +113,7 @@ def program_key(graph: Sequence[str], ordinary: Sequence[bool], options: Any) ->
         fills_memory(),
         torch.get_num_threads(),
         library.is_available() and library.enabled,
+        _libraries(),
     )
     return cache.plan_key(repr(["program", *graph]), list(ordinary), (options, state))
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, hint
+from inductor import devices
 from inductor.codegen.called_kernels import label_of
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.codegen.triton_products import follows
 from inductor.ir import (
     AtenCall,
+    Attention,
     Buffer,
     Check,
     DeviceProduct,
@@ -66,6 +68,9 @@ def build_plan(
             label, operations = _product_label(item), _operations(item)
             found = module.add_product(item, f"k{number}")
             steps += [KernelStep(**f, label=label, operations=operations) for f in found]
+        elif isinstance(item, CalledKernel) and devices.is_gpu(item.step.target.device):
+            assert isinstance(item.step, Attention)
+            steps += triton.add_attention(item.step, f"k{number}", label_of(item.step))
         elif isinstance(item, CalledKernel):
             fields = module.add_called(item.step, f"k{number}")
             steps.append(KernelStep(**fields, label=label_of(item.step)))

@@ -9,6 +9,9 @@ before                                          after
 Elementwise functions of the scores run within the kernel, over a row of a few hundred
 scores in the cache: neither the scores nor a mask that is an expression are ever in memory.
 flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py.
+
+On a GPU the kernel is Triton's (codegen/triton_attention.py). Queries and keys of half precision
+that are multiplied in float32 are taken as they were: their products are the same.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from inductor import panel_sample
-from inductor.attention import HEAD, not_repeated
+from inductor import devices, panel_sample
+from inductor.attention import HEAD, LEAST_QUERIES, not_repeated
 from inductor.panels import Builder, is_plain
 
 SCORES = "scores"  # in the meta of a node that stands for scores on their way to the softmax
@@ -45,7 +48,7 @@ def _attention_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     """q: (sequences, heads, queries, size); k: (sequences, heads, keys, size), or of fewer heads,
     each for as many of q's that follow one another.
     """
-    return q @ _for_each_head(k, q).transpose(2, 3)
+    return q.float() @ _for_each_head(k, q).float().transpose(2, 3)
 
 
 def _attention_of_scores(
@@ -60,7 +63,7 @@ def _attention_of_scores(
     and k. nothing_is_nan: of a query whose scores are all -inf; otherwise the sum is 0.
     """
     softmax = torch.softmax if nothing_is_nan else torch._safe_softmax
-    return softmax(changed, -1) @ _for_each_head(v, q)
+    return softmax(changed, -1).to(v.dtype) @ _for_each_head(v, q)
 
 
 def _for_each_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -68,18 +71,20 @@ def _for_each_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _scores_meta(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    return q.new_empty((*q.shape[:3], k.shape[2]))
+    return q.new_empty((*q.shape[:3], k.shape[2]), dtype=torch.float32)
 
 
 def _of_scores_meta(
-    changed: torch.Tensor, scores: torch.Tensor, q: torch.Tensor, *_: Any
-) -> torch.Tensor:
-    return q.new_empty(q.shape)
+    changed: torch.Tensor, scores: torch.Tensor, q: torch.Tensor, k: torch.Tensor,
+    v: torch.Tensor, *_: Any,
+) -> torch.Tensor:  # fmt: skip
+    return v.new_empty(q.shape)
 
 
-_library.impl("attention_scores", _attention_scores, "CPU")
+for _key in ("CPU", "CUDA"):
+    _library.impl("attention_scores", _attention_scores, _key)
+    _library.impl("attention_of_scores", _attention_of_scores, _key)
 _library.impl("attention_scores", _scores_meta, "Meta")
-_library.impl("attention_of_scores", _attention_of_scores, "CPU")
 _library.impl("attention_of_scores", _of_scores_meta, "Meta")
 
 
@@ -102,13 +107,17 @@ class _Found:
     nothing_is_nan: bool
 
 
-def spelled_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+def spelled_attention(
+    functional: FunctionalGraph, *, gpu_alone: bool = False
+) -> tuple[FunctionalGraph, str] | None:
     """The graph with such attention by generated code, and a note; None if there is none of it, or
-    no compiler.
+    no compiler. gpu_alone: only attention on a GPU.
     """
     nodes = functional.graph_module.graph.nodes
     found = [one for node in nodes if (one := _attention(node)) is not None]
-    if not found or panel_sample.identity() is None:
+    if gpu_alone or (found and panel_sample.identity() is None):
+        found = [one for one in found if devices.is_gpu(one.q.meta["val"].device)]
+    if not found:
         return None
     firsts = {one.scores: one for one in found}
     results = {one.result: one for one in found}
@@ -151,7 +160,9 @@ def _result(
     build: Builder, one: _Found, new: Mapping[Node, Node], q: Node, k: Node, scores: Node
 ) -> Node:
     meta = one.result.meta
-    v = build.cast(_of_heads(build, new[one.v]), torch.float32, meta)
+    v = _of_heads(build, new[one.v])
+    if not devices.is_gpu(v.meta["val"].device):
+        v = build.cast(v, torch.float32, meta)
     args = (_of_heads(build, new[one.changed]), scores, q, k, v, one.nothing_is_nan)
     made = build.call(attention_of_scores, args, meta)
     return build.cast(_like(build, made, one), meta["val"].dtype, meta)
@@ -208,8 +219,28 @@ def _attention(node: Node) -> _Found | None:
     turned = not _swaps_last(k)
     if not turned:
         k = _expanded(k.args[0])
+        q, k = _as_they_were(q, k)
         k, v = not_repeated(q, k, v) if rank == 4 else (k, v)
     return _Found(q, k, v, turned, scores, changed, chain, result, inside, not safe)
+
+
+def _as_they_were(q: Node, k: Node) -> tuple[Node, Node]:
+    """On a GPU, queries and keys before they were made float32."""
+    if not devices.is_gpu(q.meta["val"].device):
+        return q, k
+    if any(one.target is not aten._to_copy.default for one in (q, k)):
+        return q, k
+    first, second = q.args[0], k.args[0]
+    vals = [one.meta["val"] for one in (first, second)]
+    if vals[0].dtype != vals[1].dtype or not all(_is_operand(val, *_HALVES) for val in vals):
+        return q, k
+    return first, _expanded(second)
+
+
+def _is_operand(val: torch.Tensor, *dtypes: torch.dtype) -> bool:
+    """Whether a kernel reads such a tensor."""
+    on_gpu = devices.is_gpu(val.device) and val.layout is torch.strided and val.dtype in dtypes
+    return on_gpu or is_plain(val, *dtypes)
 
 
 def _with_heads(product: Node) -> Node:
@@ -339,12 +370,22 @@ def _fits(q: Node, k: Node, v: Node, scores: Node, changed: Node, result: Node) 
         return False
     if str(changed.meta["val"].shape) != str(scores.meta["val"].shape):
         return False
-    if not all(is_plain(val, torch.float32) for val in vals[:2]):
+    if not all(_is_operand(val, torch.float32) for val in vals[:2]):
         return False
-    if not is_plain(vals[2], torch.float32, *_HALVES) or vals[4].dtype != vals[2].dtype:
+    if not _is_operand(vals[2], torch.float32, *_HALVES) or vals[4].dtype != vals[2].dtype:
+        return False
+    if devices.is_gpu(vals[0].device) and not _suits_gpu(*vals[:2]):
         return False
     sizes = [vals[0].shape[-1], vals[2].shape[-1]]
     return all(isinstance(n, int) for n in sizes) and 1 <= sizes[0] == sizes[1] <= HEAD
+
+
+def _suits_gpu(q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether sizes are known and blocks of queries full: the keys of few are better read by many
+    programs.
+    """
+    known = all(isinstance(n, int) for n in (*q.shape, *k.shape))
+    return known and q.shape[-2] >= LEAST_QUERIES
 
 
 def _swaps_last(node: Node) -> bool:

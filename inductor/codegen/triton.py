@@ -3,21 +3,24 @@
 triton_loops.py      fused kernels of the schedule
 triton_products.py   matrix products, with the readers of their results
 triton_product_ways.py  other ways through them, to be measured
+triton_attention.py  attention with scores that are changed
 triton_body.py       lines of text of loop bodies, of both
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fxgraph.sizes import hint, product
 from inductor.codegen import triton_product_ways, triton_products
+from inductor.codegen.triton_attention import AttentionEmitter
 from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
 from inductor.device_tuning import Tuner
 from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
-from inductor.ir import Buffer, DeviceProduct, Program
+from inductor.ir import Attention, Buffer, DeviceProduct, Program
 from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -70,7 +73,8 @@ class TritonModule:
     """The Triton kernels of one program, and the plan steps that launch them.
 
     `device`: that they are chosen for, by its model, unless `tuner` measures. `everywhere` makes
-    Triton kernels for CPU buffers too, which Triton's interpreter can run.
+    Triton kernels for CPU buffers too, which Triton's interpreter can run. `contract`: whether they
+    may round a * b + c once.
     """
 
     def __init__(
@@ -79,11 +83,13 @@ class TritonModule:
         everywhere: bool = False,
         device: Device | None = None,
         tuner: Tuner | None = None,
+        contract: bool = False,
     ) -> None:
         self.program = program
         self.everywhere = everywhere
         self.device = device or device_model()
         self.tuner = tuner
+        self.contract = contract
         self.kernels: dict[str, TritonKernel] = {}
 
     def takes(self, item: Kernel | Bundle) -> bool:
@@ -102,6 +108,7 @@ class TritonModule:
             ]
             together = emit_together(made, name)
             if together is not None:
+                together.contract = self.contract
                 self.kernels[name] = together
                 return [together.step(label)]
         steps = []
@@ -114,11 +121,18 @@ class TritonModule:
         """Forms of a kernel; the first is the one that the cost model chooses."""
         first = self._emitter(part, name, live)
         if self.tuner is None or part.is_scatter:
-            return [(first.emit(),)]
-        return [
+            return self._told([(first.emit(),)])
+        return self._told(
             (self._emitter(part, name, live, tiles=tiles).emit(),)
             for tiles in first.choices()[:MOST_CANDIDATES]
-        ]
+        )
+
+    def _told(self, forms: Iterable[Form]) -> list[Form]:
+        """The forms, with what is wanted of all kernels."""
+        found = list(forms)
+        for kernel in itertools.chain.from_iterable(found):
+            kernel.contract = self.contract
+        return found
 
     def _steps(self, candidates: Sequence[Form], label: str) -> list[LaunchStep]:
         """Launches of the kernels of the fastest form."""
@@ -188,12 +202,16 @@ class TritonModule:
         found = triton_products.configurations(*about)[:most]
         if self.tuner is not None:
             found += triton_product_ways.ways(step, found, self.device)
-        return [
+        return self._told(
             triton_product_ways.emit(
                 item, self.program.buffers, name, local, tiles, kept, self.device
             )
             for tiles in found
-        ]
+        )
+
+    def add_attention(self, step: Attention, name: str, label: str) -> list[LaunchStep]:
+        made = AttentionEmitter(step, self.program.buffers, name).emit()
+        return self._steps(self._told([(made,)]), label)
 
     def _emitter(
         self,

@@ -194,12 +194,15 @@ class Emitter:
         self.programs, self.num_warps = ceil_div(self.x.size, tiles.x), tiles.warps
 
     def _needs_int64(self, indices: Iterable[Index]) -> bool:
+        """Whether an index, or a dividend in one, may not fit 32 bits. Sums and products that wrap
+        around on the way do no harm.
+        """
         try:
-            reach = [i.bounds()[1] for i in indices]
+            ends = [end for i in indices for part in (i, *i.dividends()) for end in part.bounds()]
         except Undecided:
             return True
-        reach.append(self._reach())
-        return not all(known_lt(n, 1 << 30) for n in reach)
+        ends.append(self._reach())
+        return not all(known_lt(n, 1 << 30) and known_lt(-(1 << 30), n) for n in ends)
 
     def _reach(self) -> Extent:
         """An upper bound of positions on the kernel's own axes."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import torch
 
 from fxgraph.sizes import Extent, hint
+from inductor import devices
 from inductor.attention import attention
 from inductor.index import Index, contiguous_strides
 from inductor.ir import AtenCall, Attention, Buffer, Indices, Loops, Tape, Tensor, Window
@@ -69,7 +70,7 @@ def _is_computed(mask: Tensor) -> bool:
 @lower(attention_scores)
 def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
     """All scores, by name."""
-    if q.device.type != "cpu":
+    if q.device.type != "cpu" and not devices.is_gpu(q.device):
         raise NotLowered("attention_scores")
     size = (*q.size[:3], k.size[2])
     like = Tensor(size, _FLOAT, q.device)
@@ -112,6 +113,8 @@ def attended_by_scores(
     if not read and changed.window is None and changed.size == scores.size:
         body = _body(ctx, buffer, lambda idx: (changed.load(idx),))
         if all(index == body.index for index in body.reads.get(name, ())):
+            if devices.is_gpu(q.device):  # a program goes over all keys
+                return _step(ctx, q, k, v, scores=body, nothing_is_nan=nothing_is_nan)
             visible, bound = _visible(ctx, name, changed)
             return _step(
                 ctx, q, k, v, scores=body, visible=visible, bound=bound,
@@ -235,7 +238,7 @@ def _step(
     if stride[-1] != 1:
         raise NotLowered("the layout of attention's result")
     queries, keys, values = map(ctx.realize_rows, (q, k, v))
-    target = ctx.new_buffer(q.size, stride, q)
+    target = ctx.new_buffer(q.size, stride, v)
     step = Attention(
         f"attention{len(ctx.program.steps)}",
         queries, keys, values, mask, scale, causal, target, scores, visible,

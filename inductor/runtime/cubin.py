@@ -132,7 +132,7 @@ def _ours() -> str:
 def _key(kernel: TritonSpec, target: str, aligned: bool) -> str:
     about = (
         kernel.name, kernel.signature, kernel.constants, kernel.warps, kernel.stages,
-        kernel.divisible, kernel.careful, kernel.scratch,
+        kernel.divisible, kernel.careful, kernel.scratch, kernel.contract,
     )  # fmt: skip
     return cache.digest(
         FORMAT, kernel.source, repr(about), target, str(aligned), triton_version(), _ours()

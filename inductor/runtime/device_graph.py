@@ -21,11 +21,13 @@ from typing import Any
 
 import torch
 
+from fxgraph.notices import amount_of_memory
 from fxgraph.sizes import symbols
 from inductor.runtime import _plan
 from inductor.runtime.driver import Nvidia
 from inductor.runtime.plan import AtenStep, NumberSpec, PlanSpec, TensorSpec
 
+MEMORY_SHARE = 1 / 4  # of the device's memory, for the graphs of one plan
 MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
 
 
@@ -83,15 +85,19 @@ def _devices(spec: PlanSpec) -> dict[str, str]:
 
 
 class DeviceGraphs:
-    """A plan with its device graphs, called as the plan is. `most`: sets of sizes.
+    """A plan with its device graphs, called as the plan is. most: sets of sizes. most_bytes: of
+    memory that they hold together; 0 stands for a share of the device's.
 
     notes: lines for the reader of the report, once each.
     """
 
-    def __init__(self, plan: _plan.Plan, spec: PlanSpec, device: Nvidia, most: int) -> None:
+    def __init__(
+        self, plan: _plan.Plan, spec: PlanSpec, device: Nvidia, most: int, most_bytes: int = 0
+    ) -> None:
         self.plan = plan
         self.device = device
         self.most = most
+        self.most_bytes = most_bytes or int(MEMORY_SHARE * device.memory())
         self.frame = _Frame(spec, plan)
         self.graphs: dict[tuple[int, ...], _Graph] = {}
         self.notes: list[str] = []
@@ -116,6 +122,10 @@ class DeviceGraphs:
         note = f"device graph: {text}"
         if note not in self.notes:
             self.notes.append(note)
+
+    def nbytes(self) -> int:
+        """Of memory that the graphs hold."""
+        return sum(graph.nbytes for graph in self.graphs.values())
 
     def reset(self) -> None:
         """Let go of all graphs and their memory."""
@@ -207,6 +217,7 @@ class _Graph:
         self.where = {k: arguments[k].data_ptr() for k in self.frame.tensors}
         self.own: dict[int, torch.Tensor | None] = {}  # arguments that move, and memory for them
         self.graph: Any = None
+        self.nbytes = 0
         self.memory: torch.Tensor | None = None  # of temporaries
         self.copied: set[int] = set()  # numbers of groups
         self.captures = 0
@@ -250,11 +261,13 @@ class _Graph:
         if self.graph is not None:
             self.graph.reset()
         self.graph, self.memory, self.groups, self.results = None, None, [], []
+        self.nbytes = 0
 
     def _refuse(self, why: str) -> None:
         self.owner.tell(why)
         self.refused = True
         self.drop()
+        self.own.clear()
 
     def _settled(self, arguments: Sequence[Any]) -> bool:
         """Whether a graph would read this call's memory; drop a graph that would not."""
@@ -300,6 +313,12 @@ class _Graph:
             self._refuse(f"capturing failed ({type(error).__name__}: {error})")
             return False
         self.graph = graph
+        self.nbytes = graph.nbytes + sum(t.nbytes for t in self.own.values() if t is not None)
+        if self.owner.nbytes() > self.owner.most_bytes:
+            del results
+            most = amount_of_memory(self.owner.most_bytes)
+            self._refuse(f"none that would hold more than {most} (option device_graph_bytes)")
+            return False
         self._frame_results(results, given)
         return True
 

@@ -76,6 +76,10 @@ class Nvidia:
     def graph(self) -> TorchGraph:
         return TorchGraph(self.number)
 
+    def memory(self) -> int:
+        """Bytes that the device has."""
+        return torch.cuda.get_device_properties(self.number).total_memory
+
     def time(self, call: Callable[[], object]) -> float:
         """Seconds of a call's work on the device: the least of several."""
         best = float("inf")
@@ -105,6 +109,7 @@ class Nvidia:
 
 class TorchGraph:
     """A device graph: work launched in its `with` block is captured, and `replay` launches it.
+    nbytes: of memory that it holds.
 
     Tensors made in the block are in memory of its own, and random numbers are drawn from where
     torch's generator is at a replay. Wherever capturing fails, the stream of the caller is current
@@ -117,10 +122,12 @@ class TorchGraph:
         self.graph: Any = torch.cuda.CUDAGraph()
         self.pool: Any = None
         self.scope: Any = None  # of the capturing stream
+        self.nbytes = 0
 
     def __enter__(self) -> TorchGraph:
         torch.cuda.synchronize(self.number)
         torch.cuda.empty_cache()  # the graph's memory comes besides the allocator's free blocks
+        self.nbytes = -torch.cuda.memory_reserved(self.number)
         self.pool = torch.cuda.graph_pool_handle()
         self.scope = torch.cuda.stream(_capturing_stream(self.number))
         self.scope.__enter__()
@@ -140,6 +147,7 @@ class TorchGraph:
                 raise
         else:
             self.scope.__exit__(None, None, None)
+            self.nbytes += torch.cuda.memory_reserved(self.number)
 
     def _give_up(self) -> None:
         try:

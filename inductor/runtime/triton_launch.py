@@ -39,7 +39,7 @@ class Launcher:
         self.function = load(kernel.source, kernel.name)
         options = {"num_warps": kernel.warps, "num_stages": kernel.stages}
         # Eager does not contract a * b + c into one rounding, nor take a subnormal number for 0.
-        options["enable_fp_fusion"] = False
+        options["enable_fp_fusion"] = kernel.contract
         if torch.version.hip is None:  # where Triton has no such option, and keeps them
             options["enable_reflect_ftz"] = False
         self._options = {**kernel.constants, **options}

@@ -64,7 +64,8 @@ def compiled(job: dict[str, Any]) -> dict[str, Any]:
         options={
             "num_warps": kernel["warps"],
             "num_stages": kernel["stages"],
-            "enable_fp_fusion": False,  # eager does not contract a * b + c into one rounding
+            # Eager does not contract a * b + c into one rounding.
+            "enable_fp_fusion": kernel["contract"],
             "enable_reflect_ftz": False,  # nor does a subnormal number count as 0
         },
     )

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-OVERLAY = Path(__file__).parents[2] / "tools" / "overlay.py"
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+def test_a_machine_without_a_gpu_is_told_of(tmp_path):
+    """In one line, before anything is built."""
+    done = subprocess.run(
+        [sys.executable, TOOLS / "gpu.py", tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("make gpu: ") and done.stderr.count("\n") == 1
+
+
+OVERLAY = TOOLS / "overlay.py"
 
 
 def test_an_environment_over_an_environment(tmp_path):

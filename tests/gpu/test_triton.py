@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from tests.inductor import triton_products, triton_rows
+from tests.inductor import triton_attention, triton_products, triton_rows
 from tests.inductor.triton_cases import CASES, emit_case, run_case
 from tests.inductor.triton_programs import PROGRAMS, run
 
@@ -15,6 +15,12 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def exact_convolutions(monkeypatch):
+    """As those of the CPU that results are compared with."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,6 +62,11 @@ def test_operands_at_any_address(way):
 @pytest.mark.parametrize("name", triton_products.CASES)
 def test_product_against_eager(name):
     triton_products.run(name, "cuda")
+
+
+@pytest.mark.parametrize("name", triton_attention.CASES)
+def test_attention_against_eager(name):
+    triton_attention.run(name, "cuda")
 
 
 @pytest.mark.parametrize("name", triton_rows.CASES)

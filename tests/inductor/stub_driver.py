@@ -102,6 +102,8 @@ class Stub:
 class StubGraph:
     """A device graph of the stub, with the interface of driver.TorchGraph."""
 
+    nbytes = 64
+
     def __init__(self, stub: Stub) -> None:
         self.stub = stub
         self.executable = None
@@ -233,3 +235,6 @@ class SimulatedDevice(Nvidia):
 
     def capturing(self) -> bool:
         return False
+
+    def memory(self) -> int:
+        return 1 << 30

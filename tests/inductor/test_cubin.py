@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,21 @@ def test_targets_and_alignments_have_code_of_their_own(store):
     assert len(codes) == 4
 
 
-def disassembled(value, folder):
+def disassembled(value, folder, **fields):
     """The instructions of a kernel that stores an expression of float32."""
     import triton
 
-    (made,) = compile_kernels([kernel(value=value)], "sm_90")
+    (made,) = compile_kernels([replace(kernel(value=value), **fields)], "sm_90")
     (folder / "k0").write_bytes(made.image)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
     return subprocess.run([tool, folder / "k0"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("contract", [False, True])
+def test_products_and_sums_are_rounded_once_on_demand_alone(store, tmp_path, contract):
+    load = "tl.load(x + i, mask=i < n0)"
+    shown = disassembled(f"{load} * 3 + {load}", tmp_path, contract=contract)
+    assert ("FFMA" in shown) == contract and ("FMUL" in shown) == (not contract)
 
 
 def test_subnormal_numbers_are_not_taken_for_0(store, tmp_path):

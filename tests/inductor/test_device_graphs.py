@@ -165,9 +165,8 @@ def test_in_inference_mode(stub):
     assert kinds(stub)[-1] == "replay"
 
 
-def test_each_set_of_sizes_has_a_graph_up_to_a_bound(library):
-    """Of a plan with a symbol; its kernel doubles n floats."""
-    stub = Stub(library)
+def doubling(stub, **bounds):
+    """The graphs of a plan with a symbol; its kernel doubles n floats."""
 
     def run(name, programs, arguments):
         x, out, count = arguments[:3]
@@ -188,15 +187,27 @@ def test_each_set_of_sizes_has_a_graph_up_to_a_bound(library):
     stub.on_launch(run)
     code = stub.driver.load(image(5), "k0", 0, 128, 0, 2, True)
     plan = link(spec, callables={"k0": Loaded(code, None, device)})
-    graphs = DeviceGraphs(plan, spec, device, most=2)
+    return DeviceGraphs(plan, spec, device, **bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "note"),
+    [
+        ({"most": 2}, "none for more than 2 sets of sizes (option device_graphs)"),
+        ({"most": 8, "most_bytes": 200},
+         "none that would hold more than 200 bytes (option device_graph_bytes)"),
+    ],
+    ids=["number", "bytes"],
+)  # fmt: skip
+def test_each_set_of_sizes_has_a_graph_up_to_a_bound(library, bounds, note):
+    stub = Stub(library)
+    graphs = doubling(stub, **bounds)
     for step in range(4):
         for count in (4, 6, 8):
             x = torch.full((count,), float(step))
             assert torch.equal(graphs(x)[0], x * 2)
     assert stub.live("graph") == 2
-    assert graphs.notes == [
-        "device graph: none for more than 2 sets of sizes (option device_graphs)"
-    ]
+    assert graphs.notes == [f"device graph: {note}"]
     graphs.reset()
     assert stub.live("graph") == 0
 

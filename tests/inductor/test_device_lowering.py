@@ -119,6 +119,58 @@ def test_an_input_is_written_from_another_device():
     assert sorted(steps(c)) == ["copy_", "launch"]
 
 
+def bottleneck(norm):
+    def fn(x, v, a, b, c):
+        y = norm(F.conv2d(x, a), v)
+        y = norm(F.conv2d(F.relu(y), b, None, 1, 1), v)
+        return (F.relu(norm(F.conv2d(F.relu(y), c), v) + x),)
+
+    size = [((8, 64, 14, 14), bf16, CUDA), ((64,), bf16, CUDA)]
+    weights = [(64, 64, 1, 1), (64, 64, 3, 3), (64, 64, 1, 1)]
+    return fn, [*size, *((weight, bf16, CUDA) for weight in weights)]
+
+
+def inference(y, v):
+    return F.batch_norm(y, v, v, v, v)
+
+
+def statistics(y, v):
+    return F.batch_norm(y, None, None, v, v, training=True)
+
+
+def test_images_of_convolutions_have_channels_innermost():
+    """Those of one pixel are products then, with all that reads them."""
+    fn, inputs = bottleneck(inference)
+    c = planned(fn, *inputs)
+    assert steps(c) == ["launch", "launch", "convolution", "launch", "launch"]
+    convolution = next(s for s in c.spec.steps if s.kind == "aten")
+    (made,) = [b for b in c.spec.buffers if b.name in convolution.produces()]
+    assert tuple(made.stride) == (14 * 14 * 64, 1, 14 * 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("norm", "dtype", "setting"),
+    [
+        (statistics, bf16, "allow_tf32"),
+        (inference, f32, "allow_tf32"),
+        (inference, bf16, "enabled"),
+    ],
+)
+def test_images_that_stay_as_they_are(norm, dtype, setting, monkeypatch):
+    """Sums of each channel would be slower; convolutions of float32 as such are no faster; cuDNN is
+    off.
+    """
+    fn, inputs = bottleneck(norm)
+    if setting == "allow_tf32":
+        monkeypatch.setattr(torch.backends.cudnn, setting, False)
+        c = planned(fn, *((size, dtype, device) for size, _, device in inputs))
+    else:
+        with torch.backends.cudnn.flags(enabled=False):
+            c = planned(fn, *inputs)
+    assert steps(c).count("convolution") == 3
+    assert not any("layout" in note for note in c.notes)
+
+
 def test_updates_share_launches():
     """What an optimizer, or batch norm, writes: as many as one kernel may have."""
     count = 2 * GPU_PARTS + 3

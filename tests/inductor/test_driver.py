@@ -27,6 +27,7 @@ from inductor.runtime.plan import (
 )
 from tests.inductor import stub_driver
 from tests.inductor.stub_driver import ILLEGAL_ADDRESS, LOST, OUT_OF_MEMORY, Stub, image
+from tests.inductor.test_pipeline import fake_tensor_mode
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
@@ -220,6 +221,20 @@ def test_kernels_of_two_devices_in_one_plan(stub):
     plan(torch.ones(8))
     assert stub.library.stub_contexts() == 0
     assert [line.split()[1] for line in stub.log() if "launch" in line] == ["k0", "k1"]
+
+
+def test_an_argument_on_another_device_of_the_type(stub):
+    """Tensors without memory stand for those of two GPUs."""
+    spec = doubling()
+    spec.inputs[0].device = "cuda:1"
+    plan = link(spec, callables={"k0": Loaded(load(stub))})
+    with fake_tensor_mode():
+        here, there = (torch.empty(8, device=f"cuda:{number}") for number in (1, 0))
+    with pytest.raises(RuntimeError, match="on cuda:0, but this plan was compiled for.*on cuda:1"):
+        plan(there)
+    with pytest.raises(RuntimeError, match="^(?!.*was compiled for)"):  # it has no memory
+        plan(here)
+    assert not [line for line in stub.log() if "launch" in line]
 
 
 def test_profiles_name_launches(stub):

@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
 from inductor import devices
+from inductor.codegen import triton_attention as codegen_attention
 from inductor.codegen.triton import NoTriton, emit
 from inductor.codegen.triton_products import Tiles
 from inductor.index import Var
@@ -19,7 +20,13 @@ from inductor.ops import ops
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
 from inductor.runtime.cubin import compile_kernels
-from tests.inductor import interpreting, triton_cases, triton_products, triton_rows
+from tests.inductor import (
+    interpreting,
+    triton_attention,
+    triton_cases,
+    triton_products,
+    triton_rows,
+)
 from tests.inductor.test_device_lowering import planned
 from tests.inductor.test_pipeline import fake_tensor_mode
 from tests.inductor.triton_cases import CASES, Builder, emit_case
@@ -77,6 +84,32 @@ def interpreted_products():
 )
 def test_product_interpreted(interpreted_products, name):
     assert interpreted_products[name] is None, interpreted_products[name]
+
+
+@pytest.fixture(scope="module")
+def interpreted_attention():
+    return run_interpreted("triton_attention")
+
+
+@pytest.mark.parametrize("name", triton_attention.CASES)
+def test_attention_interpreted(interpreted_attention, name):
+    assert interpreted_attention[name] is None, interpreted_attention[name]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_attention_compiles_to_machine_code(target, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    precision = "tf32" if target == "sm_90" else "ieee"
+    monkeypatch.setattr(codegen_attention, "precision", lambda dtype: precision)
+    kernels = []
+    for size in (64, 128):
+        for dtype in (torch.bfloat16, torch.float32):
+            q = torch.zeros(2, 4, 1100, size, dtype=dtype)
+            fn = triton_attention.CASES["causal_window"][0]
+            kernels += triton_attention.planned(fn, [q, q + 1, q + 2])[0].triton
+    assert len(kernels) == 4  # no mask in memory
+    for made, kernel in zip(compile_kernels(kernels, target), kernels, strict=True):
+        assert made.spills == 0 and made.shared <= 99 << 10, (made.spills, kernel.constants)
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +325,25 @@ def test_a_plan_launches_by_a_function():
 
     x = torch.randn(3000)
     assert torch.equal(link(spec, callables={kernel.name: launch})(x)[0], x + 1)
+
+
+def test_a_quotient_of_rows_and_columns_is_one_of_rows():
+    """So that a tile's addresses are neighbours, and are read at once."""
+    from inductor.index import Index
+
+    x, r = Var("x", 1568), Var("r", 64)
+    place = Index({x: 64, r: 1}, 3 * 64)
+    assert place // 896 == (Index({x: 1}, 3)) // 14
+    assert place % 896 == (Index({x: 1}, 3) % 14) * 64 + Index({r: 1})
+    assert (place // 896) * 896 + place % 896 == place
+    for i, j in ((0, 63), (10, 0), (10, 63), (11, 0), (1567, 5)):
+        at = {x: Index({}, i), r: Index({}, j)}
+        number = 64 * i + j + 192
+        assert ((place // 896).substitute(at.get), (place % 896).substitute(at.get)) == (
+            Index({}, number // 896), Index({}, number % 896)
+        )  # fmt: skip
+    apart = Index({x: 64, r: 2})  # r's end reaches into the next row
+    assert (apart // 896).substitute({x: Index({}, 13), r: Index({}, 40)}.get) == Index({}, 1)
 
 
 def test_neighbouring_variables_merge():

@@ -273,6 +273,24 @@ def reshaped(b, x):
     b.output(b.ctx.generate((4, 8), f32, body, x))
 
 
+FALLING = torch.arange(0, -5 * 10**9, -(10**6))
+
+
+@case(FALLING, reference=lambda x: x * 2)
+def numbers_below_32_bits(b, x):
+    falling = lambda idx: ops.add(x.load(idx), ops.index_expr(idx[0] * -(10**6), i64))
+    b.output(b.ctx.generate((5000,), i64, falling, x))
+
+
+@case(FALLING, reference=lambda x: (x * -3 // 7 % 1000) + 1)
+def dividends_beyond_32_bits(b, x):
+    def body(idx):
+        quotient = ops.index_expr((idx[0] * 3 * 10**6) // 7 % 1000 + 1, i64)
+        return ops.add(ops.mul(x.load(idx), ops.constant(0, i64)), quotient)
+
+    b.output(b.ctx.generate((5000,), i64, body, x))
+
+
 # --- scatters ---
 
 

@@ -116,6 +116,17 @@ def resnet():
     )  # fmt: skip
 
 
+@model(2, 4, 9, 9)
+def bottleneck():
+    """Convolutions of one pixel are products."""
+    return nn.Sequential(
+        nn.Conv2d(4, 16, 1), nn.BatchNorm2d(16), nn.ReLU(),
+        Residual(nn.Conv2d(16, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+                 nn.Conv2d(8, 16, 1), nn.BatchNorm2d(16)),
+        nn.ReLU(), nn.Conv2d(16, 3, 3),
+    )  # fmt: skip
+
+
 @model(2, 4, 10, 10, dtypes=(f32, bf16))
 def densenet():
     layers = [

@@ -46,6 +46,7 @@ def everywhere() -> None:
     warnings.simplefilter("ignore")
     pipeline.TritonModule = Everywhere
     devices.is_gpu = lambda device: True
+    torch.backends.cudnn.allow_tf32 = False  # convolutions are as exact as products
     plan_cache.recall = lambda key: None  # of plans with C++ kernels
 
 

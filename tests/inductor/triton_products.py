@@ -213,6 +213,30 @@ def of_matrices_inside_of_others(x, w):
     return (x @ w).float() * 2
 
 
+def images(*size, dtype=f32, seed=0):
+    return rand(*size, dtype=dtype, seed=seed).to(memory_format=torch.channels_last)
+
+
+@case(images(2, 12, 5, 3), rand(20, 12, 1, 1), rand(20), images(2, 20, 5, 3, seed=1))
+def convolution_of_one_pixel(x, w, b, y):
+    """What reads the images joins, and stores them in their layout."""
+    normal = F.batch_norm(F.conv2d(x, w, b), b, b.square() + 1, b.cos(), b.sin())
+    return F.relu(normal + y)
+
+
+@case(images(2, 12, 5, 3, dtype=bf16), rand(20, 12, 1, 1, dtype=bf16))
+def convolution_of_bfloat16(x, w):
+    return F.relu(F.conv2d(x, w)).contiguous()
+
+
+@case(images(2, 20, 5, 3), images(2, 12, 5, 3, seed=1), rand(20, 12, 1, 1), launches=3)
+def backward_of_one_pixel(g, x, w):
+    back = torch.ops.aten.convolution_backward.default
+    settings = [20], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]
+    dx, dw, db = back(g, x, w, *settings)
+    return dx * 2, dw, db
+
+
 # Cases by another way through the template, with a small tile for few multiprocessors.
 WAYS = {
     "shares": ("linear_gelu_and_residual", "batches", "inner", "kept_and_read", "of_int8",
@@ -259,6 +283,7 @@ class OtherWay(Template):
 def everywhere() -> None:
     """CPU tensors are lowered as those of a GPU's."""
     devices.is_gpu = lambda device: True
+    torch.backends.cudnn.allow_tf32 = False  # convolutions are as exact as products
 
 
 def listed(result):

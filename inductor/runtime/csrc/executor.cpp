@@ -60,12 +60,16 @@ bool same_layout(const at::Tensor& tensor, const std::vector<int64_t>& size, con
   return true;
 }
 
+// A device without a number is any of its type; of the CPU there is one.
+bool same_device(c10::Device given, c10::Device wanted) {
+  return given.type() == wanted.type() && (wanted.is_cpu() || !wanted.has_index() || given.index() == wanted.index());
+}
+
 // Where operators alone read a tensor, its device is left to them: seeds of attention are on the host outside of a
 // capture, whatever torch's shape functions say.
 bool fits(const at::Tensor& tensor, const Value& value) {
   return tensor.scalar_type() == value.dtype && tensor.sizes().equals(value.size) &&
-         same_layout(tensor, value.size, value.stride) &&
-         (!value.pointer || tensor.device().type() == value.device.type());
+         same_layout(tensor, value.size, value.stride) && (!value.pointer || same_device(tensor.device(), value.device));
 }
 
 [[noreturn]] void misfit(const char* what, const at::Tensor& tensor, const Value& value) {
