@@ -118,7 +118,8 @@ def _change_class(self: Any, cls: type) -> None:
 
 def _getattr(self: Any, name: str) -> Any:
     """What the class of the wrapper lacks: the original's may be another by now."""
-    return getattr(self._orig_mod, name)
+    original, cls = object.__getattribute__(self, "_orig_mod"), type(self).__bases__[1]
+    return cls.__getattr__(self, name) if type(original) is cls else getattr(original, name)
 
 
 def _setattr(self: Any, name: str, value: Any) -> None:
