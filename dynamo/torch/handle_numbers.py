@@ -53,7 +53,7 @@ def next_number() -> int:
 @handles(module_hooks.handle_number)
 def _handle_number(tx: Interpreter) -> Value:
     output = tx.output
-    if output.bodies or output.context.export:
+    if output.context.export:
         raise Unsupported(breaks.UncapturedCall("RemovableHandle"))
     output.hoisted_calls.append(HoistedCall(next_number))
     output.side_effects.touch()
