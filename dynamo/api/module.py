@@ -117,7 +117,7 @@ def _change_class(self: Any, cls: type) -> None:
 
 
 def _getattr(self: Any, name: str) -> Any:
-    """What the class of the wrapper lacks: the original's may be another by now."""
+    """An attribute that the wrapper's class lacks: the original's may be another by now."""
     original, cls = object.__getattribute__(self, "_orig_mod"), type(self).__bases__[1]
     return cls.__getattr__(self, name) if type(original) is cls else getattr(original, name)
 

@@ -478,7 +478,7 @@ def keeps_what_the_body_computed(x):
         seen.append(y * 2)
         return (y**2).sum()
 
-    return torch.func.grad(loss)(x) + len(seen)
+    return torch.func.grad(loss)(x) + seen[0].shape[0]
 
 
 @mended("BODY_SIDE_EFFECT")

@@ -461,7 +461,7 @@ def in_real_order(members: list[Value], real: Iterable[Any]) -> list[Value]:
     return [by_constant[x] for x in real]
 
 
-_SET_VIEWS = (type({}.keys()), type({}.items()))  # and those of OrderedDict
+_SET_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.items()))  # and those of OrderedDict
 
 
 def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
