@@ -90,7 +90,11 @@ def _wrapper_class(cls: type) -> type:
                 "__module__": cls.__module__,
                 "__qualname__": cls.__qualname__,
                 "__doc__": cls.__doc__,
+                "__class__": property(_original_class, _change_class),
                 "__call__": _call,
+                "__getattr__": _getattr,
+                "__setattr__": _setattr,
+                "__delattr__": _delattr,
                 "__reduce_ex__": _reduce_ex,
                 "__deepcopy__": _deepcopy,
                 "__copy__": _copy,
@@ -101,6 +105,31 @@ def _wrapper_class(cls: type) -> type:
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._dynamo_call(self._orig_mod, args, kwargs)
+
+
+def _original_class(self: Any) -> type:
+    return type(self._orig_mod)
+
+
+def _change_class(self: Any, cls: type) -> None:
+    """Give the original another class, as parametrizations of its parameters do."""
+    self._orig_mod.__class__ = cls
+
+
+def _getattr(self: Any, name: str) -> Any:
+    """An attribute that the wrapper's class lacks: the original's may be another by now."""
+    original, cls = object.__getattribute__(self, "_orig_mod"), type(self).__bases__[1]
+    return cls.__getattr__(self, name) if type(original) is cls else getattr(original, name)
+
+
+def _setattr(self: Any, name: str, value: Any) -> None:
+    if name == "__class__":
+        return _change_class(self, value)
+    setattr(self._orig_mod, name, value)
+
+
+def _delattr(self: Any, name: str) -> None:
+    delattr(self._orig_mod, name)
 
 
 def _reduce_ex(self: Any, protocol: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 
 import torch
 from torch.nn.modules import module as _globals
@@ -136,6 +137,19 @@ def at_output(hook, number, count, gradient):
     given = [None] * count
     given[number] = gradient
     return function.hook(None, tuple(given))[number]
+
+
+def init_handle(self, hooks_dict, *, extra_dict=None):
+    """RemovableHandle.__init__(hooks_dict, extra_dict=extra_dict)"""
+    self.hooks_dict_ref = weakref.ref(hooks_dict)
+    self.id = handle_number()
+    extra = extra_dict if isinstance(extra_dict, list) else [extra_dict]
+    self.extra_dict_ref = tuple(weakref.ref(d) for d in extra if d is not None)
+
+
+def handle_number():
+    """A number for a handle (dynamo/torch/handle_numbers.py)."""
+    raise NotImplementedError
 
 
 class _Function:

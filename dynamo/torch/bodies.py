@@ -265,16 +265,22 @@ def _is_handled(tx: Interpreter | None) -> bool:
 
 
 @contextmanager
-def body_scope(tx: Interpreter) -> Iterator[Subgraph]:
-    """Inside, nodes go into a new graph, nothing outside changes, and the body's own exception is a
-    break: the call runs natively.
+def body_scope(tx: Interpreter, runs_once: bool = False) -> Iterator[Subgraph]:
+    """Inside, nodes go into a new graph, and the body's own exception is a break: the call runs
+    natively. Nothing outside changes but in a body that runs once: capture has run its Python then.
     """
     output = tx.output
     subgraph = Subgraph(output.bodies[-1] if output.bodies else None)
+    effects = output.side_effects
+
+    def escapes(value: Value) -> bool:
+        node = getattr(value, "node", None)
+        return isinstance(node, Node) and node.graph is subgraph.graph
+
     grad = torch.is_grad_enabled()
     output.bodies.append(subgraph)
     try:
-        with output.side_effects.fenced():
+        with effects.watched(escapes) if runs_once else effects.fenced():
             yield subgraph
     except RaisedException as error:
         raised = error.value.describe()
@@ -293,15 +299,17 @@ def trace_body(
     kwargs: dict[str, Any],
     make_fake: Callable[[int, torch.Tensor], torch.Tensor],
     grad_enabled: bool | None = None,
+    runs_once: bool = False,
 ) -> Body:
     """Capture function(*args, **kwargs), where args and kwargs are nests of Values; each tensor in
     them becomes an input of the body.
 
-    make_fake: (number of the leaf, outer fake) -> the fake that the body sees.
+    make_fake: (number of the leaf, outer fake) -> the fake that the body sees. runs_once: the call
+    runs the function's Python once, which may change objects outside.
     """
     values, spec = pytree.tree_flatten((tuple(args), kwargs))
     inputs: list[torch.Tensor] = []
-    with body_scope(tx) as graph:
+    with body_scope(tx, runs_once) as graph:
         inner: list[Value] = []
         for number, value in enumerate(values):
             if not isinstance(value, TensorValue):

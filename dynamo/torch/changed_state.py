@@ -4,11 +4,15 @@ behind the graph, and the code would see what was there before.
 
 from __future__ import annotations
 
+import collections
+import functools
 import inspect
+import itertools
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._library.custom_ops import OPDEFS
 
 from dynamo import breaks
@@ -20,48 +24,60 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 _MOST = 1000  # objects that are looked at
+_LEAVES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.Tensor, type(None))
+_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
+# Of operators of these namespaces, torch registers the kernels.
+_OWN_NAMESPACES = (
+    *("aten", "prims", "rngprims", "quantized", "quantized_decomposed", "streams", "fsdp", "c10d"),
+    *("c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "onednn"),
+    *("onnx", "onnx_symbolic", "flex_lib", "_dtensor", "_native", "mkldnn", "mkl", "inductor"),
+)
 
 
 def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -> None:
-    """Raise Unsupported where one of the functions, in Python, reads an object or a global by its
-    name, or by an attribute's, that the frame has changed, or holds too many objects to tell.
+    """Raise Unsupported where one of the functions, in Python, reads an object or a global by
+    names and items that the frame has changed, or reaches too many objects to tell.
     """
     effects = tx.output.side_effects
     if not (effects.changes_objects() or effects.context_variables):
         return
-    seen: set[int] = set()
-    waiting = [*functions]
-    while waiting and len(seen) < _MOST:
-        obj = waiting.pop()
-        if id(obj) in seen:
-            continue
-        seen.add(id(obj))
-        if _is_changed(tx, obj):
+    functions, names, known = [*functions], set[str](), -1
+    reached: list[Any] | None = []
+    while known != len(names):  # code behind an attribute knows further names
+        known = len(names)
+        reached = _reachable(functions, names)
+        if reached is None:
             raise Unsupported(breaks.ChangedState(name))
-        function = getattr(obj, "__func__", obj) if isinstance(obj, types.MethodType) else obj
-        if not isinstance(function, types.FunctionType) or not is_programs(function):
-            continue
-        names = set(_names(function.__code__))
-        if any((id(function.__globals__), read) in effects.globals for read in names):
+        names.update(*(_names(obj.__code__) for obj in reached if _is_followed(obj)))
+    for obj in reached or ():
+        read = set(_names(obj.__code__)) if _is_followed(obj) else ()
+        if _is_changed(tx, obj) or any((id(obj.__globals__), n) in effects.globals for n in read):
             raise Unsupported(breaks.ChangedState(name))
-        cells = function.__closure__ or ()
-        held = [cell.cell_contents for cell in cells if not is_empty(cell)]
-        read = [function.__globals__[n] for n in names if n in function.__globals__]
-        waiting += [*cells, *held, *read, *_attributes([*held, *read], names)]
-    if waiting:
-        raise Unsupported(breaks.ChangedState(name))
 
 
 def functions_of_operator(operator: Any) -> list[Any]:
     """The Python functions that compute a custom operator of the program's."""
-    schema = getattr(operator, "_schema", None)
-    qualified = getattr(operator, "_qualified_op_name", None) if schema is None else schema.name
-    found = OPDEFS.get(qualified)
+    found = OPDEFS.get(_qualified_name(operator))
     if found is None:
         return []
     wrappers = [inspect.unwrap(kernel) for kernel in found._backend_fns.values()]
     cells = [cell for wrapper in wrappers for cell in wrapper.__closure__ or ()]
     return [found._init_fn, *(cell.cell_contents for cell in cells)]
+
+
+def has_unknown_kernels(operator: Any) -> bool:
+    """Whether the program has registered kernels in Python that only the dispatcher knows."""
+    namespace, _, name = (qualified := _qualified_name(operator)).partition("::")
+    if namespace in _OWN_NAMESPACES or qualified in OPDEFS:
+        return False
+    names = {name, name.partition(".")[0]}
+    keys = (key.split("/") for key in torch.library._impls if key.startswith(f"{namespace}/"))
+    return any(key[1] in names and key[-1] != "Meta" for key in keys)
+
+
+def _qualified_name(operator: Any) -> str:
+    schema = getattr(operator, "_schema", None)
+    return getattr(operator, "_qualified_op_name", "") if schema is None else schema.name
 
 
 def _is_changed(tx: Interpreter, obj: Any) -> bool:
@@ -82,8 +98,78 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _attributes(objects: Iterable[Any], names: set[str]) -> Iterator[Any]:
-    for obj in objects:
-        namespace = getattr(type(obj), "__dict__", {}).get("__dict__") and vars(obj)
-        if isinstance(namespace, dict | types.MappingProxyType):
-            yield from (namespace[name] for name in names if name in namespace)
+# -- what functions reach -------------------------------------------------------------------------
+def _is_followed(obj: Any) -> bool:
+    return isinstance(obj, types.FunctionType) and is_programs(obj)
+
+
+def _reachable(functions: Iterable[Any], names: set[str]) -> list[Any] | None:
+    """The objects that the functions reach through attributes of these names; None: too many."""
+    reached: dict[int, Any] = {}
+    waiting = [*functions]
+    while waiting:
+        obj = waiting.pop()
+        if isinstance(obj, _LEAVES) or id(obj) in reached:
+            continue
+        if len(reached) == _MOST:
+            return None
+        reached[id(obj)] = obj
+        waiting += _parts(obj, names)
+    return [*reached.values()]
+
+
+def _parts(obj: Any, names: set[str]) -> Iterator[Any]:
+    """The objects that code reads from this one through attributes of these names, and items."""
+    if isinstance(obj, types.FunctionType):
+        if is_programs(obj):
+            cells = obj.__closure__ or ()
+            own = set(_names(obj.__code__))
+            yield from cells
+            yield from (cell.cell_contents for cell in cells if not is_empty(cell))
+            yield from (obj.__globals__[name] for name in own if name in obj.__globals__)
+            yield from obj.__defaults__ or ()
+            yield from (obj.__kwdefaults__ or {}).values()
+            yield from (held for name, held in vars(obj).items() if name in names)
+    elif isinstance(obj, (types.MethodType, staticmethod, classmethod)):
+        yield from (obj.__func__, getattr(obj, "__self__", None))
+    elif isinstance(obj, functools.partial):
+        yield from (obj.func, *obj.args, *obj.keywords.values())
+    elif isinstance(obj, (property, functools.cached_property)):
+        yield obj.fget if isinstance(obj, property) else obj.func
+    elif isinstance(obj, type):
+        yield from _class_parts(obj, names)
+    else:
+        yield from _instance_parts(obj, names)
+
+
+def _class_parts(cls: type, names: set[str]) -> Iterator[Any]:
+    """Attributes of these names, and special methods: operations call them without a name."""
+    for name, held in itertools.chain(*(vars(base).items() for base in cls.__mro__[:-1])):
+        special = name == "forward" or (name.startswith("__") and _is_followed(held))
+        if special or name in names:
+            yield held
+
+
+def _instance_parts(obj: Any, names: set[str]) -> Iterator[Any]:
+    if isinstance(obj, Mapping) and isinstance(obj, (dict, types.MappingProxyType)):
+        yield from obj.values()
+    elif isinstance(obj, _CONTAINERS):
+        yield from obj
+    namespaces = [_namespace(obj)]
+    if isinstance(obj, torch.nn.Module):
+        namespaces += [namespaces[0].get("_modules", {})]
+    for namespace in namespaces:
+        yield from (namespace[name] for name in names if name in namespace)
+    if isinstance(obj, types.ModuleType):
+        return
+    for base in (cls := type(obj)).__mro__:
+        slots = (held for name, held in vars(base).items() if name in names)
+        for slot in slots:
+            if isinstance(slot, types.MemberDescriptorType):
+                yield getattr(obj, slot.__name__, None)
+    yield cls
+
+
+def _namespace(obj: Any) -> Mapping[str, Any]:
+    namespace = getattr(type(obj), "__dict__", {}).get("__dict__") and vars(obj)
+    return namespace if isinstance(namespace, dict | types.MappingProxyType) else {}

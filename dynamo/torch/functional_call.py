@@ -44,7 +44,6 @@ def _functional_call(
     given = [] if positional == () else given
     named = {} if kwargs is None or is_none(kwargs) else kwargs.constant_keys(tx)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tx.output.side_effects.fenced())
         for name, value in tensors.items():
             stack.enter_context(_shown(tx, module, name, value))
         return module.call(tx, given, named)
@@ -90,9 +89,11 @@ def _shown(tx: Interpreter, module: ModuleValue, path: str, value: Value) -> Ite
     key = ConstantValue(name)
     own = table.lookup(tx, key)  # guards that it is this tensor
     assert own is not None, "the table has the name"
-    table.entries[name] = (key, value)
+    shown = table.entries[name] = (key, value)
     try:
         yield
+        if table.entries.get(name) is not shown:
+            raise _refuse(f"the module stores {name!r} anew")
     finally:
         table.entries[name] = (key, own)
 

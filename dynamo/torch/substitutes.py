@@ -16,9 +16,11 @@ from torch._library.custom_ops import CustomOpDef
 from torch.distributions import constraints
 from torch.masked import _ops as _masked
 from torch.optim import adam
+from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import module_hooks
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
@@ -47,6 +49,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         (constraints._Symmetric.check, torch_polyfills.check_symmetric),
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
         (torch.jit.annotate, torch_polyfills.annotate),
+        (RemovableHandle.__init__, module_hooks.init_handle),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (getattr(adam, "_get_value", None), torch_polyfills.get_value),
         (invoke_subgraph_placeholder, torch_polyfills.run_region),

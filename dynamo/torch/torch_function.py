@@ -28,7 +28,11 @@ from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch import ragged, torch_state
 from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
-from dynamo.torch.changed_state import functions_of_operator, refuse_changed_state
+from dynamo.torch.changed_state import (
+    functions_of_operator,
+    has_unknown_kernels,
+    refuse_changed_state,
+)
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
@@ -449,7 +453,10 @@ class OperatorValue(TorchFunctionValue):
     """An operator of torch.ops, which may take objects of the program."""
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if tx.output.side_effects.calls and effects.of_function(self.function).other:
+        waiting = tx.output.side_effects
+        if waiting.calls and effects.of_function(self.function).other:
+            raise Unsupported(breaks.ChangedState(self.describe()))
+        if waiting.changes_objects() and has_unknown_kernels(self.function):
             raise Unsupported(breaks.ChangedState(self.describe()))
         refuse_changed_state(tx, self.describe(), functions_of_operator(self.function))
         given = {name: opaque_argument(tx, value) for name, value in kwargs.items()}

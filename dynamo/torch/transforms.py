@@ -82,16 +82,18 @@ def _trace_curried(
     tx: Interpreter, value: TransformedValue, options: dict[str, Any], args: Any, kwargs: Any
 ) -> Body:
     name = value.name
+    # vmap runs its function, which of jacfwd is the body's derivative, for each chunk.
+    once = name == "torch.func.jacrev" or options.get("chunk_size") is None
     if name == "torch.func.vmap":
-        return _trace_mapped(tx, value.function, options.get("in_dims", 0), args, kwargs)
+        return _trace_mapped(tx, value.function, options.get("in_dims", 0), args, kwargs, once)
     if name == "torch.func.jacfwd":
-        return trace_body(tx, value.function, args, kwargs, same_fake, True)
+        return trace_body(tx, value.function, args, kwargs, same_fake, True, once)
     wanted = _chosen_leaves(options.get("argnums", 0), args)
 
     def make(number: int, fake: torch.Tensor) -> torch.Tensor:
         return differentiable(number, fake) if number in wanted else same_fake(number, fake)
 
-    return trace_body(tx, value.function, args, kwargs, make, True)
+    return trace_body(tx, value.function, args, kwargs, make, True, once)
 
 
 def _chosen_leaves(argnums: Any, args: Any) -> set[int]:
@@ -105,7 +107,9 @@ def _chosen_leaves(argnums: Any, args: Any) -> set[int]:
     }
 
 
-def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwargs: Any) -> Body:
+def _trace_mapped(
+    tx: Interpreter, function: Value, in_dims: Any, args: Any, kwargs: Any, once: bool
+) -> Body:
     """The body of vmap sees one example."""
     spec = pytree.tree_flatten(args)[1]
     dims = pytree._broadcast_to_and_flatten(in_dims, spec)
@@ -130,7 +134,7 @@ def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwa
         example.is_example = True  # type: ignore[attr-defined]
         return example
 
-    return trace_body(tx, function, args, kwargs, make)
+    return trace_body(tx, function, args, kwargs, make, runs_once=once)
 
 
 def _apply(
@@ -198,7 +202,7 @@ def build_transformed(tx: Interpreter, obj: Any, source: Source | None) -> Value
 @handles(torch.func.vjp)
 def _vjp(tx, function, *primals, **options):
     nested = tuple(opened(tx, value) for value in primals)
-    body = trace_body(tx, function, nested, {}, differentiable, True)
+    body = trace_body(tx, function, nested, {}, differentiable, True, True)
     settings = {key: constant(value) for key, value in options.items()}
     return _apply(tx, "torch.func.vjp", body, settings, proxies(nested), {})
 
@@ -208,7 +212,7 @@ def _jvp(tx, func, primals, tangents, **options):
     nested = opened(tx, primals)
     if not isinstance(nested, tuple):
         raise Unsupported(breaks.OpError("jvp", "primals is not a tuple"))
-    body = trace_body(tx, func, nested, {}, same_fake, True)
+    body = trace_body(tx, func, nested, {}, same_fake, True, True)
     settings = {key: constant(value) for key, value in options.items()}
     args = (proxies(nested), proxies(opened(tx, tangents)))
     return _apply(tx, "torch.func.jvp", body, settings, args, {})

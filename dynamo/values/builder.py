@@ -103,6 +103,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.functional_call",
     "dynamo.torch.autograd_calls",
     "dynamo.torch.backward",
+    "dynamo.torch.handle_numbers",
     "dynamo.torch.tensor_hooks",
     "dynamo.values.objects.objects",
 ]

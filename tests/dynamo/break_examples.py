@@ -475,10 +475,10 @@ def keeps_what_the_body_computed(x):
     seen = []
 
     def loss(y):
-        seen.append(y.numel())
+        seen.append(y * 2)
         return (y**2).sum()
 
-    return torch.func.grad(loss)(x) + seen[0]
+    return torch.func.grad(loss)(x) + seen[0].shape[0]
 
 
 @mended("BODY_SIDE_EFFECT")

@@ -9,6 +9,7 @@ import pickle
 
 import pytest
 import torch
+from torch.nn.utils import parametrize
 
 import dynamo
 
@@ -171,6 +172,26 @@ def test_hooks_registered_later_run() -> None:
     handle.remove()
     assert torch.equal(compiled(x), net(x))
     assert len(seen) == 2
+
+
+def test_parametrizations_of_a_compiled_module() -> None:
+    class Doubled(torch.nn.Module):
+        def forward(self, w: torch.Tensor) -> torch.Tensor:
+            return w * 2
+
+        def right_inverse(self, w: torch.Tensor) -> torch.Tensor:
+            return w / 2
+
+    model, x = torch.nn.Linear(3, 3), torch.ones(2, 3)
+    compiled = dynamo.compile(model, backend="eager")
+    expected, weight = compiled(x), model.weight.clone()
+    parametrize.register_parametrization(compiled, "weight", Doubled())
+    assert torch.equal(compiled(x), expected) and isinstance(compiled, type(model))
+    assert parametrize.is_parametrized(model) and torch.equal(compiled.weight, weight)
+    compiled.weight = torch.zeros(3, 3)
+    assert torch.equal(compiled(x), model.bias.expand(2, 3))
+    parametrize.remove_parametrizations(compiled, "weight")
+    assert type(model) is torch.nn.Linear and torch.equal(compiled(x), model(x))
 
 
 def test_compiled_submodule() -> None:

@@ -626,8 +626,8 @@ def grad_of_a_dict_of_arguments(weights, x):
     return grad(lambda p, x: (p["w"] * x + p["b"]).sin().sum())(weights, x)
 
 
-# -- what the body must not do ---------------------------------------------------------------------
-@program(plain(3), graphs=1, codes=("BODY_SIDE_EFFECT",))
+# -- what the body does outside --------------------------------------------------------------------
+@program(plain(3))
 def the_body_appends_to_a_list_outside(x):
     seen = []
 
@@ -638,7 +638,7 @@ def the_body_appends_to_a_list_outside(x):
     return grad(loss)(x) + 1, seen
 
 
-@program(plain(3), graphs=1, codes=("BODY_SIDE_EFFECT",))
+@program(plain(3))
 def the_body_changes_a_variable_outside(x):
     count = 0
 
@@ -653,13 +653,62 @@ def the_body_changes_a_variable_outside(x):
 calls = {"n": 0}
 
 
-@program(plain(3), graphs=1, codes=("BODY_SIDE_EFFECT",))
+@program(plain(3))
 def the_body_changes_a_global_dict(x):
     def loss(y):
         calls["n"] = y.numel()
         return (y**2).sum()
 
     return grad(loss)(x) + 1, dict(calls)
+
+
+@program(plain(3))
+def bodies_inside_bodies_change_more(x):
+    places, seen = iter([1.0, 2.0, 3.0]), collections.deque([0])
+
+    def loss(y):
+        inside = []
+
+        def inner(z):
+            inside.append(z.shape)
+            seen.append(len(inside))
+            return (z * next(places)).sum()
+
+        return (y * next(places)).sum() + grad(inner)(y).sum()
+
+    return grad(loss)(x), list(seen), list(places)
+
+
+@program(plain(3), codes=("BODY_SIDE_EFFECT",))
+def the_body_keeps_tensors(x):
+    seen = {}
+
+    def loss(y):
+        seen["y"] = [y.sin()]
+        return (y**2).sum()
+
+    return grad(loss)(x) + 1, len(seen)
+
+
+@program(plain((3, 2)), graphs=1, codes=("BODY_SIDE_EFFECT",))
+def a_body_that_runs_for_each_chunk(x):
+    seen = []
+    return vmap(lambda y: (seen.append(1), y * 2)[1], chunk_size=1)(x) + 1, seen
+
+
+class Counting(torch.nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+@program(lambda: (Counting(3, 3), torch.ones(2, 3)))
+def a_module_that_counts_its_calls(module, x):
+    weights = dict(module.named_parameters())
+    slope = grad(lambda w, x: torch.func.functional_call(module, w, (x,)).sum())
+    return vmap(slope, in_dims=(None, 0))(weights, x), module.calls
 
 
 @pytest.mark.parametrize("case, backend", PROGRAMS[__name__])

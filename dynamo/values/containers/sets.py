@@ -468,6 +468,9 @@ def in_real_order(members: list[Value], real: Iterable[Any]) -> list[Value]:
     return [by_constant[x] for x in real]
 
 
+_SET_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.items()))  # and those of OrderedDict
+
+
 def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
     """The hash keys of a set or of a dict's keys() or items(); None for other values. (A frozenset
     of literals is a constant where it is a literal or a key.)"""
@@ -475,7 +478,7 @@ def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
         return value.members.keys()
     if value.is_constant() and isinstance(value.as_constant(), frozenset):
         return gather(tx, value).members.keys()
-    if value.python_type() in (type({}.keys()), type({}.items())):
+    if issubclass(value.python_type(), _SET_VIEWS):
         return gather(tx, value).members.keys()
     return None
 

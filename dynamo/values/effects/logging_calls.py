@@ -148,7 +148,8 @@ def _log(
     depth = kwargs.get("stacklevel", ConstantValue(1)).as_constant()
     others = [value for key, value in kwargs.items() if key != "stacklevel"]
     heard = name != "exception" and args and all(map(is_none, others)) and type(depth) is int
-    if not heard or tx.output.bodies or not writes_text(logger.real):
+    in_body = tx.output.bodies and not tx.output.side_effects.watches
+    if not heard or in_body or not writes_text(logger.real):
         raise refused
     if _is_changed(tx, _writers(logger.real)):
         raise refused

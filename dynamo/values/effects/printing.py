@@ -39,7 +39,8 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
     name = "stdout" if is_none(file) else _stream(file)
     source = AttrSource(ModuleSource("sys"), name)
     replaced = tx.output.side_effects.load_global(vars(sys), name) is not None
-    if replaced or not is_text_stream(getattr(sys, name)) or tx.output.bodies:
+    in_body = tx.output.bodies and not tx.output.side_effects.watches
+    if replaced or not is_text_stream(getattr(sys, name)) or in_body:
         raise Unsupported(breaks.UncapturedCall("print"))
     parts = concatenated([text_value(tx, v, str) for v in values], _option(sep, " "))
     text = concatenated([parts, ConstantValue(_option(end, "\n"))])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -127,6 +127,8 @@ class SideEffects:
         self.on_overwrite: Callable[[Value | dict, str], None] | None = None
         self._fence: int | None = None  # objects with a smaller serial must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
+        # Where objects behind the fence may change: the values changed, and those handed to calls.
+        self._changed: list[Value] | None = None
         self._untouched = False  # nothing changes that is not told which Value
         self.crossings = 0  # how often something was to change behind the fence
         self.tracked: list[Value] = []
@@ -145,12 +147,33 @@ class SideEffects:
         self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
     ) -> Iterator[None]:
         """In the block, changes of existing objects raise Unsupported: reason(the change)."""
-        before = self._fence, self._crossed
-        self._fence, self._crossed = next(SERIALS), reason
+        before = self._fence, self._crossed, self._changed
+        self._fence, self._crossed, self._changed = next(SERIALS), reason, None
         try:
             yield
         finally:
-            self._fence, self._crossed = before
+            self._fence, self._crossed, self._changed = before
+
+    @contextlib.contextmanager
+    def watched(self, escapes: Callable[[Value], bool]) -> Iterator[None]:
+        """In the block, existing objects change where no fence around it forbids that; Unsupported
+        is raised if they reach a value that `escapes` by that.
+        """
+        before = self._fence, self._changed
+        if before[0] is not None and before[1] is None:
+            with self.fenced(self._crossed):
+                yield
+            return
+        self._fence, self._changed = next(SERIALS), []
+        try:
+            yield
+            changed = self._changed
+        finally:
+            self._fence, self._changed = before
+        if any(map(escapes, self._reached(changed))):
+            self._refuse("keeps a tensor of the body")
+        if before[1] is not None:
+            before[1].extend(value for value in changed if self._is_behind(value))
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
@@ -160,6 +183,23 @@ class SideEffects:
             yield
         finally:
             self._untouched = before
+
+    @property
+    def watches(self) -> bool:
+        """Whether existing objects change inside of a fence."""
+        return self._changed is not None
+
+    def _is_behind(self, value: Value) -> bool:
+        """Whether the value stands for an object from before the fence."""
+        mutation = value.mutation
+        made = value.serial if mutation is None else mutation.serial
+        return (mutation is not None and not mutation.new) or made < (self._fence or 0)
+
+    def _cross(self, text: str, *values: Value) -> None:
+        """Something behind the fence is to change: these values, or in a way that they tell."""
+        if self._changed is None:
+            self._refuse(text)
+        self._changed.extend(values)
 
     def _refuse(self, text: str) -> NoReturn:
         self.crossings += 1
@@ -182,9 +222,8 @@ class SideEffects:
         """The captured code is about to change `value`."""
         if value.mutation is None:
             raise AssertionError(f"{value!r} is not tracked")
-        made_inside = value.mutation.new and value.mutation.serial >= (self._fence or 0)
-        if self._fence is not None and not made_inside:
-            self._refuse(f"changes {value.describe()}")
+        if self._fence is not None and self._is_behind(value):
+            self._cross(f"changes {value.describe()}", value)
         self.epoch += 1
         if self.on_first_change is not None and not (value.mutation.dirty or value.mutation.new):
             self.on_first_change(value)
@@ -195,7 +234,7 @@ class SideEffects:
         place.
         """
         if self._fence is not None and value is not None and value.serial < self._fence:
-            self._refuse(f"changes {value.describe()}")
+            self._cross(f"changes {value.describe()}", value)
         if self._untouched and value is None:
             self._refuse("changes more than tensors")
         self.epoch += 1
@@ -227,7 +266,8 @@ class SideEffects:
         among `args` is loaded, what is no Value either is a constant.
         """
         if self._fence is not None:
-            self._refuse(f"calls {function.__name__}")
+            values = [arg for arg in args if isinstance(arg, Value)]
+            self._cross(f"calls {function.__name__}", *values)
         self.epoch += 1
         if before_writes and any(call.before_writes is False for call in self.calls):
             before_writes = False  # output keeps its order
@@ -270,7 +310,7 @@ class SideEffects:
     ) -> None:
         """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
         if self._fence is not None:
-            self._refuse(f"changes the global {name}")
+            self._cross(f"changes the global {name}", *([new] if isinstance(new, Value) else []))
         self.epoch += 1
         key = (id(namespace), name)
         known = self.globals.get(key)
@@ -321,19 +361,22 @@ class SideEffects:
 
     def reachable(self, roots: Iterable[Value]) -> set[int]:
         """ids of all Values that can be reached from `roots`."""
-        seen: set[int] = set()
+        return {id(value) for value in self._reached(roots)}
+
+    def _reached(self, roots: Iterable[Value]) -> Collection[Value]:
+        seen: dict[int, Value] = {}
         todo = list(roots)
         while todo:
             value = todo.pop()
             if id(value) in seen:
                 continue
-            seen.add(id(value))
+            seen[id(value)] = value
             todo.extend(value.children())
             if value.holder is not None:
                 todo.append(value.holder)
             todo.extend(self._attr_values(value))
             todo.extend(self._made_class(value))
-        return seen
+        return seen.values()
 
     def _attr_values(self, value: Value) -> Iterator[Value]:
         if value.mutation is not None:

@@ -68,7 +68,7 @@ PROGRAMS = {
     """,
     ),
     "removable_handle": (
-        2,
+        1,
         """
         from torch.utils.hooks import RemovableHandle
         reg = collections.OrderedDict()

@@ -186,6 +186,55 @@ PROGRAMS = {
         del read, on_cpu
     """,
     ),
+    "operators_that_read_it_far_away": (
+        0,
+        "CHANGED_STATE UNCAPTURED_CALL",
+        """
+        class Box: pass
+        class Slotted: __slots__ = ("far",)
+        class Table(dict):
+            def __getattr__(self, name): return self[name]
+        class Scaled:
+            def __call__(self, x): return x * table.inner["k"][0]
+        box, slotted, table = Box(), Slotted(), Table(inner={"k": [1.0]})
+        box.one, slotted.far = Box(), Box()
+        box.one.two, slotted.far.end = Box(), 1.0
+        box.one.two.factor = 1.0
+        scaled = Scaled()
+        def past(known): return known.end
+        @torch.library.custom_op("directives::read_far", mutates_args=())
+        def read(x: torch.Tensor) -> torch.Tensor:
+            return scaled(x) * box.one.two.factor + past(slotted.far)
+        read.register_fake(torch.empty_like)
+        del read
+        def f(x, place, new):
+            if place == 0: table["inner"]["k"][0] = new
+            if place == 1: box.one.two.factor = new
+            if place == 2: slotted.far.end = new
+            return torch.ops.directives.read_far(x)
+        ---
+        run(T(2), 0, 3.0)
+        run(T(2), 1, 4.0)
+        run(T(2), 2, 5.0)
+    """,
+    ),
+    "kernels_that_only_the_dispatcher_knows": (
+        2,
+        "CHANGED_STATE UNCAPTURED_CALL",
+        """
+        __library = torch.library.Library("directives_apart", "FRAGMENT")
+        if not hasattr(torch.ops.directives_apart, "read"): __library.define("read(Tensor x) -> Tensor")
+        factor = {"k": 1.0}
+        __library.impl("read", lambda x: x * factor["k"], "CompositeExplicitAutograd")
+        __library.impl("read", torch.empty_like, "Meta")
+        def f(x, new):
+            if new: factor["k"] = new
+            return torch.ops.directives_apart.read(x)
+        ---
+        run(T(2), 3.0)
+        run(T(2), None)
+    """,
+    ),
     "operators_that_read_nothing_of_it": (
         2,
         "",

@@ -244,7 +244,7 @@ PROGRAMS = {
     """,
     ),
     "hook_in_frame": (
-        2,
+        1,
         """
         m = nn.Linear(3, 2)
         def f(x):

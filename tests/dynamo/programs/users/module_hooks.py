@@ -327,4 +327,30 @@ PROGRAMS = {
             y = run(T(2, 3, grad=True) * 2)
     """,
     ),
+    "hooks_registered_and_removed_in_each_call": (
+        3,
+        """
+        m = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        m[1].register_forward_hook(lambda mod, i, o: o + 1)
+        kept = []
+        def f(x, keep):
+            seen = []
+            h = m[0].register_forward_hook(lambda mod, i, o: seen.append(o))
+            pre = m[1].register_forward_pre_hook(lambda mod, a, k: ((a[0] * 2,), k), with_kwargs=True)
+            with m.register_forward_hook(lambda mod, i, o: o * 3, always_call=True, prepend=True): y = m(x)
+            pre.remove()
+            if keep: kept.append(h)
+            else: h.remove()
+            return y, seen, h.id == pre.id, h.id in m[0]._forward_hooks
+        ---
+        run(T(3, 2), False)
+        run(T(3, 2), False)
+        run(T(3, 2), True)
+        run(T(3, 2), False)
+        [h.id in m[0]._forward_hooks for h in kept]
+        [h.remove() for h in kept] and None
+        [len(l._forward_hooks) + len(l._forward_pre_hooks) for l in m]
+        m.register_forward_hook(print).id
+    """,
+    ),
 }

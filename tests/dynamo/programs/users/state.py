@@ -675,4 +675,20 @@ PROGRAMS = {
         run(T(3), [1, 2, 3])
     """,
     ),
+    "views_of_ordered_dicts_compared": (
+        1,
+        """
+        held = collections.OrderedDict(a=1)
+        def f(x):
+            held["b"] = 2
+            new, plain = collections.OrderedDict(a=1, b=2), {"a": 1, "b": 2}
+            sides = held.keys(), new.keys(), plain.keys(), {"a", "b"}, held.items(), new.items(), plain.items()
+            found = [(a == b, a != b, a <= b, a > b) for a in sides for b in sides]
+            del held["b"]
+            return x + 1, found
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
 }
