@@ -27,7 +27,7 @@ from fxgraph.aot.functional import (
     works_with_gradients,
 )
 from fxgraph.args import leaves, map_aggregate
-from fxgraph.expression_nodes import function_of
+from fxgraph.expression_nodes import integers_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import branch, loop
@@ -428,14 +428,7 @@ class _Expected:
         self.known = all(symbol in symbols for symbol in used)
         self.places = [symbols[symbol] for symbol in used] if self.known else []
         self.numbers = [] if used else [int(expr) for expr in exprs]
-        self.computed = _computing(exprs, used) if used and self.known else None
-
-
-def _computing(exprs: Sequence[Any], symbols: Sequence[Any]) -> Callable[..., list[int]]:
-    functions = [
-        function_of(expr, list(symbols)) if expr.free_symbols else int(expr) for expr in exprs
-    ]
-    return lambda *values: [n if isinstance(n, int) else int(n(*values)) for n in functions]
+        self.computed = integers_of(exprs, used) if used and self.known else None
 
 
 def _expected(gm: GraphModule, part: Part) -> list[_Expected]:
