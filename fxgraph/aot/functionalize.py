@@ -367,6 +367,9 @@ class Inputs:
         self._by_memory: dict[Hashable, list[int]] = {}
         for index, (source, real) in enumerate(zip(sources, self.real)):
             self._add(index, source, real, fake_mode)
+        for node, fake in zip(self.nodes, self.fakes):
+            if isinstance(fake, torch.Tensor):
+                tracer.bind_sizes(fake, node)
         self._versions = [_version(fake) for fake in self.fakes]
 
     def bumps(self, index: int) -> int:
