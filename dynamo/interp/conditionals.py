@@ -188,10 +188,10 @@ class Conditionals:
         for value, result in zip(values, made, strict=True):
             assert isinstance(result, TensorValue), "branches give tensors"
             memory = memory_of(value.fake)
-            if memory in copies:
-                self.note_copy(result, copies[memory], place, False)
-            elif memory in outside:
+            if memory in outside:
                 self.note_copy(result, value.fake, place, is_handed_on(value, side))
+            elif memory in copies:  # that the side made
+                self.note_copy(result, copies[memory], place, False)
 
     def note_copy(
         self, made: TensorValue, original: torch.Tensor, place: str, is_object: bool
