@@ -363,7 +363,7 @@ def _may_be_given(node: Node) -> bool:
 
 
 def _arithmetic(node: Node, inside: Collection[Node]) -> Iterator[Node]:
-    """What computes the numbers that a node takes of numbers that are symbols, in order."""
+    """The nodes that compute a node's numbers of numbers that are symbols, in order."""
     for arg in node.all_input_nodes:
         value = _seen(arg)
         is_sum = is_symbolic(value) and not is_symbol(value) and arg.op == "call_function"
