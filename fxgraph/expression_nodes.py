@@ -206,3 +206,11 @@ def function_of(expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[..., Any
     code = python_code(expr, lambda symbol: symbol.name)
     # Of this module, so that the frame is none of the program's, to be compiled.
     return eval(f"lambda {parameters}: {code}", {"math": math, "__name__": __name__})
+
+
+def integers_of(exprs: Sequence[Any], symbols: Sequence[sympy.Symbol]) -> Callable[..., list[int]]:
+    """A function with the values of all these integers, of the values of the symbols."""
+    functions = [
+        function_of(expr, list(symbols)) if expr.free_symbols else int(expr) for expr in exprs
+    ]
+    return lambda *values: [n if isinstance(n, int) else int(n(*values)) for n in functions]

@@ -187,6 +187,18 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> list[Meta] | None:
     return [_meta(x, size, strides, x.storage_offset() + index % length * step)]
 
 
+def _scattered(x: torch.Tensor, *_: Any) -> list[Meta] | None:
+    """A copy with its strides and offset: torch's rule checks that the memory of no elements, which
+    data may choose, has a size.
+    """
+    overlaps = any(type(step) is int and step == 0 for step in x.stride())
+    return None if overlaps else _viewed(x, x.shape, x.stride())
+
+
+def _diagonal_backward(grad: torch.Tensor, size: Sequence[Any], *_: Any) -> list[Meta] | None:
+    return _scattered(grad.new_empty(size))
+
+
 def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> list[Meta] | None:
     """Dimensions that are given, kept or a plain 1 before."""
     added = len(size) - x.dim()
@@ -249,6 +261,11 @@ RULES: dict[Any, Rule] = {
     aten.permute.default: _permute,
     aten.unsqueeze.default: _unsqueeze,
     aten.select.int: _select,
+    aten.slice_scatter.default: _scattered,
+    aten.select_scatter.default: _scattered,
+    aten.diagonal_scatter.default: _scattered,
+    aten.as_strided_scatter.default: _scattered,
+    aten.diagonal_backward.default: _diagonal_backward,
     # torch's guard the batch size, by which they would choose among kernels.
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,

@@ -105,6 +105,7 @@ class Conditionals:
     output: OutputGraph
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
+    places: list[str] = field(default_factory=list)  # of these
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
@@ -183,18 +184,22 @@ class Conditionals:
         views of such, if the side was run and left `values`.
         """
         outside = outside_memory(side)
+        copies = {memory_of(copy.made): copy.original for copy in self._copies}
         for value, result in zip(values, made, strict=True):
             assert isinstance(result, TensorValue), "branches give tensors"
-            if memory_of(value.fake) in outside:
-                self.note_copy(result, value, place, is_handed_on(value, side))
+            memory = memory_of(value.fake)
+            if memory in outside:
+                self.note_copy(result, value.fake, place, is_handed_on(value, side))
+            elif memory in copies:  # that the side made
+                self.note_copy(result, copies[memory], place, False)
 
     def note_copy(
-        self, made: TensorValue, original: TensorValue, place: str, is_object: bool
+        self, made: TensorValue, original: torch.Tensor, place: str, is_object: bool
     ) -> None:
         made.may_be_another = True
-        versions = version_of(made.fake), version_of(original.fake)
+        versions = version_of(made.fake), version_of(original)
         broken = self.open[0]
-        self._copies.append(_Copied(made.fake, original.fake, versions, broken, place, is_object))
+        self._copies.append(_Copied(made.fake, original, versions, broken, place, is_object))
 
 
 _NUMBERS = (ConstantValue, SymbolValue)
@@ -231,6 +236,7 @@ def run_conditional(
     state = State.of(tx)
     forget = output.symbols.forgetting()
     conditionals.open.append(broken)
+    conditionals.places.append(place)
     try:
         conditionals.count(tx.code, instr)
         later = value.deferred_truth(tx)
@@ -268,6 +274,7 @@ def run_conditional(
         raise
     finally:
         conditionals.open.pop()
+        conditionals.places.pop()
     conditionals.notes[place] = "a conditional in the graph"
     return True
 

@@ -116,7 +116,7 @@ class _Loop:
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
         for value, result in zip(self.carried, made, strict=True):
             assert isinstance(result, TensorValue), "loops give tensors"
-            output.conditionals.note_copy(result, value, self.place, True)
+            output.conditionals.note_copy(result, value.fake, self.place, True)
         self._go_on(made)
 
     def _begin(self, graph: Subgraph) -> dict[str, Value]:

@@ -106,6 +106,13 @@ class FunctionalGraph:
         return replace(self, graph_module=self.graph_module.with_graph(graph))
 
     @cached_property
+    def value_count(self) -> int:
+        """How many values the graph returns; what is kept for a backward stands behind them."""
+        kinds = ("fresh", "alias_of_intermediate")
+        indices = (spec.index for spec in self.outputs if spec.kind in kinds)
+        return 1 + max((*indices, *self.data.values()), default=-1)
+
+    @cached_property
     def symbols(self) -> dict[Any, int]:
         """Symbol (of fxgraph.symbols) -> the number of the input that is its value."""
         nodes = (node for node in self.graph_module.graph.nodes if node.op == "placeholder")

@@ -367,6 +367,9 @@ class Inputs:
         self._by_memory: dict[Hashable, list[int]] = {}
         for index, (source, real) in enumerate(zip(sources, self.real)):
             self._add(index, source, real, fake_mode)
+        for node, fake in zip(self.nodes, self.fakes):
+            if isinstance(fake, torch.Tensor):
+                tracer.bind_sizes(fake, node)
         self._versions = [_version(fake) for fake in self.fakes]
 
     def bumps(self, index: int) -> int:
@@ -541,13 +544,6 @@ class Finish:
         if whole or (alone and dense(view.fake)):
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
-        numbers = (*view.fake.shape, *view.fake.stride(), view.fake.storage_offset())
-        if any(map(is_symbolic if self.bases_only else depends_on_data, numbers)):
-            # The autograd node would have to make a view of other sizes with each call.
-            if len(objects) > 1 and self.bases_only:
-                raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
-            if len(objects) == 1:
-                return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
         if view.fake.requires_grad and not base.fake.requires_grad:
             # Transposed in place: autograd knows the tensor, not its layout before.
             if len(objects) > 1:
@@ -577,13 +573,14 @@ class Finish:
         """The number; if it depends on data, as an expression over symbols that are returned."""
         if not depends_on_data(number):
             return number
-        if self.bases_only:
-            raise Unfunctionalizable("a view is returned whose sizes depend on data")
         env, expr = number.node.shape_env, number.node.expr
         for symbol in expr.free_symbols:
             if env.hint(symbol) is None and symbol not in self.data:
                 node = self.tracer.number(env.symint(symbol))
                 assert isinstance(node, Node), "the expression is simplified"
+                if self.bases_only:  # among tensors, as autograd's node knows
+                    dtype = torch.int64 if is_symbol(node.meta["val"]) else torch.float64
+                    node = self.tracer.emit(aten.scalar_tensor.default, node, dtype=dtype)
                 self.data[symbol] = len(self.values)
                 self.values.append(node)
                 self.value_fakes.append(node.meta["val"])

@@ -152,6 +152,7 @@ def _traced(
         structure=finished.structure,
         source=gm,
         same_inputs=inputs.same,
+        data=finished.data,
     )
     backward = module_of(tracer, parts.backward, gm)
     joint.watch(parts.saved)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxgraph.symbolic_values import depends_on_data
+
 
 def memories(inputs: Sequence[Any]) -> list[Hashable]:
     """For each tensor that has elements a key of its memory, the same for tensors that share some;
@@ -21,13 +23,19 @@ def memories(inputs: Sequence[Any]) -> list[Hashable]:
     keys: list[Any] = [None] * len(inputs)
     foreign = False
     for index, tensor in enumerate(inputs):
-        if isinstance(tensor, torch.Tensor) and tensor.numel():
+        if isinstance(tensor, torch.Tensor) and _has_elements(tensor):
             storage = tensor.untyped_storage()
             keys[index] = storage._cdata
             foreign = foreign or not (_is_fake(tensor) or storage.resizable())
     if foreign:
         _join(inputs, keys)
     return keys
+
+
+def _has_elements(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has elements, or may have, where its sizes depend on data."""
+    count = tensor.numel()
+    return depends_on_data(count) or bool(count)
 
 
 def _join(inputs: Sequence[Any], keys: list[Any]) -> None:

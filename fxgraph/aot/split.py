@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,14 +27,14 @@ from fxgraph.aot.functional import (
     works_with_gradients,
 )
 from fxgraph.args import leaves, map_aggregate
-from fxgraph.expression_nodes import function_of
+from fxgraph.expression_nodes import integers_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import branch, loop
 from fxgraph.inference_blocks import INFERENCE_SWITCHES, inference_restored
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbolic_values import expr_of, is_symbol, layout_numbers
+from fxgraph.symbolic_values import expr_of, is_symbol, is_symbolic, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = ("autocast",)
@@ -46,8 +46,9 @@ _AUTOCAST_SWITCHES = frozenset(
 
 @dataclass
 class Part:
-    """nodes: in order. module: their graph, which takes the results of `inputs` and returns a tuple
-    of those of `outputs`; None if they run one by one.
+    """nodes: in order; first the arithmetic of numbers that the part does for itself. module: their
+    graph, which takes the results of `inputs` and returns a tuple of those of `outputs`; None if
+    they run one by one.
     """
 
     nodes: list[Node]
@@ -118,7 +119,7 @@ class _Plan:
                 "requires_grad": item.requires_grad,
                 "numbers": item.numbers,
                 "computed": item.computed,
-                "given": self._places(item.places),
+                "given": [(self._place(node), dim) for node, dim in item.told],
             }
             for item in fields["expected"]
         ]
@@ -167,7 +168,7 @@ class _Plan:
         given = [node for node in part.inputs if not (bound and node.meta.get("static"))]
         fields = {"function": part.compiled, "given": given, "expected": expected}
         step = _Step(part.nodes, part.inputs, part.outputs, {"kind": "compiled", **fields})
-        step.needed = [place for item in expected for place in item.places]
+        step.needed = [node for item in expected for node, _ in item.told]
         return [step]
 
     def _step(self, node: Node) -> _Step:
@@ -317,8 +318,8 @@ def _switch_modes(part: Part) -> None:
 
 
 def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
-    """Partition the graph into compiled parts and single nodes; a part whose results are not all
-    tensors runs op by op, too.
+    """Partition the graph into compiled parts and single nodes: those whose results no compiled
+    part may give or take run op by op, too.
     """
     symbols = _symbols(gm)
     while True:
@@ -337,7 +338,7 @@ def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
             if not alone
             for node in nodes
             if (node in part.outputs and not _is_tensor(node))
-            or any(n in part.inputs and not _is_tensor(n) for n in node.all_input_nodes)
+            or any(n in part.inputs and not _may_be_given(n) for n in node.all_input_nodes)
         }
         if not more:
             break
@@ -356,9 +357,32 @@ def _is_tensor(node: Node) -> bool:
     return node.op == "placeholder" or isinstance(_seen(node), torch.Tensor)
 
 
+def _may_be_given(node: Node) -> bool:
+    """Whether a compiled part takes this result: a tensor, or a number that is a symbol."""
+    return _is_tensor(node) or is_symbol(_seen(node))
+
+
+def _arithmetic(node: Node, inside: Collection[Node]) -> Iterator[Node]:
+    """The nodes that compute a node's numbers of numbers that are symbols, in order."""
+    for arg in node.all_input_nodes:
+        value = _seen(arg)
+        is_sum = is_symbolic(value) and not is_symbol(value) and arg.op == "call_function"
+        if is_sum and arg not in inside and all(map(_is_number, arg.all_input_nodes)):
+            yield from _arithmetic(arg, inside)
+            yield arg
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(_seen(node), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
 def _part(nodes: list[Node], symbols: Mapping[Any, Node]) -> Part:
     """Its inputs begin with the numbers that the sizes of its tensors are made of."""
     inside = set(nodes)
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    computed = dict.fromkeys(n for node in nodes for n in _arithmetic(node, inside))
+    nodes = [*computed, *nodes]
+    inside.update(computed)
     given = [
         given
         for node in nodes
@@ -370,7 +394,6 @@ def _part(nodes: list[Node], symbols: Mapping[Any, Node]) -> Part:
     used = {symbol for number in numbers for symbol in expr_of(number).free_symbols}
     sizes = [node for symbol, node in symbols.items() if symbol in used]
     inputs = dict.fromkeys((*sizes, *given))
-    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
     return Part(nodes, list(inputs), outputs)
 
 
@@ -416,28 +439,26 @@ class _Expected:
     compiled. Sizes may be made of symbols, whose values are among the inputs.
 
     known: whether all of them are. numbers: sizes, then strides; where these vary, `computed` gives
-    them of the values of `places`.
+    them of `told`: numbers (node, -1), and sizes (node, dim).
     """
 
-    def __init__(self, node: Node, symbols: dict[Any, Node]) -> None:
+    def __init__(self, node: Node, symbols: dict[Any, tuple[Node, int]]) -> None:
         seen = node.meta["example_value"]
         self.node = node
         self.dtype, self.requires_grad = seen.dtype, seen.requires_grad
         exprs = [expr_of(n) for n in (*seen.shape, *seen.stride())]
         used = sorted({s for expr in exprs for s in expr.free_symbols}, key=str)
         self.known = all(symbol in symbols for symbol in used)
-        self.places = [symbols[symbol] for symbol in used] if self.known else []
+        self.told = [symbols[symbol] for symbol in used] if self.known else []
         self.numbers = [] if used else [int(expr) for expr in exprs]
-        self.computed = _computing(exprs, used) if used and self.known else None
-
-
-def _computing(exprs: Sequence[Any], symbols: Sequence[Any]) -> Callable[..., list[int]]:
-    functions = [
-        function_of(expr, list(symbols)) if expr.free_symbols else int(expr) for expr in exprs
-    ]
-    return lambda *values: [n if isinstance(n, int) else int(n(*values)) for n in functions]
+        self.computed = integers_of(exprs, used) if used and self.known else None
 
 
 def _expected(gm: GraphModule, part: Part) -> list[_Expected]:
-    symbols = _symbols(gm)
-    return [_Expected(node, symbols) for node in part.inputs if node.op != "placeholder"]
+    symbols = {symbol: (node, -1) for symbol, node in _symbols(gm).items()}
+    tensors = [node for node in part.inputs if isinstance(_seen(node), torch.Tensor)]
+    for node in tensors:  # which tell those of data
+        for dim, size in enumerate(_seen(node).shape):
+            if is_symbol(size):
+                symbols.setdefault(size.node.expr, (node, dim))
+    return [_Expected(node, symbols) for node in tensors if node.op != "placeholder"]

@@ -432,11 +432,13 @@ class Tracer:
         fake = self.fake.run(call.op, (parent.fake, *call.args), call.kwargs, view=True)
         node = self._node(call.op, (self.value(parent), *call.args), call.kwargs, fake)
         self._views[id(fake)] = View(parent.alias, fake, node, parent, call)
-        self._bind_sizes(fake, node)
+        self.bind_sizes(fake, node)
         return fake
 
-    def _bind_sizes(self, fake: FakeTensor, node: Node) -> None:
-        """Name the size of a slice with data-dependent bounds, which the slice alone determines."""
+    def bind_sizes(self, fake: torch.Tensor, node: Node) -> None:
+        """Name the data-dependent sizes that this tensor alone determines: of a slice with such
+        bounds, of a result of another part of the program's graph.
+        """
         if not self.data.allowed:
             return
         sizes: Any = fake.shape

@@ -24,11 +24,12 @@ from fxgraph.aot.number_inputs import NumberInputs
 from fxgraph.aot.partial_backward import BackwardPart, backward_part
 from fxgraph.aot.runtime import run_writing
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.expression_nodes import integers_of
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node, Target
-from fxgraph.symbolic_values import is_symbolic
+from fxgraph.symbolic_values import expr_of, is_symbolic
 
 require("fxgraph.aot._autograd")
 
@@ -104,6 +105,7 @@ def _spec(
 ) -> dict[str, Any]:
     """The dict that csrc/step.cpp reads."""
     frame = training.frame
+    varying = _VaryingViews(frame)
     return {
         "name": f"framegraph::{frame.source.meta.get('name', 'graph')}",
         "forward": forward,
@@ -113,7 +115,7 @@ def _spec(
         "derive": backwards.derive,
         "specialize": backwards.specialize,
         "statics": statics or [None] * len(_placeholders(training.forward)),
-        "values": _value_count(frame),
+        "values": frame.value_count,
         "saved": [(_SAVED.index(name), number) for name, number in training.saved],
         "versions": training.versions,
         "segments": [
@@ -121,7 +123,9 @@ def _spec(
             for number, segment in enumerate(training.segments)
         ],
         "cuts": list(training.cuts),
-        "outputs": [_output(spec) for spec in frame.outputs],
+        "outputs": [_output(spec, place) for spec, place in zip(frame.outputs, varying.places)],
+        "numbers": varying.numbers,
+        "told": varying.told,
         "written": [m.index for m in frame.input_mutations],
         "same": frame.same_inputs,
     }
@@ -152,21 +156,49 @@ def _geometry(tangent: torch.Tensor) -> tuple[Any, Any]:
     return tuple(tangent.shape), tangent.stride()
 
 
-def _output(spec: OutputSpec) -> tuple[Any, ...]:
+class _VaryingViews:
+    """The returned views whose sizes, strides or offsets vary from call to call.
+
+    places: for each output, where its numbers begin among those of a call, or None. numbers: the
+    function that gives them, of the values of `told`, inputs and the forward's values as in
+    TrainingGraph.saved; None if there is no such view.
+    """
+
+    def __init__(self, frame: FunctionalGraph) -> None:
+        exprs: list[Any] = []
+        self.places: list[int | None] = []
+        for spec in frame.outputs:
+            row = (*(spec.size or ()), *(spec.stride or ()), spec.storage_offset)
+            varies = any(map(is_symbolic, row))
+            self.places.append(len(exprs) if varies else None)
+            exprs += map(expr_of, row) if varies else ()
+        symbols = sorted({s for expr in exprs for s in expr.free_symbols}, key=str)
+        self.told = [
+            (_SAVED.index("input"), frame.symbols[symbol])
+            if symbol in frame.symbols
+            else (_SAVED.index("value"), frame.data[symbol])
+            for symbol in symbols
+        ]
+        self.numbers = integers_of(exprs, symbols) if exprs else None
+
+
+def _output(spec: OutputSpec, place: int | None) -> tuple[Any, ...]:
+    size, stride, offset = spec.size, spec.stride, spec.storage_offset
+    if place is not None:
+        assert size is not None, "a view"
+        size = stride = (0,) * len(size)
+        offset = 0
     return (
         _OUTPUTS.index(spec.kind),
         max(spec.index, 0),
-        spec.size,
-        spec.stride,
-        spec.storage_offset,
+        size,
+        stride,
+        offset,
         spec.detached,
         spec.creation,
         spec.constant,
+        place,
     )
-
-
-def _value_count(frame: FunctionalGraph) -> int:
-    return 1 + max((spec.index for spec in frame.outputs if spec.kind in _VALUES), default=-1)
 
 
 def _placeholders(functional: FunctionalGraph) -> list[Node]:
@@ -285,7 +317,7 @@ class _Backwards:
         }
         inputs = [x for (kind, _), x in places.items() if kind == "input"]
         results = leaves(_From(frame.source, known).run(*inputs))
-        values: list[Any] = [None] * _value_count(frame)
+        values: list[Any] = [None] * frame.value_count
         for spec, result in zip(frame.outputs, results):
             if spec.kind in _VALUES and not spec.detached:
                 whole = spec.kind == "fresh" or not result._is_view()

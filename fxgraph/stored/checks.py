@@ -148,9 +148,7 @@ class _Training:
     def __init__(self, training: TrainingGraph) -> None:
         self.training = training
         self.frame = _Frame(training.frame)
-        kinds = ("fresh", "alias_of_intermediate")
-        specs = training.frame.outputs
-        self.values = 1 + max((spec.index for spec in specs if spec.kind in kinds), default=-1)
+        self.values = training.frame.value_count
         self.places: dict[str, list[Any]] = {
             "input": self.frame.inputs,
             "value": self.frame.values[: self.values],

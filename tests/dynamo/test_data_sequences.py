@@ -13,6 +13,7 @@ from backends.aot_eager import aot_eager
 from backends.inductor import inductor
 from tests.dynamo.branch_support import same
 from tests.dynamo.dynamic_support import Counting
+from tests.dynamo.test_dynamic_data import notes_of
 
 NAN = float("nan")
 W = [torch.linspace(-1, 1, 16).view(4, 4) * (i + 1) for i in range(3)]
@@ -182,6 +183,8 @@ VIEWS = {
     "transposed": lambda x: (x[x[:, 0] > 0] * 2).t(),
     "permuted": lambda x: (x[x[:, 0] > 0] * 2).view(-1, 2, 2).permute(1, 0, 2),
     "a repeated sum": lambda x: x[x > 0].sum().expand(4),
+    "a diagonal": lambda x: (lambda y: y @ y.t())(x[x[:, 0] > 0]).diagonal(),
+    "each other column": lambda x: (x[x[:, 0] > 0] * 2)[:, ::2],
 }
 
 
@@ -204,6 +207,50 @@ def test_strides_of_views(name, backend):
                 expected, got = (pair[0] for pair in found)
                 assert expected.shape == got.shape
                 assert expected.numel() == 0 or expected.stride() == got.stride()
+
+
+# Views with data in their sizes, beside each other, their base or an input.
+SEVERAL_VIEWS = {
+    "of an input": lambda x, n: (x[: int(n)], x * 2),
+    "beside the base": lambda x, n: (lambda y: (y[: int(n)], y))(x * 2),
+    "two parts": lambda x, n: (lambda y: (y[: int(n)], y[int(n) :]))(x * 2),
+    "split": lambda x, n: (x * 2).split([int(n), 6 - int(n)]),
+    "at a place": lambda x, n: (x * 2).tensor_split(n.view(1)),
+    "transposed": lambda x, n: (lambda y: (y, y.t()))(x[x[:, 0] > n] * 2),
+    "columns": lambda x, n: (x[x[:, 0] > n] * 2).unbind(1),
+    "detached": lambda x, n: (lambda y: (y.detach(), y[: int(n)]))(x * 2),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", SEVERAL_VIEWS)
+def test_views_that_training_returns(name, backend):
+    function = SEVERAL_VIEWS[name]
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in (3, 0, 1, 6, 2):
+        found = []
+        for run in (function, compiled):
+            x = torch.arange(24.0).view(6, 4).requires_grad_()
+            given = x * 1
+            results = run(given, torch.tensor(n))
+            sum((t * t).sum() for t in results if t.requires_grad).backward()
+            same_memory = [t.data_ptr() == u.data_ptr() for t in results for u in (*results, given)]
+            facts = [(t.stride(), t.storage_offset(), t._is_view()) for t in results if t.numel()]
+            found.append(([*(t.detach() for t in results), x.grad], facts, same_memory))
+        same(found[0][0], found[1][0])
+        assert found[0][1:] == found[1][1:]
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
+def test_a_view_whose_sizes_vary_is_returned_from_training():
+    def function(x):
+        return x.view(-1), (x * 2)[1:]
+
+    compiled = dynamo.compile(function, backend="aot_eager", dynamic=True)
+    for n in (3, 5, 2, 7):
+        results = function(torch.ones(n, 4)), compiled(torch.ones(n, 4, requires_grad=True))
+        same(*([t.detach() for t in one] for one in results))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

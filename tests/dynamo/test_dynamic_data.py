@@ -439,6 +439,66 @@ def test_selections_by_a_tensor(function, backend):
     assert not report.break_reasons
 
 
+def in_a_side(x, t):
+    place = t - 5
+    before = x[place] if place >= 0 else x[0] * 2
+    return before.sqrt() * x[t]
+
+
+def final_at_the_end(x, t):
+    place = t - 5
+    return TABLE[0] + (x[place] if place >= 0 else TABLE[1, 1])
+
+
+def returns_its_selection(x, t):
+    return x[t * 1] if t * 1 >= 0 else x[0]
+
+
+def writes_behind_the_side(x, t):
+    rows, place = x.clone(), t - 5
+    row = rows[place] if place >= 0 else rows[0]
+    rows.add_(1)
+    return row * 2
+
+
+def writes_what_a_side_selects(x, t):
+    rows, place = x.clone(), t - 5
+    row = rows[place] if place >= 0 else rows[0]
+    row.add_(1)
+    return rows * 2
+
+
+def writes_in_the_side(x, t):
+    rows, place = x.clone(), t - 5
+    if place >= 0:
+        row = rows[place]
+        row.add_(1)
+    return rows * 2
+
+
+IN_SIDES = {in_a_side: 1, final_at_the_end: 1, returns_its_selection: 0}
+IN_SIDES |= dict.fromkeys([writes_behind_the_side, writes_what_a_side_selects], 0)
+IN_SIDES[writes_in_the_side] = 0
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("function", IN_SIDES, ids=lambda f: f.__name__)
+def test_selections_in_sides_of_branches(function, backend):
+    """One graph, unless the frame shows that the row is a copy; errors are eager's."""
+    compiled = dynamo.compile(function, backend=backend)
+    for t in (7, 3, 9, 5, 16, -20):
+        found = []
+        for one in (function, compiled):
+            x = torch.arange(1.0, 13.0)
+            result = outcome(one, x, torch.tensor(t))
+            memory = getattr(result, "data_ptr", lambda: 0)() - x.data_ptr()
+            found.append((str(result), x, memory if function is returns_its_selection else 0))
+        assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
+        assert found[0][2] == found[1][2] or "Error" in found[0][0]
+    if IN_SIDES[function]:
+        assert [len(r.graphs) for r in compiled.context.records] == [1]
+
+
 def test_a_selection_by_a_tensor_has_a_gradient():
     def function(x, t):
         return (x[t] * x).sum()

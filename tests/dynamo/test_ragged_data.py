@@ -254,6 +254,30 @@ def test_branches_on_numbers_from_data(function, backend):
     assert len(compiled.context.records) == 1
 
 
+def behind_a_branch(x, n):
+    rows = x[x[:, 0] > n]
+    total = (rows * 2).sum() * (x.sin() if rows.shape[0] > 2 else x)
+    return total + rows.tanh().sum(), rows.cos()
+
+
+def numbers_behind_a_branch(x, n):
+    count = (x[:, 0] > n).sum().item()
+    y = x.sin() if x.sum() > n * 20 else x * count
+    return y, x[:count].exp() * 2, x[: count + 1].cos() * (count * 2 - 1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [behind_a_branch, numbers_behind_a_branch])
+def test_parts_around_a_branch_take_what_data_chose(function, backend):
+    compiled = dynamo.compile(function, backend=backend, fullgraph=True)
+    for n in (8.0, 30.0, -1.0, 15.0):
+        results = [
+            outcome(differentiated, one, ROWS / 24, T(n / 24)) for one in (function, compiled)
+        ]
+        same(*results)
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
 def checked_truth(x):
     torch._check(bool((x > 0).all()), lambda: "not all are positive")
     return x * 2

@@ -21,6 +21,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.captured_scalars import with_numbers
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from fxgraph.size_forms import row_major
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -51,8 +52,10 @@ def select(
     """The tensor with its unknown integers of `key` applied, and the rest of the key; None:
     nothing is. reads: the selection may be a copy.
     """
-    if reads and (chosen := _of_examples(tx, tensor, key)) is not None:
-        return chosen, None
+    if reads:
+        chosen = _of_examples(tx, tensor, key) or _in_side(tx, tensor, key)
+        if chosen is not None:
+            return chosen, None
     with tx.output.symbols.selecting():
         return _select(tx, tensor, index_of(key))
 
@@ -94,12 +97,34 @@ def _of_examples(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValu
     before = [part for part in parts[:place] if part.is_constant()]
     taken = sum(type(part.as_constant()) is int for part in before)
     added = sum(part.as_constant() is None for part in before)
+    return _gathered(tx, tensor, parts, place, dims[place] - taken + added)
+
+
+def _gathered(
+    tx: Interpreter, tensor: TensorValue, parts: list[Value], place: int, dim: int
+) -> TensorValue:
+    """A copy of the selection by the tensor at this place of a key, `dim` of the result."""
     row = call_in_graph(tx, "call_method", "unsqueeze", [parts[place], ConstantValue(0)], {})
     rows = TupleValue([*parts[:place], row, *parts[place + 1 :]])
     found = call_in_graph(tx, "call_function", operator.getitem, [tensor, rows], {})
-    dim = ConstantValue(dims[place] - taken + added)
-    found = call_in_graph(tx, "call_method", "squeeze", [found, dim], {})
+    found = call_in_graph(tx, "call_method", "squeeze", [found, ConstantValue(dim)], {})
     assert isinstance(found, TensorValue)
+    return found
+
+
+def _in_side(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValue | None:
+    """x[i] in a side of a branch, where no number is read; None: it is another key, or another
+    layout than that of a copy.
+    """
+    conditionals = tx.output.conditionals
+    if not conditionals.open or len(conditionals.open) != len(tx.output.bodies):
+        return None
+    if not isinstance(key, TensorValue) or not _is_integer(key.fake) or tensor.fake.ndim == 0:
+        return None
+    if tx.output.known_tensors.real_of(key.fake) is not None or not row_major(tensor.fake):
+        return None
+    found = _gathered(tx, tensor, [key], 0, 0)
+    conditionals.note_copy(found, tensor.fake, conditionals.places[-1], False)
     return found
 
 
@@ -114,8 +139,12 @@ def _is_example(tx: Interpreter, part: Value) -> bool:
     if not tx.output.bodies or not isinstance(part, TensorValue):
         return False
     own = part.node.graph is tx.output.bodies[-1].graph and hasattr(part.fake, "is_example")
+    return own and _is_integer(part.fake)
+
+
+def _is_integer(fake: torch.Tensor) -> bool:
     integral = (torch.int64, torch.int32, torch.int16, torch.int8)
-    return own and part.fake.ndim == 0 and part.fake.dtype in integral
+    return fake.ndim == 0 and fake.dtype in integral
 
 
 def _is_unknown(part: Value) -> bool:

@@ -61,6 +61,7 @@ class Call {
       if (range.isActive()) range.before(graph_.name, static_cast<int64_t>(at::sequence_number::peek()));
       forward();
     }
+    if (graph_.numbers != Py_None) numbers();
     made_.resize(graph_.outputs.size());
     for (uint32_t number = 0; number < graph_.segments.size(); ++number) make_node(number);
     return outputs();
@@ -174,6 +175,18 @@ class Call {
     }
   }
 
+  // The sizes, strides and offsets of the outputs where these vary.
+  void numbers() {
+    py::tuple given(graph_.told.size());
+    for (size_t i = 0; i < given.size(); ++i) {
+      const at::Scalar number = saved(graph_.told[i]).item();
+      given[i] = number.isFloatingPoint() ? py::object(py::float_(number.toDouble())) : py::int_(number.toLong());
+    }
+    const auto found = py::reinterpret_steal<py::object>(PyObject_CallObject(graph_.numbers, given.ptr()));
+    if (!found) throw python_error();
+    numbers_ = found.cast<std::vector<int64_t>>();
+  }
+
   // A result as a tensor of its own; run op by op, it may be a view of a tensor inside the graph.
   at::Tensor result(size_t i) const {
     PyObject* item = PySequence_Fast_GET_ITEM(results_.ptr(), static_cast<Py_ssize_t>(i));
@@ -219,15 +232,22 @@ class Call {
     return nullptr;
   }
 
-  static PyObject* wrapped(const at::Tensor& base, const Output& out) { return THPVariable_Wrap(viewed(base, out)); }
+  PyObject* wrapped(const at::Tensor& base, const Output& out) const { return THPVariable_Wrap(viewed(base, out)); }
 
-  static at::Tensor viewed(const at::Tensor& base, const Output& out) {
+  at::Tensor viewed(const at::Tensor& base, const Output& out) const {
     using torch::autograd::CreationMeta;
     const bool no_grad = out.creation == CreationMeta::NO_GRAD_MODE;
     torch::autograd::AutoGradMode mode(!no_grad);
     const bool detach = out.detached && !no_grad && base.requires_grad();
     const at::Tensor source = detach && out.tracked ? base.detach() : base;
-    at::Tensor view = at::as_strided(source, out.size, out.stride, base.storage_offset() + out.offset);
+    at::IntArrayRef size(out.size), stride(out.stride);
+    int64_t offset = out.offset;
+    if (out.varies) {
+      const size_t rank = size.size();
+      const at::IntArrayRef row = at::IntArrayRef(numbers_).slice(out.first, 2 * rank + 1);
+      size = row.slice(0, rank), stride = row.slice(rank, rank), offset = row.back();
+    }
+    at::Tensor view = at::as_strided(source, size, stride, base.storage_offset() + offset);
     if (!out.tracked && (out.detached || !view.requires_grad())) return view.detach();
     if (out.creation == CreationMeta::MULTI_OUTPUT_NODE) {
       torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(out.creation);
@@ -241,6 +261,7 @@ class Call {
   std::vector<PyObject*> objects_;  // borrowed; every input
   py::object results_;
   std::vector<at::Tensor> values_;
+  std::vector<int64_t> numbers_;
   std::vector<at::Tensor> made_;  // by output: those that segments had to make first
 };
 

@@ -23,7 +23,7 @@ Expected parse_expected(const py::dict& data) {
   Expected made{data["slot"].cast<uint32_t>(), reinterpret_cast<THPDtype*>(py::object(data["dtype"]).ptr())->scalar_type,
                 data["requires_grad"].cast<bool>(), data["numbers"].cast<std::vector<int64_t>>()};
   made.computed = kept_object(data["computed"]);
-  made.given = slots_of(data, "given");
+  made.given = data["given"].cast<std::vector<std::pair<uint32_t, int64_t>>>();
   return made;
 }
 

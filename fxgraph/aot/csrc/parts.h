@@ -20,8 +20,8 @@ struct Expected {
   at::ScalarType dtype;
   bool requires_grad;
   std::vector<int64_t> numbers;     // sizes, then strides
-  PyObject* computed = nullptr;     // gives those of the values in `given`, if they vary
-  Slots given;
+  PyObject* computed = nullptr;     // gives those of the numbers in `given`, if they vary
+  std::vector<std::pair<uint32_t, int64_t>> given;  // a slot, and -1, or the dimension of its tensor
 };
 
 // An operand for which a body was compiled.

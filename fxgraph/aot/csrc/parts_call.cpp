@@ -146,7 +146,18 @@ class PartsCall {
     if (tensor.scalar_type() != item.dtype || tensor.requires_grad() != item.requires_grad) return false;
     const auto size = tensor.sizes(), stride = tensor.strides();
     if (item.computed == nullptr) return are_numbers(item.numbers, size, stride);
-    return are_numbers(called(item.computed, at_slots(item.given)).cast<std::vector<int64_t>>(), size, stride);
+    Objects sizes;  // which `told` borrows
+    Borrowed told;
+    for (const auto& [slot, dim] : item.given) {
+      PyObject* value = values_[slot].ptr();
+      if (dim >= 0) {
+        if (!THPVariable_Check(value) || THPVariable_Unpack(value).dim() <= dim) return false;
+        sizes.push_back(py::int_(THPVariable_Unpack(value).size(dim)));
+        value = sizes.back().ptr();
+      }
+      told.push_back(value);
+    }
+    return are_numbers(called(item.computed, told).cast<std::vector<int64_t>>(), size, stride);
   }
 
   static bool are_numbers(const std::vector<int64_t>& numbers, at::IntArrayRef size, at::IntArrayRef stride) {

@@ -33,6 +33,8 @@ Output parse_output(const py::tuple& item) {
   out.tracked = creation >= 0;
   out.creation = static_cast<torch::autograd::CreationMeta>(std::max(creation, 0));
   out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
+  out.varies = !item[8].is_none();
+  out.first = out.varies ? item[8].cast<size_t>() : 0;
   return out;
 }
 
@@ -61,6 +63,15 @@ Segment parse_segment(const py::dict& data) {
   return segment;
 }
 
+std::vector<Saved> parse_places(py::handle items) {
+  std::vector<Saved> places;
+  for (py::handle item : items) {
+    const auto pair = item.cast<std::pair<int, uint32_t>>();
+    places.push_back({static_cast<Saved::From>(pair.first), pair.second});
+  }
+  return places;
+}
+
 }  // namespace
 
 void Training::load(PyObject* spec) {
@@ -76,20 +87,19 @@ void Training::load(PyObject* spec) {
     varying += item.is_none();
   }
   values = data["values"].cast<size_t>();
-  for (py::handle item : data["saved"]) {
-    const auto pair = item.cast<std::pair<int, uint32_t>>();
-    saved.push_back({static_cast<Saved::From>(pair.first), pair.second});
-  }
+  saved = parse_places(data["saved"]);
   versions = data["versions"].cast<Numbers>();
   for (py::handle item : data["segments"]) segments.push_back(parse_segment(item.cast<py::dict>()));
   cuts = data["cuts"].cast<Numbers>();
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
+  numbers = owned(data["numbers"]);
+  told = parse_places(data["told"]);
   written = data["written"].cast<Numbers>();
   same = data["same"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
 }
 
 Training::~Training() {
-  for (PyObject* object : {forward, eager, derive, specialize}) Py_XDECREF(object);
+  for (PyObject* object : {forward, eager, derive, specialize, numbers}) Py_XDECREF(object);
   for (PyObject* tensor : statics) Py_XDECREF(tensor);
   for (Output& out : outputs) Py_XDECREF(out.constant);
   for (Segment& segment : segments) {
@@ -98,7 +108,7 @@ Training::~Training() {
 }
 
 int Training::traverse(visitproc visit, void* arg) const {
-  for (PyObject* object : {forward, eager, derive, specialize}) Py_VISIT(object);
+  for (PyObject* object : {forward, eager, derive, specialize, numbers}) Py_VISIT(object);
   for (PyObject* tensor : statics) Py_VISIT(tensor);
   for (const Output& out : outputs) Py_VISIT(out.constant);
   for (const Segment& segment : segments) {

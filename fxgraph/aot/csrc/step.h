@@ -26,8 +26,10 @@ struct Output {
   bool tracked;   // autograd knows it as a view
   bool detached;  // does not require grad, whatever it is a view of
   torch::autograd::CreationMeta creation;
+  bool varies;    // these three change from call to call: `first` is where they begin among the call's numbers
   std::vector<int64_t> size, stride;
   int64_t offset;
+  size_t first;
   PyObject* constant;
 };
 
@@ -91,6 +93,8 @@ struct Training {
   std::vector<Segment> segments;   // each before those that use its outputs
   std::vector<uint32_t> cuts;      // the outputs where segments end
   std::vector<Output> outputs;
+  PyObject* numbers = nullptr;  // gives those of the outputs that vary, of the numbers in `told`; None if there are none
+  std::vector<Saved> told;
   std::vector<uint32_t> written;                    // inputs
   std::vector<std::pair<uint32_t, uint32_t>> same;  // inputs that were the same memory when traced
 
