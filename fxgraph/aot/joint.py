@@ -428,7 +428,7 @@ class _Joint:
                 allow_unused=True,
                 retain_graph=True,
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:  # the rule of views raises ValueError
             raise UndifferentiableHere(f"its backward raises: {error}") from error
         first = len(self.gradients)
         for (target, fake), gradient in zip(targets, found):

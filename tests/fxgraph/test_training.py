@@ -351,6 +351,21 @@ def test_what_is_refused():
             dynamo.compile(fn)(x).sum().backward()
 
 
+def test_a_backward_that_raises():
+    """Of indices that are not contiguous: the forward runs all the same."""
+
+    def unpooled(x, places):
+        return F.max_unpool2d(x, places, 2)
+
+    x, places = F.max_pool2d(r(1, 2, 4, 6, grad=False), 2, return_indices=True)
+    x, places = x.mT.contiguous().mT.requires_grad_(), places.mT.contiguous().mT
+    result = dynamo.compile(unpooled, backend="aot_eager")(x, places)
+    assert_same(result, unpooled(x, places))
+    for total in (result.sum(), unpooled(x, places).sum()):
+        with pytest.raises(RuntimeError, match="view size is not compatible"):
+            total.backward()
+
+
 def test_batch_norm_updates_its_statistics():
     torch.manual_seed(0)
     layer = torch.nn.BatchNorm2d(3).double().train()
