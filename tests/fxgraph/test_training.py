@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -379,3 +380,27 @@ def test_batch_norm_updates_its_statistics():
     for one, two in zip(layer.buffers(), other.buffers()):
         torch.testing.assert_close(one, two)
     assert other.num_batches_tracked == 3
+
+
+def test_second_derivative_of_batch_norm():
+    """Its statistics are written, once, and nothing else depends on them."""
+    layer = torch.nn.BatchNorm1d(3).double()
+    other = copy.deepcopy(layer)
+    x = r(4, 3)
+    for call in (layer, dynamo.compile(other, backend="aot_eager")):
+        (first,) = torch.autograd.grad(call(x).sin().sum(), x, create_graph=True)
+        first.square().sum().backward()
+    assert_same([p.grad for p in layer.parameters()], [p.grad for p in other.parameters()])
+    assert_same(list(layer.buffers()), list(other.buffers()))
+
+
+def test_no_second_derivative_of_what_is_overwritten():
+    def scaled(x, scale):
+        y = x.sin() + scale
+        scale.add_(1)
+        return y
+
+    x = r(4)
+    y = dynamo.compile(scaled, backend="aot_eager")(x, torch.ones(4, dtype=x.dtype))
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
