@@ -367,6 +367,24 @@ def test_a_backward_that_raises():
             total.backward()
 
 
+def test_vectors_known_up_to_a_phase():
+    """What depends on the phase of complex vectors has no gradient, which only data tells."""
+    depends = {
+        "eig": lambda x: torch.linalg.eig(x)[1].real.sum(),
+        "eigh": lambda x: torch.linalg.eigh(x * 1j + (x * 1j).mH)[1].imag.sum(),
+        "svd": lambda x: torch.linalg.svd(x * (1 + 2j) + x.mT)[0].real.sum(),
+    }
+    torch.manual_seed(0)
+    x = r(3, 3)
+    for name, fn in depends.items():
+        for call in (fn, dynamo.compile(fn, backend="aot_eager")):
+            with pytest.raises(RuntimeError, match=f"{name}_backward: "):
+                call(x).backward()
+    for vectors in (lambda x: torch.linalg.eig(x)[1].abs(), torch.linalg.eigvals):
+        results = [vectors(x).abs(), dynamo.compile(vectors, backend="aot_eager")(x).abs()]
+        assert_same(*(gradients([result], [x]) for result in results))
+
+
 def test_batch_norm_updates_its_statistics():
     torch.manual_seed(0)
     layer = torch.nn.BatchNorm2d(3).double().train()
