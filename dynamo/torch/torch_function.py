@@ -100,8 +100,8 @@ def is_graph_function(obj: Any) -> bool:
 # Their results come from objects outside of torch.
 _NOT_IN_GRAPH = frozenset(
     ["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"]
-    # Takes a function of the user's.
-    + ["triplet_margin_with_distance_loss"]
+    # These take a function of the user's, and an object that tells how to compute.
+    + ["triplet_margin_with_distance_loss", "linear_cross_entropy"]
 )
 
 

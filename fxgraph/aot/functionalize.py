@@ -35,7 +35,12 @@ from fxgraph.aot.functional import (
     set_deterministic,
 )
 from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
-from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
+from fxgraph.aot.recurrent import (
+    RECURRENT,
+    differentiates_twice,
+    run_recurrent,
+    runs_recurrent,
+)
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
@@ -193,6 +198,7 @@ class TracingInterpreter(Interpreter):
     def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
         super().__init__(gm)
         self.tracer = tracer
+        self.differentiates_twice = differentiates_twice(gm)
 
     def run_node(self, n: Node) -> Any:
         try:
@@ -233,7 +239,7 @@ class TracingInterpreter(Interpreter):
         if getattr(target, "__name__", "") in _PARTS:
             return self.call_method(target.__name__, args, kwargs)
         if target in RECURRENT and not kwargs:
-            return run_recurrent(target, args)
+            return run_recurrent(target, args, self.differentiates_twice)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
         if target in INFERENCE_SWITCHES:
@@ -291,7 +297,9 @@ class TracingInterpreter(Interpreter):
         memories = [self.tracer.view_of(tensor).alias for tensor in tensors]
         versions = [alias.version for alias in memories]
         with traced_as(self.tracer, object()):
-            result = TracingInterpreter(body, self.tracer).run(*given)
+            inner = TracingInterpreter(body, self.tracer)
+            inner.differentiates_twice |= self.differentiates_twice
+            result = inner.run(*given)
         if [alias.version for alias in memories] != versions:
             raise Unfunctionalizable("what a checkpoint writes, it writes again in the backward")
         return result

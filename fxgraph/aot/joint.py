@@ -57,6 +57,7 @@ from fxgraph.node import Node
 from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
+aten = torch.ops.aten
 Arrange = Callable[[Graph, list[Node]], tuple[Graph, Callable[[Node], Node]] | None]
 
 
@@ -137,6 +138,8 @@ def _traced(
             raise Unfunctionalizable("what the graph gives requires grad by requires_grad_()")
         if plain is not None:
             return plain
+        if any(_has_checked_vectors(node, finished.values) for node in tracer.graph.nodes):
+            raise UndifferentiableHere("data decides whether complex vectors have a gradient")
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
         joint = _Joint(gm, tracer, inputs, finished, interpreter)
     check_early(tracer.graph)
@@ -171,6 +174,24 @@ def _traced(
         draws=any(effects.of(node).random for node in parts.forward.nodes),
         spent=finished.spent,
     )
+
+
+# Decompositions -> the numbers of their results that, complex, are known up to a phase: their
+# gradients raise where what is differentiated depends on it, which fake tensors do not tell.
+_VECTORS = {
+    aten.linalg_eig.default: (1,),
+    aten._linalg_eigh.default: (1,),
+    aten._linalg_svd.default: (0, 2),
+}
+
+
+def _has_checked_vectors(node: Node, values: Sequence[Node]) -> bool:
+    """Whether a decomposition into complex vectors is used, besides its values."""
+    numbers = _VECTORS.get(node.target, ())
+    if not numbers or not node.meta["val"][numbers[0]].is_complex():
+        return False
+    vectors = [user for user in node.users if user.args[1] in numbers]
+    return any(vector.users or vector in values for vector in vectors)
 
 
 def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | None) -> Parts:
@@ -429,7 +450,7 @@ class _Joint:
                 allow_unused=True,
                 retain_graph=True,
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:  # the rule of views raises ValueError
             raise UndifferentiableHere(f"its backward raises: {error}") from error
         first = len(self.gradients)
         for (target, fake), gradient in zip(targets, found):

@@ -69,7 +69,7 @@ def partition(
     """
     writers = _writers(joint)
     behind = _behind(joint, tangents, writers)
-    checks = [node for node in joint.nodes if node.target is aten._assert_scalar.default]
+    checks = [node for node in joint.nodes if _is_effect(node)]
     late = [node for node in checks if node in behind]  # of a size that a gradient has
     needed = _ancestors([*gradients, *late], writers=writers)
     before = [node for node in needed if node not in behind]
@@ -94,6 +94,12 @@ def partition(
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
     backward = _backward(joint, saved, tangents, gradients, late, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])
+
+
+def _is_effect(node: Node) -> bool:
+    """Whether the node is wanted without its results: a check, an operator that tells something."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and effects.of_overload(target).other
 
 
 def _writers(joint: Graph) -> dict[Node, Node]:

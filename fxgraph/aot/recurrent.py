@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.args import map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 
@@ -40,8 +41,9 @@ RECURRENT = frozenset(_KINDS)
 _REDUCED = (torch.bfloat16, torch.float16)
 
 
-def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
-    """target(*args), the layer's call.
+def run_recurrent(target: Any, args: Sequence[Any], twice: bool = False) -> Any:
+    """target(*args), the layer's call. twice: whether gradients are differentiated in turn, for
+    which our operators have no formulas.
 
     Where torch decomposes a layer, oneDNN's LSTM is left out: it saves tensors for its backward
     only where autograd runs the forward, which is not here. Layers other than the LSTM transpose
@@ -49,7 +51,11 @@ def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
     decompositions of these layers for symbolic sizes leave out the dropout.
     """
     call = _Call(target, args)
-    if call.is_whole():
+    if call.is_cast():
+        args = map_aggregate(tuple(args), _cast)
+        with torch.autocast("cpu", enabled=False):
+            return run_recurrent(target, args, twice)
+    if call.is_whole() and not twice:
         packed = _Packed(call) if call.packed else None
         return call.by_layers(functools.partial(_by_library, packed))
     without = torch.backends.mkldnn.flags(enabled=False)
@@ -61,12 +67,21 @@ def run_recurrent(target: Any, args: Sequence[Any]) -> Any:
 
 def has_library_operator(target: Any, args: Sequence[Any]) -> bool:
     """Whether this is a layer that becomes operators of ours."""
-    return target in RECURRENT and _Call(target, args).is_whole()
+    if target not in RECURRENT:
+        return False
+    call = _Call(target, args)
+    return call.is_whole() or call.is_cast()
 
 
 def runs_recurrent(gm: GraphModule) -> bool:
     """Whether the graph has a recurrent layer."""
     return any(node.target in RECURRENT for node in gm.graph.nodes if node.op == "call_function")
+
+
+def differentiates_twice(gm: GraphModule) -> bool:
+    """Whether the graph computes gradients that can be differentiated."""
+    found = gm.graph.find_nodes(op="call_function", target=torch.autograd.grad)
+    return any(node.kwargs.get("create_graph") for node in found)
 
 
 class _Call:
@@ -91,6 +106,19 @@ class _Call:
 
     def draws(self) -> bool:
         return bool(self.train and self.dropout and self.layers > 1)
+
+    def is_cast(self) -> bool:
+        """Whether autocast casts all arguments: eager's layer is an operator of oneDNN's. (Without
+        autograd, torch itself calls that one.)
+        """
+        if not self.known or self.kind != _LSTM or self.packed:
+            return False
+        if not torch.is_autocast_enabled("cpu") or not _has_onednn():
+            return False
+        tensors = [self.x, *self.states, *self.weights]
+        projected = len(self.weights) != self.layers * self.directions * (4 if self.biases else 2)
+        floats = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors)
+        return floats and not projected and _is_recorded(tensors)
 
     def is_whole(self) -> bool:
         """Whether our operators take the call: plain dense tensors of sizes that fit."""
@@ -158,6 +186,15 @@ def _plain(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not any(type(size) is int and size == 0 for size in tensor.shape)
     )
+
+
+def _cast(leaf: Any) -> Any:
+    """An argument as autocast casts it."""
+    return leaf.to(torch.get_autocast_dtype("cpu")) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 def _same(shape: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -389,8 +426,7 @@ def _is_recorded(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 def _saves_result(kind: int, *tensors: Any) -> bool:
     """Whether eager's layer is oneDNN's, which saves its result for the backward."""
-    usable = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-    if kind != _LSTM or tensors[-1] is not None or not usable:
+    if kind != _LSTM or tensors[-1] is not None or not _has_onednn():
         return False
     dtype = tensors[3].dtype  # of w_hh
     reduced = dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -205,6 +205,11 @@ def _placeholders(functional: FunctionalGraph) -> list[Node]:
     return [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
 
 
+_COPY = torch.ops.aten.copy_.default
+_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+_STATISTICS = (3, 4)  # of its results
+
+
 class _Backwards:
     """The ways from tangents to gradients."""
 
@@ -270,16 +275,19 @@ class _Backwards:
         cuts: the outputs that this and earlier segments go on from.
         """
         training = self.training
-        if training.frame.input_mutations or training.draws:
+        if training.draws or _reads_overwritten(training.frame):
             raise RuntimeError(
-                "a second derivative of a compiled function that writes its inputs or draws random "
-                "numbers: compute it with dynamo.disable around the function"
+                "a second derivative of a compiled function whose results depend on inputs that it "
+                "overwrites, or that draws random numbers: compute it with dynamo.disable around "
+                "the function"
             )
         segment = training.segments[number]
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             # Views: gradients end here, not at the tensors of which the inputs were made.
-            plain = NumberInputs(training).plain(inputs)
+            plain = list(NumberInputs(training).plain(inputs))
+            for mutation in training.frame.input_mutations:  # they are not written again
+                plain[mutation.index] = plain[mutation.index].detach().clone()
             places: dict[tuple[str, int], Any] = {
                 ("input", i): _viewed(x) for i, x in enumerate(plain)
             }
@@ -323,6 +331,26 @@ class _Backwards:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+def _reads_overwritten(frame: FunctionalGraph) -> bool:
+    """Whether results depend on what the forward overwrites, as they do not on the statistics of a
+    batch norm in training.
+    """
+    placeholders = _placeholders(frame)
+    todo = [placeholders[mutation.index] for mutation in frame.input_mutations]
+    found = set(todo)
+    while todo:
+        node = todo.pop()
+        users = list(node.users)
+        if node.target is _BATCH_NORM and node.args[5]:
+            users = [user for user in users if user.args[1] in _STATISTICS]
+        new = [user for user in users if user.target is not _COPY and user not in found]
+        found.update(new)
+        todo += new
+    (results,) = frame.graph_module.graph.output_node().args
+    changed = any(mutation.metadata for mutation in frame.input_mutations)
+    return changed or not found.isdisjoint(results[: _value_count(frame)])
 
 
 def _shaped_like(tangent: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

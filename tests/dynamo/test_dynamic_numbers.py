@@ -564,3 +564,20 @@ def test_floats_beyond_single_precision_are_refused_as_by_eager(backend):
         with pytest.raises(RuntimeError, match="without overflow"):
             compiled(x, number)
     assert torch.equal(compiled(x.double(), 1e300), x.double())
+
+
+def test_a_dimension_out_of_range():
+    """The argument is a symbol by then; fake tensors take any dimension of a softmax."""
+
+    def outcome(function, dim):
+        try:
+            return function(torch.ones(2, 3, requires_grad=True), dim).tolist()
+        except IndexError as error:
+            return str(error)
+
+    def softmax(x, dim):
+        return x.softmax(dim)
+
+    compiled = dynamo.compile(softmax, backend="aot_eager")
+    for dim in (0, 1, -1, 2, -3, 0):
+        assert outcome(compiled, dim) == outcome(softmax, dim)

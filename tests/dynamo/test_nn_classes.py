@@ -96,6 +96,8 @@ LAYERS = {
 }
 PROBABILITIES = torch.tensor([[0.1, 0.8, 0.3, 0.4], [0.6, 0.2, 0.9, 0.5]])
 SIGNS = torch.tensor([1.0, -1.0])
+# New in torch 2.13.
+CHUNKS = getattr(nn, "LinearCrossEntropyOptions", dict)(allow_retain_graph=True)
 LOSSES = {
     "L1Loss": ((), {}, (V, V)),
     "MSELoss": ((), {}, (V, V)),
@@ -118,7 +120,7 @@ LOSSES = {
     "MultiLabelSoftMarginLoss": ((), {}, (V, PROBABILITIES.round())),
     "MultiMarginLoss": ((), {}, (V, I(2))),
     "SoftMarginLoss": ((), {}, (V, torch.ones(V))),
-    "LinearCrossEntropyLoss": ((4, 3), {}, (V, I(2))),
+    "LinearCrossEntropyLoss": ((4, 3), {"options": CHUNKS}, (V, I(2))),
     "CTCLoss": (
         (),
         {},

@@ -409,6 +409,42 @@ def test_second_derivative(kind, onednn):
         same_outcome(*(outcome(lambda f=f: run(f)) for f in (compiled, layer)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast(kind):
+    """The dtypes of results are eager's, in training too, where the LSTM is oneDNN's."""
+    torch.manual_seed(0)
+    layer, x, _ = made(kind, SETTINGS["all_at_once"])
+
+    def run(call):
+        layer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            y, states = call(x)
+        y.float().sin().sum().backward()
+        return y, *flat(states), *[p.grad for p in layer.parameters()]
+
+    compiled = dynamo.compile(layer, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(run(compiled), run(layer), atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_penalty_of_a_gradient(kind):
+    """A gradient of a gradient, both within the graph."""
+    torch.manual_seed(0)
+    layer, x, _ = made(kind, SETTINGS["plain"])
+
+    def penalty(x):
+        (first,) = torch.autograd.grad(layer(x)[0].sin().sum(), x, create_graph=True)
+        return first.square().sum()
+
+    def run(call):
+        given = x.clone().requires_grad_()
+        return torch.autograd.grad(call(given), [given, *layer.parameters()])
+
+    with torch.backends.mkldnn.flags(enabled=False):  # its LSTM has no second derivative
+        compiled = dynamo.compile(penalty, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(run(compiled), run(penalty))
+
+
 def test_onednn_is_guarded():
     """The setting decides what eager may save, so that a change of it captures again."""
     layer = nn.LSTM(3, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -351,6 +352,39 @@ def test_what_is_refused():
             dynamo.compile(fn)(x).sum().backward()
 
 
+def test_a_backward_that_raises():
+    """Of indices that are not contiguous: the forward runs all the same."""
+
+    def unpooled(x, places):
+        return F.max_unpool2d(x, places, 2)
+
+    x, places = F.max_pool2d(r(1, 2, 4, 6, grad=False), 2, return_indices=True)
+    x, places = x.mT.contiguous().mT.requires_grad_(), places.mT.contiguous().mT
+    result = dynamo.compile(unpooled, backend="aot_eager")(x, places)
+    assert_same(result, unpooled(x, places))
+    for total in (result.sum(), unpooled(x, places).sum()):
+        with pytest.raises(RuntimeError, match="view size is not compatible"):
+            total.backward()
+
+
+def test_vectors_known_up_to_a_phase():
+    """What depends on the phase of complex vectors has no gradient, which only data tells."""
+    depends = {
+        "eig": lambda x: torch.linalg.eig(x)[1].real.sum(),
+        "eigh": lambda x: torch.linalg.eigh(x * 1j + (x * 1j).mH)[1].imag.sum(),
+        "svd": lambda x: torch.linalg.svd(x * (1 + 2j) + x.mT)[0].real.sum(),
+    }
+    torch.manual_seed(0)
+    x = r(3, 3)
+    for name, fn in depends.items():
+        for call in (fn, dynamo.compile(fn, backend="aot_eager")):
+            with pytest.raises(RuntimeError, match=f"{name}_backward: "):
+                call(x).backward()
+    for vectors in (lambda x: torch.linalg.eig(x)[1].abs(), torch.linalg.eigvals):
+        results = [vectors(x).abs(), dynamo.compile(vectors, backend="aot_eager")(x).abs()]
+        assert_same(*(gradients([result], [x]) for result in results))
+
+
 def test_batch_norm_updates_its_statistics():
     torch.manual_seed(0)
     layer = torch.nn.BatchNorm2d(3).double().train()
@@ -364,3 +398,27 @@ def test_batch_norm_updates_its_statistics():
     for one, two in zip(layer.buffers(), other.buffers()):
         torch.testing.assert_close(one, two)
     assert other.num_batches_tracked == 3
+
+
+def test_second_derivative_of_batch_norm():
+    """Its statistics are written, once, and nothing else depends on them."""
+    layer = torch.nn.BatchNorm1d(3).double()
+    other = copy.deepcopy(layer)
+    x = r(4, 3)
+    for call in (layer, dynamo.compile(other, backend="aot_eager")):
+        (first,) = torch.autograd.grad(call(x).sin().sum(), x, create_graph=True)
+        first.square().sum().backward()
+    assert_same([p.grad for p in layer.parameters()], [p.grad for p in other.parameters()])
+    assert_same(list(layer.buffers()), list(other.buffers()))
+
+
+def test_no_second_derivative_of_what_is_overwritten():
+    def scaled(x, scale):
+        y = x.sin() + scale
+        scale.add_(1)
+        return y
+
+    x = r(4)
+    y = dynamo.compile(scaled, backend="aot_eager")(x, torch.ones(4, dtype=x.dtype))
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)

@@ -66,7 +66,7 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         place = {"slice_scatter": 2, "gumbel_softmax": 4}.get(plain, 1)
         rank = max(args[0].ndim, 1)
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
-            if type(dim) is int and not -rank <= dim < rank:
+            if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
 
 

@@ -404,6 +404,20 @@ PROGRAMS = {
         x.grad = None
         run(x, 2)[0].sum().backward()
     """,
+    "checks_in_training": """
+        def f(x):
+            torch._assert_async(x.sum() > -99)
+            torch.linalg.cholesky(x.detach() + 1)  # its result is not used
+            return torch.linalg.inv(x) * 2
+        ---
+        eye = torch.eye(3)
+        x = eye.clone().requires_grad_()
+        run(x).sum().backward()
+        run(eye - 1)
+        run((eye - 1).requires_grad_())
+        run((eye * 0).requires_grad_())
+        run((eye - 100).requires_grad_())
+    """,
     "backward_inside": """
         w = T(3, grad=True)
         def f(x):

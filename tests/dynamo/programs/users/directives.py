@@ -118,7 +118,7 @@ PROGRAMS = {
     """,
     ),
     "operators_with_effects": (
-        1,
+        2,
         "",
         """
         @torch.library.custom_op("directives::tell", mutates_args=())
@@ -135,6 +135,7 @@ PROGRAMS = {
         ---
         run(T(2))
         run(T(2))
+        run(T(2, grad=True)).sum().backward()
     """,
     ),
     "operators_that_print_among_prints": (
