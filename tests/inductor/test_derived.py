@@ -16,6 +16,8 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import dynamo
 from dynamo.api.compile import compile_fresh
@@ -677,6 +679,23 @@ def test_one_element_is_written_by_a_graph():
         for _ in range(3):
             write(module[0].weight)
             torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_memory_of_symbolic_size_has_aliases():
+    """As torch's own traces make it, with a storage that has no number of bytes."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    seen = []
+
+    def read(x):
+        y = x * 2
+        seen.append((y.data.shape[1], y.untyped_storage()))
+        return y + 1
+
+    sizes = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    fake = mode.from_tensor(torch.ones(9, 700), symbolic_context=sizes)
+    with mode:
+        assert torch.func.functionalize(read)(fake).shape == fake.shape
+    assert seen[0][0] == 700
 
 
 def test_aliases_that_write_nothing_make_nothing_again(monkeypatch):

@@ -17,7 +17,8 @@ c10::StorageImpl* large_memory(const at::Tensor& tensor) {
   if (!impl->has_storage() || !impl->unsafe_storage()) return nullptr;
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (storage->device_type() != c10::DeviceType::CPU) return nullptr;
-  return storage->nbytes() > kWhole ? storage : nullptr;
+  const c10::SymInt bytes = storage->sym_nbytes();  // symbolic in torch's own traces
+  return bytes.maybe_as_int().value_or(0) > static_cast<int64_t>(kWhole) ? storage : nullptr;
 }
 
 size_t holders_of(c10::StorageImpl* storage) { return c10::raw::intrusive_ptr::use_count(storage); }
