@@ -350,7 +350,7 @@ def _reads_overwritten(frame: FunctionalGraph) -> bool:
         todo += new
     (results,) = frame.graph_module.graph.output_node().args
     changed = any(mutation.metadata for mutation in frame.input_mutations)
-    return changed or not found.isdisjoint(results[: _value_count(frame)])
+    return changed or not found.isdisjoint(results[: frame.value_count])
 
 
 def _shaped_like(tangent: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
