@@ -48,7 +48,6 @@ from dynamo.interp.sides import (
     memory_of,
     outside_memory,
     paired_items,
-    realized,
     rebuilt,
     refusals,
     results_of,
@@ -59,6 +58,7 @@ from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
+from dynamo.values.builder import realized
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of

@@ -28,7 +28,6 @@ from dynamo.interp.sides import (
     lift_sizes,
     like,
     paired_items,
-    realized,
     rebuilt,
     refusals,
     results_of,
@@ -38,6 +37,7 @@ from dynamo.interp.sides import (
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
+from dynamo.values.builder import realized
 from dynamo.values.containers.containers import NamedTupleValue, TupleValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph.higher_order import loop

@@ -17,7 +17,6 @@ from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.bodies import body_scope
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.effects.side_effects import SERIALS
@@ -318,10 +317,6 @@ def _described(fake: torch.Tensor) -> str:
 
 
 # -- values of two sides --------------------------------------------------------------------------
-def realized(tx: Interpreter, value: Any) -> Any:
-    return value.realize(tx) if isinstance(value, Lazy) else value
-
-
 def are_equal(one: Value, other: Value) -> bool:
     """Whether both are one literal."""
     if not (one.is_constant() and other.is_constant()):

@@ -15,7 +15,7 @@ import torch
 
 from dynamo.plans import Retry
 from dynamo.values.base import Value
-from dynamo.values.builder import special_builder
+from dynamo.values.builder import realized, special_builder
 from dynamo.values.containers.containers import ListValue, SequenceValue
 from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.scalars.constant import ConstantValue
@@ -100,7 +100,7 @@ class InitGroupValue(UserFunctionValue):
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
-        real = args[0].identity()[1] if args else None
+        real = realized(tx, args[0]).identity()[1] if args else None
         if isinstance(real, torch.optim.Optimizer) and _makes_state(tx, real):
             make_state(real, self.function)
             if not _without_state(real):

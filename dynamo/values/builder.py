@@ -160,6 +160,11 @@ class Lazy:
         return build(tx, self.obj, self.source)
 
 
+def realized(tx: Interpreter, value: Any) -> Any:
+    """The value that a local variable or an argument holds."""
+    return value.realize(tx) if isinstance(value, Lazy) else value
+
+
 def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """The Value for `obj`. With a source, guards are added; without, `obj` is a constant of the
     program or of ours.

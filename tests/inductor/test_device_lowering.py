@@ -156,17 +156,14 @@ def test_images_of_convolutions_have_channels_innermost():
         (inference, bf16, "enabled"),
     ],
 )
-def test_images_that_stay_as_they_are(norm, dtype, setting, monkeypatch):
+def test_images_that_stay_as_they_are(norm, dtype, setting):
     """Sums of each channel would be slower; convolutions of float32 as such are no faster; cuDNN is
     off.
     """
     fn, inputs = bottleneck(norm)
-    if setting == "allow_tf32":
-        monkeypatch.setattr(torch.backends.cudnn, setting, False)
+    flags = {"enabled": True, "allow_tf32": True} | {setting: False}
+    with torch.backends.cudnn.flags(**flags):
         c = planned(fn, *((size, dtype, device) for size, _, device in inputs))
-    else:
-        with torch.backends.cudnn.flags(enabled=False):
-            c = planned(fn, *inputs)
     assert steps(c).count("convolution") == 3
     assert not any("layout" in note for note in c.notes)
 

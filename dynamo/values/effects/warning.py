@@ -16,7 +16,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, GlobalsSource, ModuleSource
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
+from dynamo.values.builder import Lazy, realized
 from dynamo.values.builtins.table import handles
 from dynamo.values.scalars.constant import ConstantValue
 
@@ -80,8 +80,7 @@ def _filters_mutated(tx):
 
 
 def _local(tx: Interpreter, name: str) -> Value:
-    value = tx.locals[name]  # of a frame that is captured for its own sake, nobody has read it yet
-    return value.realize(tx) if isinstance(value, Lazy) else value
+    return realized(tx, tx.locals[name])  # nobody has read those of the outermost frame yet
 
 
 def _assume_shown_late(tx: Interpreter, category: type) -> None:

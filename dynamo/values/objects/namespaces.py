@@ -15,7 +15,7 @@ from dynamo.bytecode.versions import ONE_LOCALS_DICT
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import DictItemSource, GlobalSource, GlobalsSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy, special_builder
+from dynamo.values.builder import realized, special_builder
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.effects.side_effects import DELETED
@@ -160,7 +160,7 @@ def _locals(tx):
         cell = tx.cells.get(name)
         value = tx.locals.get(name) if cell is None else cell.load(tx)
         if value is not None and not name.startswith("."):  # of the interpreter, or ours
-            found[name] = value.realize(tx) if isinstance(value, Lazy) else value
+            found[name] = realized(tx, value)
     return DictValue.of(tx, found)
 
 

@@ -72,7 +72,8 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def ask_squeezed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Ask of squeezed sizes that depend on data whether they are 1: torch's rule keeps them."""
-    if name.rstrip("_") != "squeeze" or not args or not isinstance(args[0], torch.Tensor):
+    of_tensor = bool(args) and isinstance(args[0], torch.Tensor) and args[0].ndim > 0
+    if name.rstrip("_") != "squeeze" or not of_tensor:
         return
     shape, dims = args[0].shape, leaves((args[1:], kwargs.get("dim", ())))
     for size in [shape[dim] for dim in dims if type(dim) is int] or shape:
