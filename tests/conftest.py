@@ -206,8 +206,25 @@ def pytest_runtest_setup() -> None:
         backends.__allow_nonbracketed_mutation_flag = True
 
 
+_FAULTY: list[str] = []  # tests that may pass, although capture has a fault below them
+
+
+def pytest_warning_recorded(warning_message: Any, nodeid: str) -> None:
+    if str(warning_message.message).startswith("a fault in capture"):
+        _FAULTY.append(nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if _FAULTY and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The seconds that the tests of each folder took."""
+    """The seconds that the tests of each folder took, and those with a fault in capture."""
+    if _FAULTY:
+        terminalreporter.section("faults in capture, which fail the run")
+        for nodeid in dict.fromkeys(_FAULTY):
+            terminalreporter.line(nodeid)
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
