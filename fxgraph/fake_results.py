@@ -146,13 +146,18 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
         return _by_element(args, result, mode)
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
+    # The kernel's result has sequences before heads; torch's rule gives it the query's layout.
+    dtype, size, _, offset, device = metadata(result[0])
+    _, heads, length, width = (max(n, 1) if type(n) is int else n for n in size)
+    steps = (heads * length * width, width, heads * width, 1)
+    values = make_fake(mode, dtype, size, steps, offset, device)
     # Kernels on the CPU add up in this type: that of a softmax's logarithm.
     accumulated = torch.float64 if args[0].dtype == torch.float64 else torch.float32
     if result[1].dtype == accumulated:
-        return result
+        return values, *result[1:]
     # torch 2.11 says float32, whatever the query is.
     _, size, stride, offset, device = metadata(result[1])
-    return result[0], make_fake(mode, accumulated, size, stride, offset, device)
+    return values, make_fake(mode, accumulated, size, stride, offset, device)
 
 
 def key_of(

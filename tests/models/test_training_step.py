@@ -208,7 +208,7 @@ def test_optimizer(optimizer):
     records = check(plain, world(Net, optimizer), world(Net, optimizer), "inductor")
     assert [len(r.graphs) for r in records] == [1, 1]
     kernels = [graph.report["kernels"] for record in records for graph in record.graphs]
-    assert kernels[1] <= 15, kernels
+    assert kernels[1] <= 16, kernels
 
 
 @pytest.mark.parametrize(
