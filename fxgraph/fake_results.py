@@ -146,10 +146,10 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
         return _by_element(args, result, mode)
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
-    # The kernel's result has sequences before heads; torch's rule gives it the query's layout.
-    dtype, size, _, offset, device = metadata(result[0])
-    _, heads, length, width = (max(n, 1) if type(n) is int else n for n in size)
-    steps = (heads * length * width, width, heads * width, 1)
+    # The query's layout, of which torch's rule keeps no strides of dimensions of one element.
+    dtype, size, made, offset, device = metadata(result[0])
+    alone = [type(n) is int and n == 1 for n in size]
+    steps = tuple(q if one else r for one, q, r in zip(alone, args[0].stride(), made))
     values = make_fake(mode, dtype, size, steps, offset, device)
     # Kernels on the CPU add up in this type: that of a softmax's logarithm.
     accumulated = torch.float64 if args[0].dtype == torch.float64 else torch.float32
