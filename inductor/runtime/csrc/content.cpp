@@ -121,7 +121,6 @@ namespace {
 
 getter torch_data = nullptr;
 PyCFunctionWithKeywords torch_numpy = nullptr;
-PyCFunction torch_storage = nullptr;
 
 // Before torch's own function, which may also be asked by a subclass's __torch_function__.
 void hand_out_of(PyObject* self) {
@@ -136,11 +135,6 @@ PyObject* watched_data(PyObject* self, void* closure) {
 PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   hand_out_of(self);
   return torch_numpy(self, args, kwargs);
-}
-
-PyObject* watched_storage(PyObject* self, PyObject* args) {
-  hand_out_of(self);
-  return torch_storage(self, args);
 }
 
 // A built-in attribute of torch.Tensor; null where torch has made it of something else.
@@ -168,9 +162,6 @@ void watch_aliases() {
   if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {
     torch_numpy = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(method->ml_meth));
     method->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(watched_array));
-  }
-  if (PyMethodDef* method = method_of_tensors("untyped_storage", METH_NOARGS)) {
-    torch_storage = std::exchange(method->ml_meth, watched_storage);
   }
 }
 
