@@ -97,13 +97,18 @@ std::shared_ptr<Content> derived_content(const at::Tensor& tensor) {
   return content;
 }
 
-void hand_out(const at::Tensor& tensor) {
+void hand_out(const at::Tensor& tensor, bool holds_tensor) {
   c10::StorageImpl* storage = large_memory(tensor);
   if (storage == nullptr) return;
   Content& content = *contents().at(storage);
-  if (content.open_) return;
+  // An array holds the tensor that it was asked of, which may be an alias that nobody else holds.
+  const size_t holders = holders_of(storage) - (holds_tensor ? 1 : 0);
+  if (content.open_) {
+    content.holders_ = std::min(content.holders_, std::max<size_t>(holders, 1));
+    return;
+  }
   content.open_ = true;
-  content.holders_ = holders_of(storage);
+  content.holders_ = std::max<size_t>(holders, 1);
   content.hash_.reset();
   if (content.derived_) content.hash_ = hash_of(static_cast<const char*>(storage->data()), storage->nbytes());
 }
@@ -123,17 +128,17 @@ getter torch_data = nullptr;
 PyCFunctionWithKeywords torch_numpy = nullptr;
 
 // Before torch's own function, which may also be asked by a subclass's __torch_function__.
-void hand_out_of(PyObject* self) {
-  if (THPVariable_Check(self)) hand_out(THPVariable_Unpack(self));
+void hand_out_of(PyObject* self, bool holds_tensor) {
+  if (THPVariable_Check(self)) hand_out(THPVariable_Unpack(self), holds_tensor);
 }
 
 PyObject* watched_data(PyObject* self, void* closure) {
-  hand_out_of(self);
+  hand_out_of(self, false);
   return torch_data(self, closure);
 }
 
 PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
-  hand_out_of(self);
+  hand_out_of(self, true);
   return torch_numpy(self, args, kwargs);
 }
 

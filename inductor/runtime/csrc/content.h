@@ -1,5 +1,4 @@
-// Writes that move no version counter, to memory that tensors are derived from: through `.data`, an array of numpy, a
-// storage.
+// Writes that move no version counter, to memory that tensors are derived from: through `.data` or an array of numpy.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -41,7 +40,7 @@ class Content {
 
  private:
   friend std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
-  friend void hand_out(const at::Tensor& tensor);
+  friend void hand_out(const at::Tensor& tensor, bool holds_tensor);
   friend void note_write(const at::Tensor& tensor);
   friend class Contents;
 
