@@ -641,6 +641,7 @@ def linear_and_norm():
 ALIASES = {
     "data": lambda w: w.data,
     "array": lambda w: w.detach().numpy(),
+    "array of the weight": lambda w: w.requires_grad_(False).numpy(),
     "array of data": lambda w: np.asarray(w.data),
     "view of data": lambda w: w.data.t()[3:],
 }
