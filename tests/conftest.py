@@ -219,12 +219,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(trylast=True)  # behind the slowest tests: the last lines are read first
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The seconds that the tests of each folder took, and those with a fault in capture."""
-    if _FAULTY:
-        terminalreporter.section("faults in capture, which fail the run")
-        for nodeid in dict.fromkeys(_FAULTY):
-            terminalreporter.line(nodeid)
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -233,6 +230,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("seconds per folder")
     for folder, spent in seconds.most_common():
         terminalreporter.line(f"{spent:8.1f}  {folder}")
+    if _FAULTY:
+        terminalreporter.section("faults in capture, which fail the run")
+        for nodeid in dict.fromkeys(_FAULTY):
+            terminalreporter.line(nodeid)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
-from dynamo.values.builder import realized
+from dynamo.values.builder import Lazy
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of
@@ -339,6 +339,7 @@ class _Meeting:
         self.joined: dict[tuple[int, int], Value] = {}
         self.partners: dict[int, Value] = {}  # of containers
         self.merged: dict[tuple[int, int], _Merged] = {}
+        self.built: dict[Lazy, Value] = {}  # each once: pairs are known by their identity
 
     def join(self, predicate: TensorValue) -> None:
         """Go on behind the branch."""
@@ -395,7 +396,7 @@ class _Meeting:
             if isinstance(one, Value) and is_inside(one, self.first.graph, self.second.graph):
                 raise Refused("a tensor leaves its side")
             return
-        one, other = realized(self.tx, one), realized(self.tx, other)
+        one, other = self._built(one), self._built(other)
         if one is other or are_equal(one, other) or self._numbers(one, other) is not None:
             return
         nested = paired_items(self.tx, one, other, self.since)
@@ -418,6 +419,11 @@ class _Meeting:
         else:
             text = f"the sides leave {one.describe()} and {other.describe()}"
             raise Refused(text)
+
+    def _built(self, value: Any) -> Any:
+        if isinstance(value, Lazy) and value not in self.built:
+            self.built[value] = value.realize(self.tx)
+        return self.built[value] if isinstance(value, Lazy) else value
 
     def _numbers(self, one: Value, other: Value) -> tuple[Any, Any] | None:
         """Two numbers of one type, which an expression chooses between."""
@@ -494,7 +500,7 @@ class _Meeting:
     def _value(self, one: Any, other: Any) -> Any:
         if one is other:
             return one
-        one, other = realized(self.tx, one), realized(self.tx, other)
+        one, other = self._built(one), self._built(other)
         if one is other or are_equal(one, other):
             return one
         key = id(one), id(other)

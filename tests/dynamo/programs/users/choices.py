@@ -24,6 +24,15 @@ PROGRAMS = {
             return x * (1 - 0.1 * r), r, -r
         """,
     ),
+    "number_from_outside": (
+        2,
+        "",
+        """
+        def f(x, n=2):
+            if x.sum() > 1: n = n + 1
+            return x * n
+        """,
+    ),
     "number_and_tensor": (
         2,
         "",
