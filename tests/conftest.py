@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import gc
 import os
@@ -116,9 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of the frame hook come first: they want no other hook installed, and torch.cond in
-    eager mode, which other tests compare with, leaves torch's there after an error. So do those
-    that bound the growth of memory, which a process that ran thousands of tests blurs.
+    """Tests of the frame hook come first, and so do those that bound the growth of memory, which a
+    process that ran thousands of tests blurs.
     """
     first = ("/test_hook", "test_robustness")
     items.sort(key=lambda item: not any(name in item.nodeid for name in first))
@@ -204,6 +204,18 @@ def pytest_runtest_setup() -> None:
     backends: Any = sys.modules.get("torch.backends")
     if backends is not None:
         backends.__allow_nonbracketed_mutation_flag = True
+    _remove_frame_hooks()
+
+
+def _remove_frame_hooks() -> None:
+    """torch.cond in eager mode leaves torch's frame hook installed after an error. With any hook,
+    CPython keeps arguments alive in callers: weak references of later tests would see that.
+    """
+    api = ctypes.pythonapi
+    api.PyInterpreterState_Get.restype = ctypes.c_void_p
+    state = ctypes.c_void_p(api.PyInterpreterState_Get())
+    api._PyInterpreterState_SetEvalFrameFunc.restype = None
+    api._PyInterpreterState_SetEvalFrameFunc(state, api._PyEval_EvalFrameDefault)
 
 
 _FAULTY: list[str] = []  # tests that may pass, although capture has a fault below them

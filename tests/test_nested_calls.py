@@ -1,5 +1,6 @@
 """Each handler that calls the program's functions below itself on the Python stack has a reason: a
-graph break cannot stand in a function that is called so.
+graph break cannot stand in a function that is called so. A break in it leaves the whole call to
+Python, where the function is a frame of its own.
 
 What else runs code of the program is a frame of its own: the program's, or that of a polyfill. A
 special method is one if the instruction that asks for it ends with the call
@@ -48,14 +49,6 @@ REASONS = {
     # which many instructions do before their end.
     "a function of torch's that the program has changed from outside": [
         "values/functions/monkey_patches.py:inline_replaced",
-    ],
-    # Where the program's own instruction asks, the step is a polyfill; where another iterator does,
-    # a generator draws the item.
-    "a handler takes all items at once": [
-        "values/iterators/iterators.py:FilterIterator.step",
-        "values/iterators/itertools_iterators.py:AccumulateIterator.step",
-        "values/iterators/itertools_iterators.py:DropwhileIterator.step",
-        "values/iterators/itertools_iterators.py:TakewhileIterator.step",
     ],
     # callable_iterator has no __setstate__, as iterators of itertools have: only its own __next__
     # ends it. A break leaves the step to Python, where the function is a frame of its own.
@@ -174,6 +167,8 @@ FRAMES = [
     lambda x: [*enumerate(itertools.dropwhile(negated, [1, 0]))],
     lambda x: [*enumerate(itertools.accumulate([1, 2], lambda a, b: a + b))],
     lambda x: [*zip([1, 2], map(negated, [1, 2]), strict=True)],
+    lambda x: [*itertools.zip_longest([1, 2], filter(negated, [1]))],
+    lambda x: [*itertools.product(filter(negated, [1, 2]), [3])],
     lambda x: [*itertools.chain(map(negated, [1, 2]), [3])],
     lambda x: [n for _, n in enumerate(map(negated, map(negated, [1, 2])))],
     lambda x: dict(enumerate(map(negated, [1, 2]))),
@@ -196,9 +191,8 @@ BELOW = [
     ([HASH], lambda x: collections.Counter([Key()])),
     # list.sort is C's, too: in which order it compares is not told.
     ([EQUAL], lambda x: sorted([Key(2), Key(1)])),
-    # The row, or the group, is handed out once all its parts are there.
-    ([ITER, NEXT], lambda x: [*itertools.zip_longest(Items(), [1])]),
     # The iterator is made before it is asked.
+    ([ITER], lambda x: [*itertools.zip_longest(Items(), [1])]),
     ([ITER], lambda x: enumerate(Items())),
     ([ITER], lambda x: zip(Items(), [1])),
     # list() asks for a length in between.
@@ -213,6 +207,70 @@ BELOW = [
     ([OVERRIDE], lambda x: x.as_subclass(Asked) + 1),
     ([OVERRIDE], lambda x: torch.sin(x.as_subclass(Asked))),
 ]
+
+
+# -- breaks in them -------------------------------------------------------------------------------
+LOG: list = []
+
+
+@dynamo.disable
+def note(*said):
+    LOG.append(said)
+
+
+def noted(value):
+    note(value)
+    return value
+
+
+def overridden(x):
+    if torch.overrides.has_torch_function((x,)):
+        return torch.overrides.handle_torch_function(overridden, (x,), x)
+    return noted(x + 1)
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+@functools.cache
+def cached_and_noted(n):
+    return noted(n + 1)
+
+
+def odd_number():
+    LOG.append("asked")
+    return noted(len(LOG))
+
+
+# Programs with a break below each handler that has a reason, and their graphs.
+BROKEN = {
+    "default_override": (2, lambda x: overridden((x * 2).as_subclass(Plain)) * 3),
+    "cond": (2, lambda x: torch.cond(True, lambda y: noted(y) + 1, lambda y: y, (x * 2,)) * 3),
+    "cache": (3, lambda x: x * 2 + cached_and_noted(1) + cached_and_noted(2) * x),
+    "call_iterator": (2, lambda x: [x * n for n in iter(odd_number, 5)]),
+    "replaced": (3, lambda x: torch.nn.functional.relu(x * 2) + 1),
+    "set_of_a_filter": (1, lambda x: x * len({1, 2}.union(filter(noted, [0, 3])))),
+    "tee_of_a_filter": (1, lambda x: x * next(itertools.tee(filter(noted, [0, 3]))[1])),
+    "keys_of_takewhile": (1, lambda x: x * len(dict.fromkeys(itertools.takewhile(noted, [1, 0])))),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_break_below_a_handler(name, monkeypatch):
+    """Python runs the whole call: results and effects are eager's, once and in order."""
+    if name == "replaced":
+        monkeypatch.setattr(torch, "relu", lambda x: noted(x).clamp(min=0))
+    graphs, function = BROKEN[name]
+    dynamo.reset()
+    compiled = dynamo.compile(function, backend="eager")
+    found = []
+    for called in (function, compiled, compiled):
+        LOG.clear()
+        cached_and_noted.cache_clear()
+        found.append((repr(called(torch.arange(3.0))), repr(LOG)))
+    assert found[1] == found[2] == found[0]
+    assert sum(len(record.graphs) for record in compiled.context.records) == graphs
 
 
 def places_of(function):

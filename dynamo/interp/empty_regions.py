@@ -29,7 +29,7 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.errors import Unsupported
 from dynamo.interp.checks import STATE_FUNCTIONS, written_memories
 from dynamo.interp.emptiness import Emptiness, is_mask, name_of
-from dynamo.interp.sides import is_tensor, memory_of, run_until
+from dynamo.interp.sides import Refused, is_tensor, memory_of, run_until
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.values.base import Value
 from dynamo.values.objects.exceptions import RaisedException
@@ -69,7 +69,7 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     try:
         with no_break_inside():
             fits = run_alone(tx, meeting, list(tx.stack))
-    except BreaksInside:
+    except Refused:
         fits = False
     except (Unsupported, RaisedException):
         if around is not None:  # which captures the loop in another way, or not
@@ -97,21 +97,17 @@ def _guess(tx: Interpreter, truth: Value | None, passes: bool) -> bool:
     return True
 
 
-class BreaksInside(Exception):
-    """A break stands in code that is captured although not every call runs it."""
-
-
 @contextlib.contextmanager
 def no_break_inside() -> Iterator[None]:
-    """Raise BreaksInside where the attempt ends in the block, or another is to break there."""
+    """Raise Refused where the attempt ends in the block, or another is to break there."""
     try:
         yield
     except Retry as retry:
         if getattr(retry.plan, "stop", None) is None:
             raise
-        raise BreaksInside from None
+        raise Refused("a break stands in a region that not every call runs") from None
     except AttemptEnded:
-        raise BreaksInside from None
+        raise Refused("a break stands in a region that not every call runs") from None
 
 
 def run_alone(tx: Interpreter, meeting: int, stack: list[Any]) -> bool:
@@ -213,7 +209,7 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     try:
         with output.symbols.selecting(sizes=True), no_break_inside():
             fits = run_alone(tx, meeting, list(tx.stack))
-    except (Unsupported, RaisedException, BreaksInside):
+    except (Unsupported, RaisedException, Refused):
         fits = False
     ran = nodes_behind(tx, last)
     output.symbols.first_read, output.emptiness = first, None

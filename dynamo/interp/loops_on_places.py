@@ -23,7 +23,6 @@ import torch
 from dynamo.errors import Unsupported
 from dynamo.interp.emptiness import Emptiness, name_of, rows_behind
 from dynamo.interp.empty_regions import (
-    BreaksInside,
     are_written,
     last_node,
     no_break_inside,
@@ -31,7 +30,7 @@ from dynamo.interp.empty_regions import (
     run_alone,
     telling,
 )
-from dynamo.interp.sides import State, is_tensor
+from dynamo.interp.sides import Refused, State, is_tensor
 from dynamo.values.base import Value
 from dynamo.values.objects.exceptions import RaisedException
 from dynamo.values.scalars.constant import ConstantValue
@@ -88,7 +87,7 @@ def _iterate(tx: Interpreter, head: Instruction, places: DeferredPlaces, place: 
             fits = run_alone(tx, head.index, state.stack)
         if not fits:
             places.refuse()
-    except BreaksInside:
+    except Refused:
         places.refuse()
     except (Unsupported, RaisedException):
         if place < places.mask.fake.shape[0] - 1 or place == 0:

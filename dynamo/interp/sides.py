@@ -35,8 +35,8 @@ _LITERALS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, tor
 
 
 class Refused(Exception):
-    """The branch is no conditional, or the loop none of the graph. why: "the graph breaks, since
-    ...".
+    """The branch is no conditional, the loop none of the graph, or the region none that runs on
+    nothing (interp/empty_regions.py). why: "the graph breaks, since ...".
     """
 
     def __init__(self, why: str) -> None:

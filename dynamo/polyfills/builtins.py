@@ -9,6 +9,7 @@ sees them in a traceback. A break stands in one of them only where a loop asks a
 from __future__ import annotations
 
 import collections
+import itertools
 import operator
 import types
 import warnings
@@ -150,6 +151,14 @@ def item_at(items, place):
 def call_starred(function, iterable, kwargs):
     items = make_list(iterable)
     return function(*items, **kwargs)
+
+
+def product_of(iterables, kwargs):
+    """itertools.product(*iterables, **kwargs)"""
+    pools = []
+    for iterable in iterables:
+        pools.append(make_list(iterable))
+    return itertools.product(*pools, **kwargs)
 
 
 def find(iterable, item):
@@ -356,6 +365,11 @@ def next_row(iterators):
 def next_mapped(function, iterators):
     """next(map(function, *iterators))."""
     return function(*next_row(iterators))
+
+
+def next_mapped_of_one(function, iterator):
+    """next(map(function, iterator))."""
+    return function(next(iterator))
 
 
 def next_starred(function, iterator):

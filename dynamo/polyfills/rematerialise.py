@@ -152,6 +152,13 @@ def map_again(function: Any, taken: int, *operands: Any) -> Any:
     return map(function, *_before(taken, operands))
 
 
+def zip_longest_again(padding: Any, taken: int, *operands: Any) -> Any:
+    """zip_longest(...), as zip_again; None stands for an iterator that has ended."""
+    iterators = [() if iterator is None else iterator for iterator in operands[taken:]]
+    iterators = _before(taken, (*operands[:taken], *iterators))
+    return itertools.zip_longest(*iterators, fillvalue=padding)
+
+
 def _before(taken: int, operands: tuple) -> list:
     iterators = list(operands[taken:])
     for place in range(taken):

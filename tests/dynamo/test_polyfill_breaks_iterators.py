@@ -486,6 +486,36 @@ def sets_of_a_filter(x):
     return found, y + 1
 
 
+@program(7, breaks=2)
+def loop_over_a_padded_zip_of_a_map(x):
+    total = x * 2
+    for n, item in itertools.zip_longest([1, 2, 3], map(doubled, [x, x + 1]), fillvalue=1):
+        total = total + item * n
+    return total * 2
+
+
+@program(7, breaks=4)
+def padded_zip_that_ends_by_a_filter(x):
+    total = x * 2
+    rows = itertools.zip_longest([1], filter(keeps, [2, 3]), [], fillvalue=4)
+    for row in rows:
+        total = total + sum(row)
+    return total * 2, list(rows)
+
+
+@program(3, breaks=2)
+def product_of_a_filter(x):
+    y = x * 2
+    pairs = list(itertools.product(filter(keeps, [2, 3]), [1, 2]))
+    return y * len(pairs), y + 1
+
+
+@program(1, breaks=2)
+def sets_of_filters_natively(x):
+    found = {1, 2, 3}.intersection(filter(lambda n: n > 1, iter([1, 2, 3])))
+    return x * sum(found), itertools.tee(filter(lambda n: n > 1, [1, 2]))[0].__next__()
+
+
 test_program = checks_of(PROGRAMS)
 
 

@@ -13,6 +13,7 @@ import collections
 import copy
 import functools
 import inspect
+import itertools
 import operator
 import re
 import string
@@ -210,6 +211,10 @@ def polyfill_call(
     """function(*args, **kwargs) by a polyfill, if one is needed. last: see run_polyfill."""
     if function in _IN_PYTHON and _IN_PYTHON[function](args, kwargs):
         return run_polyfill(tx, UserFunctionValue(function), args, kwargs, last=last)
+    if function is itertools.product and any(value.step_runs_code() for value in args):
+        named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
+        operands = [TupleValue(args), named]
+        return run_polyfill(tx, builtin_polyfills.product_of, operands, last=last)
     found = CALLS.get(function)
     if found is None or not args or not _fits(found[0], len(args), tuple(kwargs)):
         return None

@@ -19,6 +19,7 @@ from dynamo.polyfills.rematerialise import (
     map_again,
     pairs_from,
     zip_again,
+    zip_longest_again,
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -32,6 +33,7 @@ from dynamo.values.iterators.itertools_iterators import (
     AccumulateIterator,
     DropwhileIterator,
     PairwiseIterator,
+    ZipLongestIterator,
 )
 from dynamo.values.iterators.stored_iterators import DrawnIterator
 from dynamo.values.recipes import Existing, Recipe
@@ -88,6 +90,15 @@ def _zip_again(tx, strict, taken, *operands):
 def _map_again(tx, function, taken, *operands):
     count = taken.as_constant()
     made = MapIterator(function, operands[count:])
+    made.taken = list(operands[:count])
+    return made
+
+
+@handles(zip_longest_again)
+def _zip_longest_again(tx, padding, taken, *operands):
+    count = taken.as_constant()
+    made = ZipLongestIterator(operands[count:], padding)
+    made.inners = [None if is_none(inner) else inner for inner in operands[count:]]
     made.taken = list(operands[:count])
     return made
 

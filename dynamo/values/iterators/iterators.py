@@ -10,7 +10,7 @@ from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
 from dynamo.values.builtins.polyfill_calls import run_polyfill
-from dynamo.values.builtins.program_code import calls, iterates
+from dynamo.values.builtins.program_code import call_natively, calls, iterates
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.iterators.stored_iterators import IteratorValue, SequenceIterator, steps_call
 from dynamo.values.objects.exceptions import RaisedException, is_exception, raise_python
@@ -118,8 +118,11 @@ class MapIterator(IteratorValue):
         if not self.taken and any(map(steps_call, self.inners)):
             pushed = tx.tail_pushes(self, "__next__")
             if pushed is not None:
-                operands = [self.function, TupleValue(self.inners)]
-                return run_polyfill(tx, builtin_polyfills.next_mapped, operands, pushed=pushed)
+                asked: Value = TupleValue(self.inners)
+                said = builtin_polyfills.next_mapped
+                if len(self.inners) == 1:
+                    asked, said = self.inners[0], builtin_polyfills.next_mapped_of_one
+                return run_polyfill(tx, said, [self.function, asked], pushed=pushed)
         args = _row(tx, self)
         if len(args) < len(self.inners):
             return None
@@ -159,7 +162,7 @@ class FilterIterator(FunctionIterator):
         while (item := self.ask(tx, self.inner)) is not None:
             verdict = item
             if not (self.function.is_constant() and self.function.as_constant() is None):
-                verdict = tx.call_function(self.function, [item], {})
+                verdict = call_natively(tx, self.function, [item])
             if verdict.truth(tx) is self.wanted:
                 return item
         return None

@@ -14,10 +14,15 @@ from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.polyfills.rematerialise import accumulated, dropping_nothing, pairs_from
+from dynamo.polyfills.rematerialise import (
+    accumulated,
+    dropping_nothing,
+    pairs_from,
+    zip_longest_again,
+)
 from dynamo.values.base import Value
 from dynamo.values.builtins.polyfill_calls import run_polyfill
-from dynamo.values.builtins.program_code import ADDITION, calls, runs
+from dynamo.values.builtins.program_code import ADDITION, call_natively, calls, runs
 from dynamo.values.builtins.table import TABLE, handles, is_none
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
@@ -59,7 +64,7 @@ class TakewhileIterator(FunctionIterator):
         if pushed is not None and calls(self.function):
             operands = [self, self.function, item]
             return run_polyfill(tx, builtin_polyfills.next_taken, operands, pushed=pushed)
-        if not tx.call_function(self.function, [item], {}).truth(tx):
+        if not call_natively(tx, self.function, [item]).truth(tx):
             self.exhausted = True
             return None
         return item
@@ -81,7 +86,7 @@ class DropwhileIterator(FunctionIterator):
         while (item := self.ask(tx, self.inner)) is not None:
             if self.started:
                 return item
-            if not tx.call_function(self.function, [item], {}).truth(tx):
+            if not call_natively(tx, self.function, [item]).truth(tx):
                 self.started = True
                 return item
         return None
@@ -181,7 +186,7 @@ class AccumulateIterator(IteratorValue):
         if self.function is None:
             self.total = binary_op(tx, "+", self.total, item)
         else:
-            self.total = tx.call_function(self.function, [self.total, item], {})
+            self.total = call_natively(tx, self.function, [self.total, item])
         return self.total
 
     def _runs_code(self, total: Value, item: Value) -> bool:
@@ -213,29 +218,37 @@ class ZipLongestIterator(IteratorValue):
         super().__init__()
         self.inners: list[Value | None] = list(inners)  # None: at its end
         self.padding = fill
+        self.taken: list[Value] = []  # of the row that comes next, as of zip
 
     def step(self, tx: Interpreter) -> Value | None:
-        row = []
-        for i, inner in enumerate(self.inners):
+        while len(self.taken) < len(self.inners):
+            place = len(self.taken)
+            inner = self.inners[place]
             try:
-                item = None if inner is None else inner.next_value(tx)
+                item = None if inner is None else self._ask_for_row(tx, inner)
             except RaisedException:
-                self.exhausted = True
+                self.exhausted, self.taken = True, []
                 raise
             if item is None:
-                self.inners[i] = None
+                self.inners[place] = None
                 if not any(self.inners):
+                    self.taken = []
                     return None
                 item = self.padding
-            row.append(item)
+            self.taken.append(item)
+        row, self.taken = self.taken, []
         return TupleValue(row) if row else None
 
     def recipe_of_rest(self) -> Recipe:
-        return _zip_longest, [self.padding, *(inner or TupleValue([]) for inner in self.inners)]
+        none = ConstantValue(None)
+        inners = [none if inner is None else self.rest_of(inner) for inner in self.inners]
+        counts = [self.padding, ConstantValue(len(self.taken))]
+        return zip_longest_again, [*counts, *self.taken, *inners]
 
-
-def _zip_longest(fill: Any, *inners: Any) -> Iterator[Any]:
-    return itertools.zip_longest(*inners, fillvalue=fill)
+    def _ask_for_row(self, tx: Interpreter, inner: Value) -> Value | None:
+        """As ask; behind padding no break can stand: a row of nothing else is none."""
+        padded = None in self.inners[: len(self.taken)]
+        return inner.next_value(tx) if padded else self.ask(tx, inner)
 
 
 class CycleIterator(IteratorValue):
