@@ -11,6 +11,7 @@ import torch
 from fxgraph.args import leaves
 from fxgraph.higher_order import branch
 from fxgraph.node import Node
+from fxgraph.symbolic_values import is_ragged, is_symbolic
 
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
@@ -39,6 +40,19 @@ _DIVISIONS = frozenset(
     ["floordiv", "ifloordiv", "mod", "imod", "floor_divide", "remainder", "fmod", "__floordiv__"]
     + ["div", "divide", "__mod__", "__rfloordiv__", "__rmod__", "__ifloordiv__", "__imod__"]
 )
+# Of no elements.
+_SELECTIONS = frozenset(
+    ["max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "median", "nanmedian", "mode"]
+)
+# By numbers, which tensors may hold; of a tensor, and not.
+_BY_NUMBERS = frozenset(
+    ["view", "reshape", "expand", "narrow", "select", "split", "split_with_sizes", "chunk", "topk"]
+    + ["kthvalue", "unflatten", "repeat", "tile", "pad", "new_zeros", "new_ones", "new_full"]
+    + ["new_empty"]
+)
+_FACTORIES = frozenset(
+    ["zeros", "ones", "full", "empty", "rand", "randn", "arange", "eye", "randperm", "linspace"]
+)
 _INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 
 
@@ -57,6 +71,10 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
         if not all(map(_is_mask, computed)) or any(map(_lists, args[1:2])):
             return True
         return bool(computed) and not all(map(_fits, args[2:]))
+    if name in _BY_NUMBERS or name in _FACTORIES:
+        return any(map(_holds_number, leaves(args[name in _BY_NUMBERS :])))
+    if name in _SELECTIONS:
+        return _may_be_empty(args[:1])
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT
@@ -77,6 +95,20 @@ def _may_be_by_zero(operands: tuple[Any, ...]) -> bool:
     floats = floats or any(type(operand) is float for operand in operands)
     by_zero = isinstance(divisor, torch.Tensor) or (bool(operands) and operands[-1] == 0)
     return bool(tensors) and by_zero and not floats
+
+
+def _holds_number(arg: Any) -> bool:
+    """Whether an argument is a number in a tensor."""
+    value = arg.meta.get("val") if isinstance(arg, Node) else None
+    return isinstance(value, torch.Tensor) and value.dim() == 0
+
+
+def _may_be_empty(operands: tuple[Any, ...]) -> bool:
+    """Whether a tensor may have no elements, of a size that varies."""
+    values = [getattr(operand, "meta", {}).get("val") for operand in operands]
+    shapes = [value.shape for value in values if isinstance(value, torch.Tensor)]
+    sizes: list[Any] = [n for shape in shapes for n in shape if is_symbolic(n) and not is_ragged(n)]
+    return not all((n != 0).node.statically_known_true() for n in sizes)
 
 
 def _lists(key: Any) -> bool:

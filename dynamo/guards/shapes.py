@@ -643,17 +643,21 @@ class FrameSymbols:
 
     def check_assumed(self, tx: Interpreter, start: int) -> None:
         """Check in the graph, before their use, the assumptions that shape rules have made about
-        data since assertion number `start`.
+        data since assertion number `start`. Raises DataDependent where eager execution, to which
+        the frame cannot go back, may go through without them (by broadcasting, or a -1).
         """
         if self._env is None or self._nodes is None or self.output.bodies:
             return
-        for assumed in self._env.assertions[start:]:
-            unread = assumed.condition.free_symbols - self._nodes.known.keys()
+        made = self._env.assertions[start:]
+        for condition in [assumed.condition for assumed in made]:
+            unread = condition.free_symbols - self._nodes.known.keys()
             # What an operator says of the data that it gives itself needs no check.
             if any(self._env.symbols[symbol].hint is None for symbol in unread):
-                self._env.given(assumed.condition)
-            else:
-                self.check_in_graph(tx, assumed.condition)
+                self._env.given(condition)
+                continue
+            if not (self._whole or self.output.checks.can_be_made()):
+                raise DataDependent(condition, self._env.describe(condition))
+            self.check_in_graph(tx, condition)
 
     def close(self) -> None:
         """Capture is over: in a backend, data has no symbols."""

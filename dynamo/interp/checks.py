@@ -57,6 +57,7 @@ from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
+from fxgraph.symbolic_values import depends_on_data
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class Checks:
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
             self._memories.update(written_memories(node))
-        fails = can_fail(node.target, node.args) or self._refused
+        fails = can_fail(node.target, node.args) or self._refused or _takes_data(node)
         self._refused = False
         self._new_writes |= does.writes or does.other
         if fails:
@@ -421,6 +422,13 @@ def _statistics(node: Node) -> list[Node]:
     """The buffers that a normalisation writes: its running mean and variance."""
     named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
     return [leaf for leaf in leaves((node.args[1:3], named)) if isinstance(leaf, Node)]
+
+
+def _takes_data(node: Node) -> bool:
+    """Whether a node checks, or is sized or places by, a number that only the call knows."""
+    values = [leaf.meta.get("example_value") for leaf in leaves(node.args) if type(leaf) is Node]
+    computes = isinstance(node.meta.get("example_value"), torch.Tensor)
+    return _name(node) in _ASSERTIONS or (computes and any(map(depends_on_data, values)))
 
 
 def written_memories(node: Node) -> Iterator[int]:

@@ -42,7 +42,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         function, given = getattr(fake_args[0], target), fake_args[1:]
     symbols = tx.output.symbols
     has_symbols = symbols.allow_data()
-    assumed = symbols.assumptions()
+    assumed, forget = symbols.assumptions(), symbols.forgetting()
     asks = tx.output.has_overrides  # they were asked before
 
     def run() -> Any:
@@ -87,7 +87,11 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             breaks.OpError(name, text[0] if text else type(error).__name__)
         ) from error
     if symbols.assumptions() != assumed:
-        symbols.check_assumed(tx, assumed)
+        try:
+            symbols.check_assumed(tx, assumed)
+        except DataDependent as error:
+            forget()
+            raise Unsupported(breaks.DataDependentValue(str(error))) from error
     return result
 
 

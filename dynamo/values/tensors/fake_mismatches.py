@@ -112,7 +112,9 @@ def _refuse_beyond(
 ) -> None:
     """Raise where a view has elements outside of the memory of `tensor`."""
     offset = tensor.storage_offset() if storage_offset is None else storage_offset
-    if not all(type(n) is int for n in (*size, *stride, offset)) or 0 in size:
+    if any(n < 0 for n in size):
+        raise RuntimeError("as_strided of a negative size")
+    if any(n == 0 for n in size):
         return
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
     if (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
