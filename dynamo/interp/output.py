@@ -104,7 +104,7 @@ class OutputGraph:
     """The products of one attempt to capture a frame: graph, inputs, guards, side effects."""
 
     reads_inputs = False  # numbers, of tensors that are inputs
-    guarded_truths = 0  # of tensors that are inputs
+    guarded_truths: frozenset[Any] = frozenset()  # of tensors that are inputs
     # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
     tensors_override = objects_override = False
     looked_in: Interpreter | None = None  # the frame of the last look for finalizable objects
