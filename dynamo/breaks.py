@@ -280,6 +280,12 @@ ChangedState = _reason(
     "{0} may see what the function has changed or printed before, which happens behind the graph",
     "change or print it after the call, or pass it as an argument",
 )
+WrittenState = _reason(
+    "WrittenState",
+    "WRITTEN_STATE",
+    "{1} may be what {0} has written, which runs in the graph",
+    "read it before the call, or return it from the function as a tensor",
+)
 OutsideHistory = _reason(
     "OutsideHistory",
     "OUTSIDE_HISTORY",

@@ -406,6 +406,8 @@ class Interpreter:
             self.output.trial.observe(self)
         if self.began == self.output.stop_at:
             raise AttemptEnded(self)
+        if self.output.written.function:
+            self.output.written.observe(self)
         if self.began >= self.output.limit_at and self.current.op not in _WITH_THE_NEXT:
             self.output.go_on_behind_limit(self.began)
 

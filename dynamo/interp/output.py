@@ -40,6 +40,7 @@ from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.entered_modes import EnteredModes
 from dynamo.torch.subgraph import Subgraph, check_local
+from dynamo.torch.written_state import WrittenState
 from dynamo.values.effects.lifetimes import UniqueReferences
 from dynamo.values.effects.side_effects import SideEffects
 from dynamo.values.objects.identity_numbers import TokenKeys
@@ -103,7 +104,7 @@ class OutputGraph:
     """The products of one attempt to capture a frame: graph, inputs, guards, side effects."""
 
     reads_inputs = False  # numbers, of tensors that are inputs
-    guarded_truths = 0  # of tensors that are inputs
+    guarded_truths: frozenset[Any] = frozenset()  # of tensors that are inputs
     # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
     tensors_override = objects_override = False
     looked_in: Interpreter | None = None  # the frame of the last look for finalizable objects
@@ -174,6 +175,7 @@ class OutputGraph:
         # One Value per outside object and per source; the objects are kept alive so that ids stay
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
+        self.written = WrittenState()  # by functions that the graph calls
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
         self.root_frame: RootInterpreter  # that of the compiled frame
         self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
@@ -225,7 +227,7 @@ class OutputGraph:
         if step >= config.loop_limit or self._nodes >= _MANY_NODES or tired:
             raise Unsupported(breaks.LoopLimit(self.limit_at))
         self.limit_at = min(config.loop_limit, step + _STEPS)
-        if self.trial is None:
+        if self.trial is None and not self.written.function:
             self.next_event = self.limit_at
             if self.stop_at > step:
                 self.next_event = min(self.stop_at, self.next_event)

@@ -392,6 +392,44 @@ def sub_(tensor, other, alpha):
     return tensor.sub_(other * alpha)
 
 
+def batch_norm(
+    input,
+    running_mean,
+    running_var,
+    weight=None,
+    bias=None,
+    training=False,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """The statistics of the batch, and then the running ones moved by a momentum that varies."""
+    if not training or running_mean is None or running_var is None:
+        return torch.nn.functional.batch_norm(
+            input, running_mean, running_var, weight, bias, training, 0.0, eps
+        )
+    mean, var = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+    result = torch.nn.functional.batch_norm(input, mean, var, weight, bias, True, 1.0, eps)
+    with torch.no_grad():
+        running_mean.mul_(1 - momentum).add_(mean * momentum)
+        running_var.mul_(1 - momentum).add_(var * momentum)
+    return result
+
+
+def detect_causal_mask(mask, is_causal=None, size=None):
+    """torch.nn's question whether a mask is causal, which compares the values of the mask."""
+    if is_causal is not None or mask is None:
+        return is_causal is True
+    count = mask.size(-2) if size is None else size
+    return mask.dim() == 2 and tuple(mask.shape) == (count, count) and is_causal_mask(mask)
+
+
+def is_causal_mask(mask):
+    """Whether a square mask of zeros and minus infinity lets each place see those before."""
+    if not mask.is_floating_point():
+        return False
+    return torch.equal(mask, torch.full_like(mask, -math.inf).triu(1))
+
+
 def scalars_of(scalars, count):
     """A scalar for each tensor."""
     if isinstance(scalars, (list, tuple)):

@@ -36,23 +36,36 @@ _OWN_NAMESPACES = (
 
 def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -> None:
     """Raise Unsupported where one of the functions, in Python, reads an object or a global by
-    names and items that the frame has changed, or reaches too many objects to tell.
+    names and items that the frame has changed, or reaches too many objects to tell. What the
+    functions may write is noted for reads behind their call.
     """
     effects = tx.output.side_effects
-    if not (effects.changes_objects() or effects.context_variables):
+    changed = effects.changes_objects() or effects.context_variables
+    functions = [*functions]
+    reached = _reached_by(functions) if functions else []
+    if reached is not None:
+        tx.output.written.note(tx, name, functions, reached)
+    if not changed:
         return
-    functions, names, known = [*functions], set[str](), -1
+    if reached is None:
+        raise Unsupported(breaks.ChangedState(name))
+    for obj in reached:
+        read = set(_names(obj.__code__)) if _is_followed(obj) else ()
+        if _is_changed(tx, obj) or any((id(obj.__globals__), n) in effects.globals for n in read):
+            raise Unsupported(breaks.ChangedState(name))
+
+
+def _reached_by(functions: list[Any]) -> list[Any] | None:
+    """The objects that functions reach by the names in the code of all; None: too many."""
+    names, known = set[str](), -1
     reached: list[Any] | None = []
     while known != len(names):  # code behind an attribute knows further names
         known = len(names)
         reached = _reachable(functions, names)
         if reached is None:
-            raise Unsupported(breaks.ChangedState(name))
+            return None
         names.update(*(_names(obj.__code__) for obj in reached if _is_followed(obj)))
-    for obj in reached or ():
-        read = set(_names(obj.__code__)) if _is_followed(obj) else ()
-        if _is_changed(tx, obj) or any((id(obj.__globals__), n) in effects.globals for n in read):
-            raise Unsupported(breaks.ChangedState(name))
+    return reached
 
 
 def functions_of_operator(operator: Any) -> list[Any]:

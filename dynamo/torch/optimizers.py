@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import _functional, lbfgs, sparse_adam
 
+from dynamo import directives
 from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import realized, special_builder
@@ -155,3 +157,22 @@ def _is_init(obj: Any) -> bool:
 def build_init(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, InitGroupValue(obj, source))
+
+
+# -- optimizers that run as they are ---------------------------------------------------------------
+def _leave_alone(module: types.ModuleType) -> None:
+    """Leave the functions and methods of a module as they are, and capture what they call."""
+    holders = [held for held in vars(module).values() if isinstance(held, type)]
+    for held in [*vars(module).values(), *(v for cls in holders for v in vars(cls).values())]:
+        if isinstance(held, types.FunctionType) and held.__module__ == module.__name__:
+            waiting = [inspect.unwrap(held).__code__]
+            while waiting:
+                code = waiting.pop()
+                directives.SKIPPED_CODE.set(code, "each of its steps reads numbers, or is sparse")
+                waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+
+
+# A step of LBFGS asks its tensors for numbers all the way, and one of SparseAdam has sparse tensors
+# everywhere: parts of one or two operations, and a closure, which is captured.
+for _module in (lbfgs, sparse_adam, _functional):
+    _leave_alone(_module)

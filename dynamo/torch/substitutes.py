@@ -15,6 +15,7 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch._library.custom_ops import CustomOpDef
 from torch.distributions import constraints
 from torch.masked import _ops as _masked
+from torch.nn.modules import transformer
 from torch.optim import adam
 from torch.utils.hooks import RemovableHandle
 
@@ -52,6 +53,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         (RemovableHandle.__init__, module_hooks.init_handle),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (getattr(adam, "_get_value", None), torch_polyfills.get_value),
+        (getattr(transformer, "_detect_is_causal_mask", None), torch_polyfills.detect_causal_mask),
         (invoke_subgraph_placeholder, torch_polyfills.run_region),
         (
             getattr(_masked, "_combine_input_and_mask", None),
@@ -373,7 +375,8 @@ def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
     ours = getattr(torch_polyfills, name)
 
     def call(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
-        if isinstance(kwargs.get(scalar), TensorValue):
+        number = kwargs.get(scalar)
+        if isinstance(number, TensorValue) or (number is not None and number.is_choice):
             return polyfill(tx, ours, tensor, *args, **kwargs)
         return call_in_graph(tx, "call_method", name, [tensor, *args], kwargs)
 
@@ -500,6 +503,16 @@ def fold_drawn(function: Any) -> Callable[..., Value]:
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
     return fold
+
+
+def fold_batch_norm(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.nn.functional.batch_norm, whose operator reads the momentum: where that varies, as with
+    `momentum=None`, arithmetic takes its place.
+    """
+    function = torch.nn.functional.batch_norm
+    if any(isinstance(value, SymbolValue) for value in (*args[6:7], kwargs.get("momentum"))):
+        return polyfill(tx, torch_polyfills.batch_norm, *args, **kwargs)
+    return call_in_graph(tx, "call_function", function, args, kwargs)
 
 
 # -- classes ---------------------------------------------------------------------------------------

@@ -263,6 +263,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
     functional = torch.nn.functional
     table |= _collect(functional, "one_hot", lambda f: torch_substitutes.fold_one_hot)
+    table |= _collect(functional, "batch_norm", lambda f: torch_substitutes.fold_batch_norm)
     table |= _collect(
         functional, "gaussian_nll_loss", lambda f: torch_substitutes.fold_gaussian_nll_loss
     )

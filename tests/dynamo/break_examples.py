@@ -510,6 +510,29 @@ def changes_behind_the_function(x):
     return y - 1
 
 
+NOTED = {"size": 0}
+
+
+@torch.library.custom_op("break_examples::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    NOTED["size"] = x.numel()
+    return x * 2
+
+
+noted.register_fake(torch.empty_like)
+
+
+@program("WRITTEN_STATE")
+def reads_what_an_operator_notes(x):
+    y = noted(x + 1)
+    return y - NOTED["size"]
+
+
+@mended("WRITTEN_STATE")
+def knows_the_same_itself(x):
+    return noted(x + 1) - x.numel()
+
+
 @program("BODY_RAISES")
 def catches_what_the_body_raises(x):
     def loss(y):

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import nn, optim
+from torch.optim import swa_utils
 
 from tests.dynamo.capturing import compiled
 
@@ -149,3 +150,106 @@ def test_ratios():
     assert found[1] == wanted[1]
     torch.testing.assert_close((found[0], found[2]), (wanted[0], wanted[2]))
     assert len(captures[0].op_counts) <= 3 and not captures[0].codes
+
+
+class Lamb(optim.Optimizer):
+    """Its step scales by a ratio of norms, or by 1, through `alpha`."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                norm, update = p.norm(), p.grad.norm()
+                ratio = 1 if norm == 0 or update == 0 else norm / update
+                p.add_(p.grad, alpha=-group["lr"] * ratio)
+
+
+def trained(wrap, optimizer_of, changes=lambda model: None):
+    """(losses, parameters) after four compiled steps of a small model."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    nn.init.zeros_(model[2].bias)
+    optimizer, change = optimizer_of(model.parameters()), changes(model)
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        if isinstance(optimizer, optim.LBFGS):
+            loss = optimizer.step(closure)
+        else:
+            loss = closure()
+            optimizer.step()
+        if change is not None:
+            change.update_parameters(model)
+        return loss.detach()
+
+    step = wrap(step)
+    losses = [step(torch.randn(5, 4)) for _ in range(4)]
+    return losses, [*model.parameters()], change and change.state_dict()
+
+
+AVERAGES = {
+    "ema": {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.9)},
+    "ema of each": {"avg_fn": swa_utils.get_ema_avg_fn(0.9)},
+    "swa": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [(2, {"optimizer_of": lambda p: Lamb(p, {"lr": 0.1})})]
+    + [(4, {"optimizer_of": lambda p: optim.LBFGS(p, max_iter=4)})]
+    + [
+        (
+            2,
+            {
+                "optimizer_of": lambda p: optim.SGD(p, lr=0.1),
+                "changes": lambda m, how=how: swa_utils.AveragedModel(m, **how),
+            },
+        )
+        for how in AVERAGES.values()
+    ],
+    ids=["lamb", "lbfgs", *AVERAGES],
+)
+def test_training_steps(most, options):
+    found, wanted, captures = None, trained(lambda step: step, **options), []
+
+    def wrap(step):
+        fast, captured = compiled(step)
+        captures.append(captured)
+        return fast
+
+    found = trained(wrap, **options)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert len(captures[0].op_counts) <= most
+
+
+def test_sparse_adam_runs_as_it_is():
+    def run(wrap):
+        torch.manual_seed(0)
+        table = nn.Embedding(10, 4, sparse=True)
+        optimizer = optim.SparseAdam(table.parameters(), lr=0.1)
+
+        def step(index):
+            optimizer.zero_grad()
+            table(index).square().sum().backward()
+            optimizer.step()
+
+        step = wrap(step)
+        for number in range(4):
+            step(torch.tensor([number, number + 1, 2]))
+        return table.weight
+
+    found = []
+
+    def wrap(step):
+        fast, captured = compiled(step)
+        found.append(captured)
+        return fast
+
+    torch.testing.assert_close(run(wrap), run(lambda step: step))
+    assert len(found[0].context.records) <= 8

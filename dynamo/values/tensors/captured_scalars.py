@@ -29,6 +29,7 @@ from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import READ_METHODS, TensorValue, call_in_graph
 from dynamo.values.tensors.tensor_calls import target_name
 from fxgraph import Node, effects
+from fxgraph.args import leaves
 from fxgraph.expressions import is_integral, negated
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import hint_of
@@ -79,15 +80,29 @@ def _unwritten_input(tx: Interpreter, node: Node) -> Any:
     """The input of the graph that is this tensor of one integer, as the frame was given it; None:
     the tensor is something else.
     """
-    output, fake = tx.output, node.meta["example_value"]
+    fake = node.meta["example_value"]
     if fake.dim() or fake.device.type != "cpu" or fake.is_floating_point() or fake.is_complex():
         return None
+    return _unwritten(tx, node)
+
+
+def _unwritten(tx: Interpreter, node: Node) -> Any:
+    """The input of the graph that is this tensor, as the frame was given it; None: another one."""
+    output, fake = tx.output, node.meta["example_value"]
     given = next((item for item in output.inputs if item.node is node), None)
     if given is None or version_of(fake) != given.node.meta["version"]:
         return None
-    if any(effects.of(node).writes for node in output.graph.nodes):  # perhaps of the same memory
-        return None
+    for other in output.graph.nodes:  # of the same memory, perhaps
+        if effects.of(other).writes and _takes(other, fake.dtype):
+            return None
     return given
+
+
+def _takes(node: Node, dtype: torch.dtype) -> bool:
+    """Whether a node takes a tensor of a dtype."""
+    fakes = (arg.meta.get("example_value") for arg in node.all_input_nodes)
+    held = [fake for value in fakes for fake in leaves(value) if isinstance(fake, torch.Tensor)]
+    return not held or any(fake.dtype is dtype for fake in held)
 
 
 _MOST_TRUTHS = 2  # of one frame: each combination is a compilation
@@ -110,21 +125,30 @@ def truth_of_input(tx: Interpreter, tensor: TensorValue) -> bool | None:
         chain.append((node.op, node.target, node.args[1]))
         node = node.args[0]
     given = _unwritten_input(tx, node)
-    if given is None or output.guarded_truths >= _MOST_TRUTHS:
+    if given is None:
         return None
-    output.guarded_truths += 1
-    truth = _Truth(chain[::-1], True)
+    known = output.guarded_truths | {(given.node, *(step[1:] for step in chain))}
+    if len(known) > _MOST_TRUTHS:
+        return None
+    written = any(effects.of(node).writes for node in output.graph.nodes)
+    if written and not _has_own_memory(given.example):
+        return None
+    output.guarded_truths = known
+    truth = _Truth(chain[::-1], True, written)
     truth.expected = truth(given.example)
     tx.guard(given.source, "predicate", truth)
     return truth.expected
 
 
 class _Truth:
-    """Whether comparisons with numbers, one of the result of another, have this truth."""
+    """Whether comparisons with numbers, one of the result of another, have this truth. alone: the
+    frame has written to other memory before.
+    """
 
-    def __init__(self, chain: list[tuple[str, Any, int]], expected: bool) -> None:
+    def __init__(self, chain: list[tuple[str, Any, int]], expected: bool, alone: bool) -> None:
         self.chain = chain
         self.expected = expected
+        self.alone = alone
 
     @property
     def __name__(self) -> str:
@@ -132,10 +156,39 @@ class _Truth:
         return f"it{steps} is {self.expected}"
 
     def __call__(self, tensor: torch.Tensor) -> bool:
+        if self.alone and not _has_own_memory(tensor):
+            return False
         for op, target, number in self.chain:
             function = getattr(torch.Tensor, target) if op == "call_method" else target
             tensor = function(tensor, number)
         return bool(tensor) is self.expected
+
+
+def _has_own_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of one number is no part of a larger one."""
+    return tensor.untyped_storage().nbytes() == tensor.element_size()
+
+
+@handles(torch_polyfills.is_causal_mask)
+def _is_causal(tx: Interpreter, mask: Value) -> Value:
+    """Whether a mask is causal, guarded of an input. It is a hint: False is right for any mask."""
+    given = _unwritten(tx, mask.node) if isinstance(mask, TensorValue) else None
+    if given is None or tx.output.bodies or tx.output.guesses or tx.output.context.export:
+        return ConstantValue(False)
+    truth = _Causal(torch_polyfills.is_causal_mask(given.example))
+    tx.guard(given.source, "predicate", truth)
+    return ConstantValue(truth.expected)
+
+
+class _Causal:
+    """Whether a mask being causal has this truth."""
+
+    def __init__(self, expected: bool) -> None:
+        self.expected = expected
+        self.__name__ = f"it is causal is {expected}"
+
+    def __call__(self, mask: torch.Tensor) -> bool:
+        return torch_polyfills.is_causal_mask(mask) is self.expected
 
 
 class _Holds:

@@ -166,7 +166,7 @@ PROGRAMS |= {
         """,
     ),
     "averaged_model": (
-        3,
+        2,
         """
         from torch.optim.swa_utils import AveragedModel
         m = nn.Linear(3, 2)

@@ -293,4 +293,56 @@ PROGRAMS = {
         x.grad
     """,
     ),
+    "operators_that_write_what_is_read": (
+        SOME,
+        """
+        log, table, number = [], {"n": 0}, 0
+        class Held: k = 0
+        held = Held()
+        @torch.library.custom_op("directives::write", mutates_args=())
+        def written(x: torch.Tensor) -> torch.Tensor:
+            global number
+            log.append(1)
+            table["n"] += 1
+            held.k += 1
+            number += 1
+            return x.clone()
+        written.register_fake(torch.empty_like)
+        del written
+        def total(held): return held.k
+        def f(x, way):
+            write = torch.ops.directives.write
+            if way == 0: return write(x) * len(log)
+            if way == 1: return write(x) * table["n"]
+            if way == 2: return write(x) + total(held)
+            if way == 3: return write(x) * number
+            if way == 4: return write(x) + getattr(held, "k")
+            if way == 5:
+                before = len(log) + held.k * 10 + number * 100
+                return write(x) + len(log), before
+            for _ in range(2): x = write(x) + held.k
+            log.append(7)
+            return x
+        ---
+        [(str(run(T(2), way)), len(log), str(table), held.k, number) for way in range(7)]
+        [(str(run(T(2), way)), len(log), str(table), held.k, number) for way in range(7)]
+    """,
+    ),
+    "operators_that_count_for_nobody": (
+        1,
+        "",
+        """
+        log = []
+        @torch.library.custom_op("directives::count", mutates_args=())
+        def count(x: torch.Tensor) -> torch.Tensor:
+            log.append(len(log))
+            return x.clone()
+        count.register_fake(torch.empty_like)
+        def f(x): return count(x + 1).sin() * x.shape[0]
+        ---
+        run(T(2))
+        run(T(2))
+        log
+    """,
+    ),
 }

@@ -42,7 +42,7 @@ PROGRAMS = {
     """,
     ),
     "ema": (
-        3,
+        2,
         """
         from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
         m = nn.Linear(3, 2)

@@ -3,6 +3,22 @@
 from tests.dynamo.differential import SOME
 
 PROGRAMS = {
+    "encoder_with_a_mask": (
+        2,
+        """
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        m = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        causal = nn.Transformer.generate_square_subsequent_mask(3)
+        other = causal.T.contiguous()
+        def f(x, mask): return m(x, mask=mask)
+        ---
+        x = T(2, 3, 4, grad=True)
+        run(x, causal).sum().backward()
+        run(x, other).sum().backward()
+        run(x, causal)
+        x.grad
+    """,
+    ),
     "selective_checkpoint": (
         1,
         """
