@@ -393,7 +393,8 @@ def _array(tx, data, dtype=None):
 
 def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
     """A new array of arrays or scalars of one shape and dtype."""
-    if len({(row.dtype, row.shape) for row in rows}) > 1:
+    first = rows[0]
+    if any(row.dtype != first.dtype or row.shape != first.shape for row in rows):
         raise refuse("numpy.array of arrays of several dtypes or shapes")
     return array_view(call_torch(tx, torch.stack, ListValue([row.tensor for row in rows])))
 

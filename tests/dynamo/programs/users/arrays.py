@@ -740,4 +740,16 @@ PROGRAMS = {
         run(T(3), 3)
         run(T(3), 300)
     """,
+    "array_of_rows_of_varying_lengths": (
+        2,
+        """
+        def f(x, y): return np.array([x.numpy(), y.numpy()])
+        ---
+        run(T(3), T(3))
+        run(T(4), T(4))
+        run(T(6), T(6))
+        run(T(3), T(4))
+        run(T(5), T(5).double())
+    """,
+    ),
 }
