@@ -96,7 +96,7 @@ def grain(step: PanelProduct, shape: Blocks) -> int:
     return max(1, GRAIN_WORK // hint(work(step, shape)))
 
 
-def is_small(step: PanelProduct, shape: Blocks) -> bool:
+def is_local(step: PanelProduct, shape: Blocks) -> bool:
     """Whether a thread has room for a block of the result."""
     rows, columns = shape.rows, shape.columns
     if not (isinstance(rows, int) and isinstance(columns, int)):
@@ -104,9 +104,10 @@ def is_small(step: PanelProduct, shape: Blocks) -> bool:
     return rows * columns <= BLOCK_ELEMENTS
 
 
-def is_worth(step: PanelProduct, shape: Blocks) -> bool:
-    """Whether blocks of whole rows give every thread as much to do as smaller ones would."""
-    return hint(units(step, shape)) >= 2 * torch.get_num_threads()
+def whole_rows(step: PanelProduct) -> Blocks | None:
+    """Such blocks, where they give every thread as much to do as smaller ones would."""
+    shape = blocks(step, whole_rows=True)
+    return shape if hint(units(step, shape)) >= 2 * torch.get_num_threads() else None
 
 
 # --- which way a kernel may follow ----------------------------------------------------------------
