@@ -28,6 +28,7 @@ from inductor.derive import PREPARED
 from inductor.registration import operator
 
 PANEL = 16  # columns: as many as the widest vector has lanes
+LEAST_PAIR_ROWS = 3  # of products by int8
 # Narrower elements of weights that products read: float32 holds them exactly.
 NARROW = frozenset([torch.bfloat16, torch.float16, torch.int8])
 
@@ -78,6 +79,13 @@ def panel_steps(
 def has_pairs() -> bool:
     """Whether this processor multiplies pairs of bfloat16."""
     return bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def widens_few(rows: Any, weight: torch.dtype) -> bool:
+    """Whether products of bfloat16 by such a weight are no faster by pairs: the time of few rows is
+    that of making the weight's elements wider, to float32 sooner than to pairs.
+    """
+    return weight == torch.int8 and isinstance(rows, int) and rows < LEAST_PAIR_ROWS
 
 
 def in_panels(weight: torch.Tensor, pairs: bool = False) -> torch.Tensor:

@@ -28,6 +28,7 @@ from inductor.panels import NARROW
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 WIDENED_ROWS = 144  # of blocks for which elements of a weight are widened: once for all rows
+WIDENED_PAIRS_ROWS = 256  # the same, of pairs
 PAIRS_ROWS, PAIRS_TILE = 128, 16  # of blocks of pairs, at most, and of a tile (product_amx.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
@@ -58,7 +59,8 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
         return Blocks(_for_each(rows, threads, height), columns, True)
     height = BLOCK_ROWS
     if in_pairs(step.weight.size):
-        height = PAIRS_ROWS
+        of_int8 = step.weight.buffer.dtype == torch.int8
+        height = WIDENED_PAIRS_ROWS if of_int8 else PAIRS_ROWS
     elif step.weight.buffer.dtype in NARROW:
         many = hint(rows) >= WIDENED_ROWS * threads
         height = WIDENED_ROWS if many else height
@@ -165,7 +167,9 @@ def in_pairs(size: Sequence[Extent]) -> bool:
 
 def element_type(dtype: torch.dtype, size: Sequence[Extent]) -> str:
     """Of panels of that dtype and size."""
-    return "bf16_pair" if in_pairs(size) else CPP_TYPES[dtype]
+    if not in_pairs(size):
+        return CPP_TYPES[dtype]
+    return "int8_pair" if dtype == torch.int8 else "bf16_pair"
 
 
 def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:
