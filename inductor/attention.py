@@ -70,9 +70,18 @@ def _attention(
     return _FLASH(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)[0]
 
 
+def _attention_meta(q: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """In the query's layout: torch's rule keeps no strides of dimensions of one element."""
+    made = _attention(q, *rest)
+    alone = [type(n) is int and n == 1 for n in made.shape]
+    stride = [a if one else b for one, a, b in zip(alone, q.stride(), made.stride(), strict=True)]
+    return made.new_empty_strided(made.shape, stride)
+
+
 attention = own_operator(
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal) -> Tensor",
     _attention,
+    _attention_meta,
 )
 
 
