@@ -40,16 +40,10 @@ from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, fastest
 from inductor.panels import Builder, has_pairs, is_plain
+from inductor.registration import operator as own_operator
 from inductor.runtime import toolchain
-from inductor.runtime.link import link
-from inductor.runtime.plan import (
-    BufferSpec,
-    KernelStep,
-    OutputSpec,
-    PlanSpec,
-    TensorSpec,
-    dtype_name,
-)
+from inductor.runtime.plan import dtype_name
+from inductor.sample_plan import buffer, sample_plan
 
 LEAST_QUERIES = 16  # of half precision
 HEAD = 128  # elements of a head, at most (attention.h)
@@ -57,11 +51,6 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SECONDS = 0.05  # for measuring
 _AHEAD = 0.8  # of the time in float32: the limit for half precision to stay as it is
 
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define(
-    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal) -> Tensor"
-)
-attention = torch.ops.framegraph.attention.default
 aten = torch.ops.aten
 _FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 
@@ -81,8 +70,19 @@ def _attention(
     return _FLASH(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)[0]
 
 
-_library.impl("attention", _attention, "CPU")
-_library.impl("attention", _attention, "Meta")
+def _attention_meta(q: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """In the query's layout: torch's rule keeps no strides of dimensions of one element."""
+    made = _attention(q, *rest)
+    alone = [type(n) is int and n == 1 for n in made.shape]
+    stride = [a if one else b for one, a, b in zip(alone, q.stride(), made.stride(), strict=True)]
+    return made.new_empty_strided(made.shape, stride)
+
+
+attention = own_operator(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal) -> Tensor",
+    _attention,
+    _attention_meta,
+)
 
 
 def generated_attention(
@@ -187,15 +187,7 @@ def _sample(x: torch.Tensor, budget: Budget) -> Callable[[], object]:
     """Attention of x to itself by pairs. The library is made outside of the budget."""
     with budget.pause():
         made = toolchain.load_library(_SOURCE)
-    kind, stride = dtype_name(x.dtype), x.stride()
-    spec = PlanSpec(
-        inputs=[TensorSpec("x", kind, _SAMPLE, stride)],
-        buffers=[BufferSpec("out", kind, _SAMPLE, stride, kind="output")],
-        steps=[KernelStep("sample", [("x", 0), ("out", 0)], ["out"], 4, 1)],
-        outputs=[OutputSpec("buffer", "out")],
-    )
-    plan = link(spec, made)
-    return lambda: plan(x)[0]
+    return sample_plan(made, {"x": x}, buffer("out", x), [], units=4, grain=1)
 
 
 def _heads(val: torch.Tensor) -> str:

@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -39,17 +40,12 @@ from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
 from inductor.pack import PACKED, is_innermost, is_packable, packs_convolutions
 from inductor.panels import Builder, has_pairs, panel_bytes
+from inductor.registration import operator
 from inductor.rewriter import GraphRewriter
 
 TO_ROWS = [0, 2, 3, 1]  # the order of dimensions
 MAX_WINDOW = 25  # elements of a window that a loop's body writes out
 
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define(
-    "depthwise_convolution(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation) "
-    "-> Tensor"
-)
-depthwise_convolution = torch.ops.framegraph.depthwise_convolution.default
 aten = torch.ops.aten
 
 
@@ -67,8 +63,11 @@ def _depthwise(
     return y.contiguous(memory_format=torch.channels_last)
 
 
-_library.impl("depthwise_convolution", _depthwise, "CPU")
-_library.impl("depthwise_convolution", _depthwise, "Meta")
+depthwise_convolution = operator(
+    "depthwise_convolution(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation) "
+    "-> Tensor",
+    _depthwise,
+)
 
 
 def generated_convolutions(
@@ -168,8 +167,7 @@ class _Rewrite(GraphRewriter):
         self.kinds = kinds
         self._build = Builder(self.graph)
         self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
-        self._weights: dict[Node, Node] = {}  # a weight -> as the kernel reads it
-        self._in_windows: dict[Node, Node] = {}  # the same, of PAIRS
+        self._weights: dict[tuple[Node, str], Node] = {}  # a weight, a kind of kernel
 
     def add(self, node: Node) -> None:
         kind = self.kinds.get(node)
@@ -183,14 +181,15 @@ class _Rewrite(GraphRewriter):
         image, weight, bias, stride, padding, dilation = node.args[:6]
         build, columns = self._build, weight.meta["val"].shape[0]
         _, _, height, width = node.meta["val"].shape
+        panels = self._weight(weight, self.kinds[node])
         if self.kinds[node] == PIXEL:
-            made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
+            made = build.panel_mm(self._in_rows(image), panels, columns, node.meta)
         elif self.kinds[node] == PAIRS:
-            args = (self.new[image], self._of_windows(weight), self.new[weight])
+            args = (self.new[image], panels, self.new[weight])
             settings = (list(stride), list(padding), list(dilation))
             made = build.call(windows.window_mm, (*args, *settings), node.meta)
         else:
-            used = self.new[image], self._transformed(weight), self.new[weight], list(padding)
+            used = self.new[image], panels, self.new[weight], list(padding)
             made = build.call(winograd.winograd_mm, used, node.meta)
         if bias is not None:
             made = build.add(made, build.cast(self.new[bias], torch.float32, bias.meta), node.meta)
@@ -206,44 +205,43 @@ class _Rewrite(GraphRewriter):
             self._rows[image] = made
         return self._rows[image]
 
-    def _in_panels(self, weight: Node) -> Node:
-        if weight not in self._weights:
-            columns, inner = weight.meta["val"].shape[:2]
-            made = self._build.view(self.new[weight], [columns, inner], weight.meta)
-            made = self._build.permute(made, [1, 0], weight.meta)
-            pairs = weight.meta["val"].dtype == torch.bfloat16
-            self._weights[weight] = self._build.panels(made, weight.meta, pairs)
-        return self._weights[weight]
-
-    def _of_windows(self, weight: Node) -> Node:
-        if weight not in self._in_windows:
-            new = self.new[weight]
-            self._in_windows[weight] = windows.weight_in_panels(self._build, new, weight.meta)
-        return self._in_windows[weight]
-
-    def _transformed(self, weight: Node) -> Node:
-        if weight not in self._weights:
-            new = self.new[weight]
-            self._weights[weight] = winograd.transformed(self._build, new, weight.meta)
-        return self._weights[weight]
+    def _weight(self, weight: Node, kind: str) -> Node:
+        """As the kernel of that kind reads it."""
+        if (weight, kind) not in self._weights:
+            made = _PREPARE[kind](self._build, self.new[weight], weight.meta)
+            self._weights[weight, kind] = made
+        return self._weights[weight, kind]
 
     def _of_channels(self, node: Node) -> Node:
         image, weight, bias, stride, padding, dilation = node.args[:6]
-        args = (self.new[image], self._innermost(weight), stride, padding, dilation)
+        args = (self.new[image], self._weight(weight, DEPTHWISE), stride, padding, dilation)
         made = self._build.call(depthwise_convolution, args, node.meta)
         if bias is not None:
             shaped = self._build.view(self.new[bias], [1, -1, 1, 1], bias.meta)
             made = self._build.add(made, shaped, node.meta)
         return made
 
-    def _innermost(self, weight: Node) -> Node:
-        """(height, width, channels)"""
-        if weight not in self._weights:
-            channels, _, height, width = weight.meta["val"].shape
-            made = self._build.view(self.new[weight], [channels, height, width], weight.meta)
-            made = self._build.permute(made, [1, 2, 0], weight.meta)
-            layout = torch.contiguous_format
-            made = self._build.call(aten.clone.default, (made,), weight.meta, memory_format=layout)
-            made.meta[PREPARED] = True
-            self._weights[weight] = made
-        return self._weights[weight]
+
+def _in_panels(build: Builder, weight: Node, meta: dict[str, Any]) -> Node:
+    columns, inner = weight.meta["val"].shape[:2]
+    made = build.view(weight, [columns, inner], meta)
+    made = build.permute(made, [1, 0], meta)
+    return build.panels(made, meta, pairs=weight.meta["val"].dtype == torch.bfloat16)
+
+
+def _innermost(build: Builder, weight: Node, meta: dict[str, Any]) -> Node:
+    """(height, width, channels)"""
+    channels, _, height, width = weight.meta["val"].shape
+    made = build.view(weight, [channels, height, width], meta)
+    made = build.permute(made, [1, 2, 0], meta)
+    made = build.call(aten.clone.default, (made,), meta, memory_format=torch.contiguous_format)
+    made.meta[PREPARED] = True
+    return made
+
+
+_PREPARE: dict[str, Callable[[Builder, Node, dict[str, Any]], Node]] = {
+    PIXEL: _in_panels,
+    DEPTHWISE: _innermost,
+    WINDOW: winograd.transformed,
+    PAIRS: windows.weight_in_panels,
+}

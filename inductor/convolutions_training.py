@@ -39,36 +39,22 @@ from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample, winograd
 from inductor.codegen import weight_gradient as gradient_kernel
-from inductor.ir import Buffer, WeightGradient, Window
+from inductor.ir import WeightGradient
 from inductor.layout import TO_IMAGES, is_laid_out
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, fastest
+from inductor.pack import constant
 from inductor.panels import PANEL, Builder
+from inductor.registration import operator as own_operator
 from inductor.rewriter import GraphRewriter
 from inductor.runtime import toolchain
-from inductor.runtime.link import link
-from inductor.runtime.plan import (
-    BufferSpec,
-    KernelStep,
-    OutputSpec,
-    PlanSpec,
-    TensorSpec,
-    dtype_name,
-)
+from inductor.sample_plan import buffer, sample_plan, window
 
 SECONDS = 0.1  # for measuring, of a machine
 AHEAD = 0.85  # of the library's time: the limit for generated code to be chosen
 MOST_PLACES = 9  # of a window (training.h)
 FEW_TILES = 24  # for which the weight's transform takes as long as it saves
 
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define("winograd_panels(Tensor weight, bool transposed) -> Tensor")
-_library.define(
-    "weight_gradient(Tensor x, Tensor gradient, int[] window, int[] stride, int[] padding, "
-    "bool winograd) -> Tensor"
-)
-winograd_panels = torch.ops.framegraph.winograd_panels.default
-weight_gradient = torch.ops.framegraph.weight_gradient.default
 aten = torch.ops.aten
 
 
@@ -108,10 +94,13 @@ def _gradient_meta(
     return x.new_empty((gradient.shape[1], x.shape[1], *window))
 
 
-_library.impl("winograd_panels", _panels, "CPU")
-_library.impl("winograd_panels", _panels, "Meta")
-_library.impl("weight_gradient", _gradient, "CPU")
-_library.impl("weight_gradient", _gradient_meta, "Meta")
+winograd_panels = own_operator("winograd_panels(Tensor weight, bool transposed) -> Tensor", _panels)
+weight_gradient = own_operator(
+    "weight_gradient(Tensor x, Tensor gradient, int[] window, int[] stride, int[] padding, "
+    "bool winograd) -> Tensor",
+    _gradient,
+    _gradient_meta,
+)
 
 
 def generated_training(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
@@ -327,7 +316,7 @@ def _is_ahead(kind: str, budget: Budget) -> bool:
     settings: Any = [step, step], [1, 1], [1, 1], False, [0, 0], 1
 
     def full(*size: int) -> torch.Tensor:
-        return torch.full(size, 0.5, dtype=torch.float32, device="cpu")
+        return constant(size)
 
     def library() -> Callable[[], object]:
         x, w = full(images, channels, side, side), full(columns, channels, 3, 3)
@@ -370,26 +359,10 @@ def _sample(
     rest = "" if winograd else ", n[10], n[11], n[12], n[13]"
     with budget.pause():
         made = toolchain.load_library(_SOURCE.replace("KIND", kind).replace("REST", rest))
-    out = x.new_empty((gradient.shape[3], x.shape[3], 3, 3))
+    out = buffer("out", x.new_empty((gradient.shape[3], x.shape[3], 3, 3)))
     given = {"x": x, "gradient": gradient}
-    buffers = {
-        name: Buffer(name, t.dtype, tuple(t.shape), t.stride(), t.device)
-        for name, t in (*given.items(), ("out", out))
-    }
-    one, other = (Window(buffers[name], buffers[name].size, buffers[name].stride) for name in given)
-    call = WeightGradient(
-        "sample", one, other, (3, 3), (step, step), (1, 1), winograd, buffers["out"]
-    )
-    sizes = torch.tensor(gradient_kernel.numbers(call)["sizes"])
-    spec = PlanSpec(
-        inputs=[
-            TensorSpec(name, dtype_name(t.dtype), tuple(t.shape), t.stride())
-            for name, t in (*given.items(), ("sizes", sizes))
-        ],
-        buffers=[BufferSpec("out", "float32", tuple(out.shape), out.stride(), kind="output")],
-        steps=[KernelStep("sample", [(n, 0) for n in (*given, "out", "sizes")], ["out"],
-                          gradient_kernel.units(call), gradient_kernel.grain(call))],
-        outputs=[OutputSpec("buffer", "out")],
-    )  # fmt: skip
-    plan = link(spec, made)
-    return lambda: plan(x, gradient, sizes)[0]
+    one, other = (window(name, tensor) for name, tensor in given.items())
+    call = WeightGradient("sample", one, other, (3, 3), (step, step), (1, 1), winograd, out)
+    numbers = gradient_kernel.numbers(call)["sizes"]
+    cut = gradient_kernel.units(call), gradient_kernel.grain(call)
+    return sample_plan(made, given, out, numbers, *cut)

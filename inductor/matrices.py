@@ -28,24 +28,12 @@ from typing import Any
 import torch
 
 from inductor.codegen import matrices as kernel
-from inductor.codegen.panels import grain
-from inductor.ir import Buffer, MatrixProduct, Window
+from inductor.ir import MatrixProduct
 from inductor.measure import Budget
 from inductor.panels import has_pairs
+from inductor.registration import operator
 from inductor.runtime import toolchain
-from inductor.runtime.link import link
-from inductor.runtime.plan import (
-    BufferSpec,
-    KernelStep,
-    OutputSpec,
-    PlanSpec,
-    TensorSpec,
-    dtype_name,
-)
-
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define("matrix_mm(Tensor x, Tensor weight) -> Tensor")
-matrix_mm = torch.ops.framegraph.matrix_mm.default
+from inductor.sample_plan import buffer, sample_plan, window
 
 
 def _matrix_mm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -56,8 +44,7 @@ def _matrix_mm_meta(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x.new_empty((x.shape[0], w.shape[1]), dtype=torch.float32)
 
 
-_library.impl("matrix_mm", _matrix_mm, "CPU")
-_library.impl("matrix_mm", _matrix_mm_meta, "Meta")
+matrix_mm = operator("matrix_mm(Tensor x, Tensor weight) -> Tensor", _matrix_mm, _matrix_mm_meta)
 
 
 def are_multiplied(x: torch.Tensor, w: torch.Tensor) -> bool:
@@ -116,25 +103,11 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], obj
     with budget.pause():
         made = _samples(x.dtype == torch.bfloat16)
     given = {"x": x, "w": w}
-    out = x.new_empty((x.shape[0], w.shape[1]))
-    buffers = {
-        name: Buffer(name, t.dtype, tuple(t.shape), t.stride(), t.device)
-        for name, t in (*given.items(), ("out", out))
-    }
-    windows = [Window(buffers[name], buffers[name].size, buffers[name].stride) for name in given]
     size = (x.shape[0], w.shape[1])
-    step = MatrixProduct("sample", windows[0], windows[1], size, buffers["out"])
+    out = buffer("out", x.new_empty(size))
+    step = MatrixProduct("sample", window("x", x), window("w", w), size, out)
     shape = kernel.blocks(step)
-    sizes = torch.tensor(kernel.numbers(step, shape)[2:])
-    spec = PlanSpec(
-        inputs=[
-            TensorSpec(name, dtype_name(t.dtype), tuple(t.shape), t.stride())
-            for name, t in (*given.items(), ("sizes", sizes))
-        ],
-        buffers=[BufferSpec("out", dtype_name(x.dtype), size, out.stride(), kind="output")],
-        steps=[KernelStep("sample", [(n, 0) for n in (*given, "out", "sizes")], ["out"],
-                          kernel.units(step, shape), grain(step, shape))],
-        outputs=[OutputSpec("buffer", "out")],
-    )  # fmt: skip
-    plan = link(spec, made)
-    return lambda: plan(x, w, sizes)[0]
+    numbers = kernel.numbers(step, shape)[2:]
+    return sample_plan(
+        made, given, out, numbers, kernel.units(step, shape), kernel.grain(step, shape)
+    )

@@ -18,7 +18,7 @@ it is; with channels innermost; packed):
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from inductor.lowering.symbolic import likely
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
+mkldnn = torch.ops.mkldnn
 Attribute = tuple[str, list[Any], str]  # name, scalars and algorithm, as the library takes them
 # Epilogues of the library's convolutions -> its attribute, given the operator's other arguments
 _EPILOGUES: dict[Any, Callable[..., Attribute]] = {
@@ -129,6 +130,33 @@ def pack_convolutions(
     return functional.with_graph(run.graph), note
 
 
+def constant(size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """For measuring: no random numbers, which would draw on the program's generator."""
+    return torch.full(tuple(size), 0.5, dtype=dtype, device="cpu")
+
+
+def rows_of(size: Sequence[int]) -> tuple[int, ...]:
+    """The size of images (images, channels, height, width) with channels last."""
+    images, channels, height, width = size
+    return images, height, width, channels
+
+
+def packed_sample(
+    size: Sequence[int], of_weight: Sequence[int], dtype: torch.dtype, settings: Any
+) -> Callable[[], torch.Tensor]:
+    """Such a convolution of images with channels innermost, for measuring (measure.py). settings:
+    padding, stride, dilation, groups.
+    """
+    x = constant(size, dtype).to(memory_format=torch.channels_last)
+    w = mkldnn._reorder_convolution_weight(constant(of_weight, dtype), *settings, list(size))
+
+    def convolve() -> torch.Tensor:
+        y: torch.Tensor = mkldnn._convolution_pointwise(x, w, None, *settings, *NONE)
+        return y
+
+    return convolve
+
+
 def is_innermost(val: torch.Tensor) -> bool:
     return is_laid_out(val, torch.channels_last)
 
@@ -164,7 +192,7 @@ class _Pack(GraphRewriter):
             *settings,
             *attribute,
         )
-        made = self.graph.call_function(torch.ops.mkldnn._convolution_pointwise.default, args)
+        made = self.graph.call_function(mkldnn._convolution_pointwise.default, args)
         made.meta = dict(result.meta)
         return made
 
@@ -172,7 +200,7 @@ class _Pack(GraphRewriter):
         size = [n if isinstance(n, int) else likely(n) for n in size]
         key = (weight, str(settings), tuple(size))
         if key not in self._packed:
-            target = torch.ops.mkldnn._reorder_convolution_weight.default
+            target = mkldnn._reorder_convolution_weight.default
             made = self.graph.call_function(target, (self.new[weight], *settings, list(size)))
             made.meta = {**weight.meta, PREPARED: True}
             self._packed[key] = made

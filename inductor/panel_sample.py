@@ -12,22 +12,12 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent
 from inductor.codegen import panels
-from inductor.index import contiguous_strides
-from inductor.ir import Buffer, PanelProduct, Window
+from inductor.ir import PanelProduct
 from inductor.measure import Budget
 from inductor.panels import in_panels
 from inductor.runtime import toolchain
-from inductor.runtime.link import link
-from inductor.runtime.plan import (
-    BufferSpec,
-    KernelStep,
-    OutputSpec,
-    PlanSpec,
-    TensorSpec,
-    dtype_name,
-)
+from inductor.sample_plan import buffer, sample_plan, window
 
 HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
 _SOURCE = """#include "product.h"
@@ -77,34 +67,9 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], tor
     weight = in_panels(w, pairs=x.dtype == torch.bfloat16)
     with budget.pause():
         made = _library(identity(), panels.element_type(w.dtype, weight.shape))
-    step = _step(rows, columns, inner, weight)
+    out = buffer("out", x.new_empty((rows, columns), dtype=torch.float32))
+    step = PanelProduct("sample", window("x", x), window("w", weight), (rows, columns), out)
     shape = panels.blocks(step)
-    sizes = torch.tensor([rows, columns, inner, shape.rows, shape.columns])
-    args: list[tuple[str, Extent]] = [("x", 0), ("w", 0), ("out", 0), ("sizes", 0)]
-    units, grain = panels.units(step, shape), panels.grain(step, shape)
-    spec = PlanSpec(
-        inputs=[
-            TensorSpec("x", dtype_name(x.dtype), (rows, inner), (inner, 1)),
-            TensorSpec("w", dtype_name(w.dtype), tuple(weight.shape), weight.stride()),
-            TensorSpec("sizes", "int64", (5,), (1,)),
-        ],
-        buffers=[BufferSpec("out", "float32", (rows, columns), (columns, 1), kind="output")],
-        steps=[KernelStep("sample", args, ["out"], units, grain)],
-        outputs=[OutputSpec("buffer", "out")],
-    )
-    plan = link(spec, made)
-    return lambda: plan(x, weight, sizes)[0]
-
-
-def _step(rows: int, columns: int, inner: int, weight: torch.Tensor) -> PanelProduct:
-    """The step of a product of these sizes, to ask how it is cut."""
-
-    def window(name: str, size: tuple[int, ...], dtype: torch.dtype) -> Window:
-        stride = contiguous_strides(size)
-        buffer = Buffer(name, dtype, size, stride, torch.device("cpu"))
-        return Window(buffer, size, stride)
-
-    size = rows, columns
-    out = window("out", size, torch.float32).buffer
-    x = window("x", (rows, inner), torch.float32)
-    return PanelProduct("sample", x, window("w", tuple(weight.shape), weight.dtype), size, out)
+    numbers = [rows, columns, inner, shape.rows, shape.columns]
+    cut = panels.units(step, shape), panels.grain(step, shape)
+    return sample_plan(made, {"x": x, "w": weight}, out, numbers, *cut)

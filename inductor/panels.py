@@ -25,14 +25,12 @@ from fxgraph.aot.fake import fake_result
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor.derive import PREPARED
+from inductor.registration import operator
 
 PANEL = 16  # columns: as many as the widest vector has lanes
+LEAST_PAIR_ROWS = 3  # of products by int8
 # Narrower elements of weights that products read: float32 holds them exactly.
 NARROW = frozenset([torch.bfloat16, torch.float16, torch.int8])
-
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define("panel_mm(Tensor x, Tensor weight, SymInt columns) -> Tensor")
-panel_mm = torch.ops.framegraph.panel_mm.default
 
 
 def _panel_mm(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch.Tensor:
@@ -49,8 +47,9 @@ def _panel_mm_meta(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch
     return x.new_empty((x.shape[0], columns), dtype=dtype)
 
 
-_library.impl("panel_mm", _panel_mm, "CPU")
-_library.impl("panel_mm", _panel_mm_meta, "Meta")
+panel_mm = operator(
+    "panel_mm(Tensor x, Tensor weight, SymInt columns) -> Tensor", _panel_mm, _panel_mm_meta
+)
 
 aten = torch.ops.aten
 
@@ -80,6 +79,13 @@ def panel_steps(
 def has_pairs() -> bool:
     """Whether this processor multiplies pairs of bfloat16."""
     return bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def widens_few(rows: Any, weight: torch.dtype) -> bool:
+    """Whether products of bfloat16 by such a weight are no faster by pairs: the time of few rows is
+    that of making the weight's elements wider, to float32 sooner than to pairs.
+    """
+    return weight == torch.int8 and isinstance(rows, int) and rows < LEAST_PAIR_ROWS
 
 
 def in_panels(weight: torch.Tensor, pairs: bool = False) -> torch.Tensor:

@@ -1,9 +1,11 @@
-"""Products with weights of int8, as products in float32 that generated code computes.
+"""Products with weights of int8, with sums of float32, which generated code computes.
 
 before                                      after
     y = aten._weight_int8pack_mm(               a = aten._to_copy(x, dtype=float32)
             x, w, scales)                       b = aten.permute(aten._to_copy(w, float32), [1, 0])
                                                 y = aten.mul(aten.mm(a, b), scales)
+        | x of bfloat16                         p = <w in panels of pairs>      | a derived static
+                                                y = aten.mul(framegraph.panel_mm(x, p, ...), scales)
 
 Weights stay int8 in panels (products.py). Of static weights alone: to copy others in each call
 would take longer than the operator does; and where there is room for the copies.
@@ -20,7 +22,7 @@ from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.derive import closure, room_for_copies
-from inductor.panels import Builder, is_plain, panel_bytes
+from inductor.panels import Builder, has_pairs, is_plain, panel_bytes, widens_few
 
 aten = torch.ops.aten
 _OPERATOR = aten._weight_int8pack_mm.default
@@ -51,7 +53,9 @@ def widen_int8(
             new[node] = _product(Builder(graph), x, w, scales, node)
         else:
             new[node] = graph.node_copy(node, new.__getitem__)
-    return functional.with_graph(graph), f"widen: {len(chosen)} products of int8 in float32"
+    return functional.with_graph(
+        graph
+    ), f"widen: {len(chosen)} products of int8 with sums of float32"
 
 
 def _is_plain(node: Node) -> bool:
@@ -61,7 +65,13 @@ def _is_plain(node: Node) -> bool:
 
 def _product(build: Builder, x: Node, w: Node, scales: Node, node: Node) -> Node:
     meta = node.meta
-    x, w, scales = (build.cast(one, torch.float32, one.meta) for one in (x, w, scales))
-    made = build.call(aten.mm.default, (x, build.permute(w, [1, 0], w.meta)), meta)
+    scales = build.cast(scales, torch.float32, scales.meta)
+    of_pairs = x.meta["val"].dtype == torch.bfloat16 and has_pairs()
+    if of_pairs and not widens_few(x.meta["val"].shape[0], torch.int8):
+        panels = build.panels(build.permute(w, [1, 0], w.meta), w.meta, pairs=True)
+        made = build.panel_mm(x, panels, w.meta["val"].shape[0], meta)
+    else:
+        x, w = (build.cast(one, torch.float32, one.meta) for one in (x, w))
+        made = build.call(aten.mm.default, (x, build.permute(w, [1, 0], w.meta)), meta)
     scaled = build.call(aten.mul.Tensor, (made, scales), meta)
     return build.cast(scaled, meta["val"].dtype, meta)

@@ -29,18 +29,11 @@ from fxgraph.node import Node
 from inductor import devices, panel_sample
 from inductor.attention import HEAD, LEAST_QUERIES, not_repeated
 from inductor.panels import Builder, is_plain
+from inductor.registration import operator
 
 SCORES = "scores"  # in the meta of a node that stands for scores on their way to the softmax
 _HALVES = (torch.bfloat16, torch.float16)
 
-_library = torch.library.Library("framegraph", "FRAGMENT")
-_library.define("attention_scores(Tensor q, Tensor k) -> Tensor")
-_library.define(
-    "attention_of_scores(Tensor changed, Tensor scores, Tensor q, Tensor k, Tensor v, "
-    "bool nothing_is_nan) -> Tensor"
-)
-attention_scores = torch.ops.framegraph.attention_scores.default
-attention_of_scores = torch.ops.framegraph.attention_of_scores.default
 aten = torch.ops.aten
 
 
@@ -81,11 +74,17 @@ def _of_scores_meta(
     return v.new_empty(q.shape)
 
 
-for _key in ("CPU", "CUDA"):
-    _library.impl("attention_scores", _attention_scores, _key)
-    _library.impl("attention_of_scores", _attention_of_scores, _key)
-_library.impl("attention_scores", _scores_meta, "Meta")
-_library.impl("attention_of_scores", _of_scores_meta, "Meta")
+_DEVICES = ("CPU", "CUDA")
+attention_scores = operator(
+    "attention_scores(Tensor q, Tensor k) -> Tensor", _attention_scores, _scores_meta, _DEVICES
+)
+attention_of_scores = operator(
+    "attention_of_scores(Tensor changed, Tensor scores, Tensor q, Tensor k, Tensor v, "
+    "bool nothing_is_nan) -> Tensor",
+    _attention_of_scores,
+    _of_scores_meta,
+    _DEVICES,
+)
 
 
 @dataclass

@@ -42,12 +42,11 @@ from inductor import panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
-from inductor.pack import NONE, PACKED, is_packable, packs_convolutions
+from inductor.pack import PACKED, constant, is_packable, packed_sample, packs_convolutions
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
-mkldnn = torch.ops.mkldnn
 _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
@@ -212,19 +211,17 @@ def _packed_sample(
     """A convolution of images with channels innermost, its weight in the library's layout."""
     channels, size = 64, [1, 64, 28, 28]
     groups = channels // 4 if about.startswith("grouped") else 1
-    x = torch.full(size, 0.5, dtype=through or dtype, device="cpu")
-    x = x.to(memory_format=torch.channels_last)
-    w = torch.full((channels, channels // groups, 3, 3), 0.5, dtype=dtype, device="cpu")
-    settings: Any = ([1, 1], [1, 1], [1, 1], groups)  # padding, stride, dilation
-    packed = mkldnn._reorder_convolution_weight(w, *settings, size)
-
-    def compute(x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = mkldnn._convolution_pointwise(x, packed, None, *settings, *NONE)
-        return y
-
+    settings = ([1, 1], [1, 1], [1, 1], groups)  # padding, stride, dilation
+    convolve = packed_sample(size, (channels, channels // groups, 3, 3), dtype, settings)
     if through is None:
-        return lambda: compute(x)
-    return lambda: compute(x.to(dtype)).to(through)
+        return convolve
+    x = constant(size, through).to(memory_format=torch.channels_last)
+
+    def compute() -> torch.Tensor:
+        x.to(dtype)
+        return convolve().to(through)
+
+    return compute
 
 
 def _generated_sample(

@@ -466,7 +466,7 @@ def _exit_is_observable(frame: Interpreter, depth: int | None) -> bool:
     stack may do anything that a program notices. Those of torch set its modes back.
     """
     if depth is None:
-        return not _is_torch_namespace(frame.f_globals)
+        return _library(frame.f_globals) not in _RESTORING
     leave = frame.peek(len(frame.stack) - depth)
     if not isinstance(leave, MethodValue) or not isinstance(leave.function, FunctionValue):
         return False
@@ -484,8 +484,18 @@ def _exit_is_observable(frame: Interpreter, depth: int | None) -> bool:
 _DOES_NOTHING = contextlib.nullcontext.__exit__.__code__
 
 
+# Libraries whose `finally` sets back what their function has changed before, which is the state
+# where an exception leaves a graph: effects wait for its end. Of transformers, that is a model's
+# configuration and what collects outputs, around all of its layers.
+_RESTORING = ("torch", "dynamo", "transformers")
+
+
 def _is_torch_namespace(namespace: dict[str, Any]) -> bool:
-    return str(namespace.get("__name__")).partition(".")[0] in ("torch", "dynamo")
+    return _library(namespace) in ("torch", "dynamo")
+
+
+def _library(namespace: dict[str, Any]) -> str:
+    return str(namespace.get("__name__")).partition(".")[0]
 
 
 def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:

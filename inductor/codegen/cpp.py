@@ -27,9 +27,9 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
-from inductor.codegen import called_kernels, matrices, panels, product_kinds
+from inductor.codegen import called_kernels, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
-from inductor.ir import Called, Loops, MatrixProduct, PanelProduct, Program, WindowProduct
+from inductor.ir import Called, Loops, PanelProduct, Program
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -80,13 +80,14 @@ class CppModule:
         step, reader = item.step, item.reader
         assert isinstance(step, PanelProduct)
         part = emit(self.program, reader, self.live) if reader is not None else None
-        shape, follower = product_kinds.blocks(step), None
+        kind = product_kinds.kind_of(step)
+        shape, follower = kind.blocks(step), None
         if part is not None and part.order is not None and part.kernel is not None:
             reads = [i for s in part.kernel.steps for i in s.reads.get(step.target.name, ())]
             if not part.kernel.is_rows and panels.reads_by_element(part.order, reads, step):
                 follower = panels.Follower(self._function(part), None)
             elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None and (
-                whole := product_kinds.whole_rows(step)
+                whole := kind.whole_rows(step)
             ) is not None:
                 shape, follower = whole, panels.Follower(self._function(part), n)
         if part is not None and follower is None and reader is not None:
@@ -104,6 +105,7 @@ class CppModule:
     ) -> dict[str, Any]:
         step = item.step
         assert isinstance(step, PanelProduct)
+        kind = product_kinds.kind_of(step)
         if part is not None:
             self.kernels.append(part)
         operands = [*step.reads, step.target.name]
@@ -113,12 +115,12 @@ class CppModule:
         if follower is not None and taken is None and self._is_local(step, shape):
             taken = step.x.buffer.name  # of which nothing is read by this pointer
             follower = replace(follower, slot=pointers.index(step.target.name))
-        numbers = [*product_kinds.numbers(step, shape), positions]
+        numbers = [*kind.numbers(step, shape), positions]
         if is_symbolic([*numbers, *(part.constants if part else [])]):
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
-        lines = product_kinds.body(step, shape, pointers.index, number, follower)
-        total, grain = product_kinds.units_and_grain(step, shape)
+        lines = kind.body(step, shape, pointers.index, number, follower)
+        total, grain = kind.units(step, shape), kind.grain(step, shape)
         if follower is not None and follower.slot is not None:
             own = ", ".join(f"P[{i}]" for i in range(len(pointers)))
             lines = [f"  void* L[] = {{{own}}};", *lines]
@@ -207,13 +209,8 @@ class CppModule:
         """Whether the kernel that reads a product can take it block by block from a thread's own
         memory.
         """
-        if step.target.name in self.kept:
-            return False
-        if isinstance(step, WindowProduct):
-            return True
-        if isinstance(step, MatrixProduct):
-            return matrices.is_local(step, shape)
-        return type(step) is PanelProduct and panels.is_small(step, shape)
+        local: bool = product_kinds.kind_of(step).is_local(step, shape)
+        return local and step.target.name not in self.kept
 
     def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
         """No buffer in place: one part of a bundle may read a buffer that another has

@@ -17,8 +17,10 @@ import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint
 from inductor.codegen.cpp_body import CPP_TYPES
-from inductor.codegen.panels import UNITS, Blocks, Follower, reader_text
+from inductor.codegen.panels import UNITS, Blocks, Follower, grain, reader_text
 from inductor.ir import MatrixProduct
+
+__all__ = ["blocks", "body", "grain", "is_local", "numbers", "units", "whole_rows"]
 
 COLUMNS = (128, 64)  # of a block: the first may be the most (matrices.h)
 TILE_ROWS = 12  # of every processor: whole tiles
@@ -72,6 +74,10 @@ def blocks(step: MatrixProduct) -> Blocks:
     return Blocks(max(1, -(-each // TILE_ROWS)) * TILE_ROWS, width)
 
 
+def whole_rows(step: MatrixProduct) -> None:
+    """No kernel follows by rows."""
+
+
 def units(step: MatrixProduct, shape: Blocks) -> Extent:
     rows, columns = step.size
     down = 1 if shape.rows == rows else ceil_div(rows, shape.rows)
@@ -87,6 +93,7 @@ def numbers(step: MatrixProduct, shape: Blocks) -> list[Extent]:
 
 def body(
     step: MatrixProduct,
+    shape: Blocks,
     slot: Callable[[str], int],
     number: Sequence[str],
     follower: Follower | None,

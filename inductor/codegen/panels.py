@@ -28,6 +28,7 @@ from inductor.panels import NARROW
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 WIDENED_ROWS = 144  # of blocks for which elements of a weight are widened: once for all rows
+WIDENED_PAIRS_ROWS = 256  # the same, of pairs
 PAIRS_ROWS, PAIRS_TILE = 128, 16  # of blocks of pairs, at most, and of a tile (product_amx.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
@@ -58,7 +59,8 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
         return Blocks(_for_each(rows, threads, height), columns, True)
     height = BLOCK_ROWS
     if in_pairs(step.weight.size):
-        height = PAIRS_ROWS
+        of_int8 = step.weight.buffer.dtype == torch.int8
+        height = WIDENED_PAIRS_ROWS if of_int8 else PAIRS_ROWS
     elif step.weight.buffer.dtype in NARROW:
         many = hint(rows) >= WIDENED_ROWS * threads
         height = WIDENED_ROWS if many else height
@@ -96,7 +98,7 @@ def grain(step: PanelProduct, shape: Blocks) -> int:
     return max(1, GRAIN_WORK // hint(work(step, shape)))
 
 
-def is_small(step: PanelProduct, shape: Blocks) -> bool:
+def is_local(step: PanelProduct, shape: Blocks) -> bool:
     """Whether a thread has room for a block of the result."""
     rows, columns = shape.rows, shape.columns
     if not (isinstance(rows, int) and isinstance(columns, int)):
@@ -104,9 +106,10 @@ def is_small(step: PanelProduct, shape: Blocks) -> bool:
     return rows * columns <= BLOCK_ELEMENTS
 
 
-def is_worth(step: PanelProduct, shape: Blocks) -> bool:
-    """Whether blocks of whole rows give every thread as much to do as smaller ones would."""
-    return hint(units(step, shape)) >= 2 * torch.get_num_threads()
+def whole_rows(step: PanelProduct) -> Blocks | None:
+    """Such blocks, where they give every thread as much to do as smaller ones would."""
+    shape = blocks(step, whole_rows=True)
+    return shape if hint(units(step, shape)) >= 2 * torch.get_num_threads() else None
 
 
 # --- which way a kernel may follow ----------------------------------------------------------------
@@ -164,7 +167,9 @@ def in_pairs(size: Sequence[Extent]) -> bool:
 
 def element_type(dtype: torch.dtype, size: Sequence[Extent]) -> str:
     """Of panels of that dtype and size."""
-    return "bf16_pair" if in_pairs(size) else CPP_TYPES[dtype]
+    if not in_pairs(size):
+        return CPP_TYPES[dtype]
+    return "int8_pair" if dtype == torch.int8 else "bf16_pair"
 
 
 def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:

@@ -1,5 +1,5 @@
 // Products of a matrix and weights in panels: packed[panel][k][PANEL columns]. Weights are of float, bf16, f16 or int8_t,
-// or of bf16_pair, two rows side by side for a matrix of bf16; sums are of float. Defined in product_tiles.h, which is
+// or of bf16_pair or int8_pair, two rows side by side for a matrix of bf16; sums are of float. Defined in product_tiles.h, which is
 // compiled once for a machine, for each type of weights.
 #pragma once
 #include "vec.h"
@@ -10,6 +10,7 @@ namespace fg {
 
 constexpr int PANEL = 16;
 struct bf16_pair { bf16 even, odd; };  // rows 2 * k and 2 * k + 1 of a column
+struct int8_pair { int8_t even, odd; };
 template <class W> struct weight_of {
   typedef float matrix;               // the type of the other factor's elements
   static constexpr int64_t ROWS = 1;  // of the weight in an element of a panel
@@ -18,6 +19,7 @@ template <> struct weight_of<bf16_pair> {
   typedef bf16 matrix;
   static constexpr int64_t ROWS = 2;
 };
+template <> struct weight_of<int8_pair> : weight_of<bf16_pair> {};
 template <class W> using matrix_of = typename weight_of<W>::matrix;
 
 // Rows of a block of a weight: a panel of these takes 32 KiB, or less.

@@ -50,8 +50,23 @@ typedef int32_t lane_pairs_unaligned __attribute__((vector_size(4 * FG_WIDE), al
 
 INLINE lane_pairs widened(const bf16_pair* p) { return *(const lane_pairs_unaligned*)p; }
 
+// Every int8 is a bf16: the upper half of its float.
+INLINE lane_pairs widened(const int8_pair* p) {
+#if defined(FG_GCC) && defined(__AVX512F__) && FG_WIDE == 16
+  typedef int16_t pairs __attribute__((vector_size(32), aligned(1)));
+  const lane_pairs both = __builtin_ia32_pmovsxwd512_mask(*(const pairs*)p, lane_pairs{}, -1);
+#else
+  typedef int16_t pairs __attribute__((vector_size(2 * FG_WIDE), aligned(1)));
+  const lane_pairs both = __builtin_convertvector(*(const pairs*)p, lane_pairs);
+#endif
+  typedef uint32_t halves __attribute__((vector_size(4 * FG_WIDE)));
+  const lane_vector even = __builtin_convertvector(both << 24 >> 24, lane_vector);
+  const lane_vector odd = __builtin_convertvector(both >> 8, lane_vector);
+  return (lane_pairs)((halves)even >> 16 | (halves)odd);
+}
+
 // `depth` rows of a weight as elements of a panel: the last one may be half a pair.
-template <class W> INLINE int64_t elements_of(int64_t depth) {
+template <class W> constexpr int64_t elements_of(int64_t depth) {
   return (depth + weight_of<W>::ROWS - 1) / weight_of<W>::ROWS;
 }
 
@@ -138,10 +153,17 @@ constexpr int panels_of(int rows) {
 }
 
 // Elements of a block of panels that several tiles read.
-template <int P, class W> INLINE void widen_panels(float* to, const W* w, int64_t panel, int64_t depth) {
+template <class W> struct wide_of { typedef float type; };
+template <> struct wide_of<int8_pair> { typedef bf16_pair type; };
+
+template <int P, class W>
+INLINE void widen_panels(typename wide_of<W>::type* to, const W* w, int64_t panel, int64_t depth) {
   for (int p = 0; p < P; ++p) {
-    for (int64_t e = 0; e < depth * PANEL; e += FG_WIDE, to += FG_WIDE) {
-      *(lane_vector_unaligned*)to = widened(w + p * panel + e);
+    for (int64_t e = 0; e < elements_of<W>(depth) * PANEL; e += FG_WIDE, to += FG_WIDE) {
+      const W* const from = w + p * panel + e;
+      __builtin_prefetch(from + AHEAD * PANEL);
+      const auto some = widened(from);
+      __builtin_memcpy(to, &some, sizeof(some));
     }
   }
 }
@@ -166,9 +188,11 @@ INLINE void product_widened(int64_t tiles, X x, int64_t x_row, const W* w, int64
                             int64_t out_row, int64_t depth, int64_t columns, bool first) {
   if constexpr (is_converted<W> && 2 * R > TILE_ROWS) {  // lower tiles are alone
     if (tiles > 3) {
-      alignas(64) float wide[P * DEPTH<W> * PANEL];
+      typedef typename wide_of<W>::type wide_type;
+      alignas(64) wide_type wide[P * elements_of<W>(DEPTH<W>) * PANEL];
       widen_panels<P>(wide, w, panel, depth);
-      product_column<R, P>(tiles, x, x_row, (const float*)wide, depth * PANEL, out, out_row, depth, columns, first);
+      product_column<R, P>(tiles, x, x_row, (const wide_type*)wide, elements_of<W>(depth) * PANEL, out, out_row, depth,
+                           columns, first);
       return;
     }
   }

@@ -41,6 +41,15 @@ def blocks(step: WindowProduct, *, whole_rows: bool = False) -> Blocks:
     return Blocks(height, width, whole_rows)
 
 
+def whole_rows(step: WindowProduct) -> Blocks:
+    return blocks(step, whole_rows=True)
+
+
+def is_local(step: WindowProduct, shape: Blocks) -> bool:
+    """Whether a thread has room for a unit's result."""
+    return True
+
+
 def _rounded(n: int, to: int) -> int:
     return -(-n // to) * to
 
@@ -70,6 +79,7 @@ def numbers(step: WindowProduct, shape: Blocks) -> list[Extent]:
 
 def body(
     step: WindowProduct,
+    shape: Blocks,
     slot: Callable[[str], int],
     number: Sequence[str],
     follower: Follower | None,

@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Follower, reader_text
+from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Blocks, Follower, reader_text
 from inductor.ir import Window, Winograd
 
 TILES = 48  # of a unit, at most about: whole tiles of every processor
 FEW_TILES = 6  # for which reading the weight is too much
 
 
-def strips(step: Winograd) -> int:
+def _strips(step: Winograd) -> int:
     """Pairs of rows of a unit: units of like size, as many for each thread, and as few as that,
     since each reads the weight.
     """
@@ -36,15 +36,28 @@ def strips(step: Winograd) -> int:
     return max(1, -(-wanted // each))
 
 
-def units(step: Winograd) -> Extent:
+def blocks(step: Winograd) -> Blocks:
+    """rows: pairs of them."""
+    return Blocks(_strips(step), step.size[1], True)
+
+
+whole_rows = blocks
+
+
+def is_local(step: Winograd, shape: Blocks) -> bool:
+    """Whether a thread has room for a unit's result."""
+    return False
+
+
+def units(step: Winograd, shape: Blocks) -> Extent:
     images, rows, _ = step.pixels
-    return ceil_div(images * ceil_div(rows, 2), strips(step))
+    return ceil_div(images * ceil_div(rows, 2), shape.rows)
 
 
-def grain(step: Winograd) -> int:
+def grain(step: Winograd, shape: Blocks) -> int:
     """Units that are worth a thread's while."""
     _, _, across = step.pixels
-    tiles = strips(step) * hint(across) // 2
+    tiles = hint(shape.rows) * hint(across) // 2
     work = 16 * tiles * hint(step.x.size[3]) * hint(step.size[1]) // MULTIPLICATIONS
     return max(1, GRAIN_WORK // max(1, work))
 
@@ -59,7 +72,7 @@ def weight_as_read(weight: Window, transposed: bool) -> tuple[Extent, list[Exten
     return weight.offset + 2 * down + 2 * across, [channels, columns, -1 * down, -1 * across]
 
 
-def numbers(step: Winograd) -> list[Extent]:
+def numbers(step: Winograd, shape: Blocks) -> list[Extent]:
     """The numbers of the kernel's description, besides pointers and steps of the weight."""
     _, rows, across = step.pixels
     return [*step.x.size, step.size[1], rows, across, *step.padding]
@@ -67,6 +80,7 @@ def numbers(step: Winograd) -> list[Extent]:
 
 def body(
     step: Winograd,
+    shape: Blocks,
     slot: Callable[[str], int],
     number: Sequence[str],
     follower: Follower | None,
@@ -85,7 +99,7 @@ def body(
         f"(float*)P[{slot(step.target.name)}]",
         *sizes,
         f"{{{steps}}}",
-        str(strips(step)),
+        str(shape.rows),
     ]
     return [
         f"  const Winograd a = {{{', '.join(fields)}}};",

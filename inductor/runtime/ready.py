@@ -40,6 +40,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "product.cpp": _EACH,
     "product_half.cpp": _EACH,
     "product_pairs.cpp": ("x86-64-v4-bf16",),
+    "product_pairs_int8.cpp": ("x86-64-v4-bf16",),
     "matrices.cpp": _EACH,
     "winograd.cpp": _EACH,
     "training.cpp": _EACH,

@@ -42,6 +42,7 @@ DEFINED_IN = {
     "product<bf16_pair>(": ("product_pairs.cpp",),
     "product<f16>(": ("product_half.cpp",),
     "product<int8_t>(": ("product_int8.cpp",),
+    "product<int8_pair>(": ("product_pairs_int8.cpp",),
     "attention<float>(": ("attention.cpp", "product.cpp"),
     "attention<bf16>(": ("attention_pairs.cpp", "product_pairs.cpp"),
     "multiply<float>(": ("matrices.cpp", "product.cpp"),

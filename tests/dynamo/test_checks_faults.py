@@ -477,3 +477,40 @@ def test_a_failing_step_leaves_what_eagers_leaves(backend):
     actual = outcome(lambda step: dynamo.compile(step, backend=backend))
     torch.testing.assert_close(actual[0], expected[0])
     assert actual[1] == expected[1]
+
+
+# -- libraries that set their state back ----------------------------------------------------------
+_LIBRARY = """
+STATE = ["before"]
+
+def restores(keys, values, places, rows):
+    STATE[0] = "inside"
+    try:
+        keys.index_copy_(0, places, rows)
+        values.index_copy_(0, places, rows + 1)
+        return keys + values
+    finally:
+        STATE[0] = "before"
+"""
+
+
+@pytest.mark.parametrize("library, graphs", [("transformers.of_a_test", 1), ("of_a_user", 2)])
+def test_a_library_that_sets_its_state_back(library, graphs):
+    """As transformers around the layers of a model, whose caches are too large to be copied."""
+    space = {"__name__": library}
+    exec(_LIBRARY, space)  # noqa: S102
+    ran = []
+    program = dynamo.compile(
+        space["restores"], backend=lambda module, _: lambda *a: (ran.append(1), module(*a))[1]
+    )
+    rows, places = torch.randn(2, 1024), torch.tensor([1, 511])
+    ours, theirs = ([torch.zeros(512, 1024) for _ in range(2)] for _ in range(2))
+    for _ in range(2):
+        expected = space["restores"](*theirs, places, rows)
+        assert torch.equal(program(*ours, places, rows), expected)
+        assert all(map(torch.equal, ours, theirs))
+    assert len(ran) == 2 * graphs
+    for function, caches in ((program, ours), (space["restores"], theirs)):
+        with pytest.raises(IndexError, match="index 512 is out of bounds"):
+            function(*caches, places + 1, rows)
+    assert space["STATE"] == ["before"] and all(map(torch.equal, ours, theirs))

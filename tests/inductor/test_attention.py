@@ -344,3 +344,17 @@ def test_results_of_another_shape(size, dynamic):
     for got, expected in zip(dynamo.compile(fn, dynamic=dynamic)(x), fn(x), strict=True):
         torch.testing.assert_close(got, expected)
         assert got.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (1, 2, 0, 3)], ids=str)
+def test_the_strides_of_one_query(order):
+    """Those of eager's result, of its dimension of one element too."""
+    size, back = [2, 3, 1, 8], [order.index(d) for d in range(4)]
+    q = torch.randn([size[d] for d in order]).permute(back)
+    k, v = heads(2, 3, 9, 8), heads(2, 3, 9, 8)
+    compiled, context = compile_fresh(attend)
+    with torch.no_grad():
+        expected, got = attend(q, k, v), compiled(q, k, v)
+    torch.testing.assert_close(got, expected, **CLOSE)
+    assert got.stride() == expected.stride()
+    assert "attention: 1 by generated code" in notes(context)

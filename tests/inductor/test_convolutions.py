@@ -11,66 +11,30 @@ from dynamo.api.compile import compile_fresh
 from inductor.convolutions import depthwise_convolution
 from inductor.panels import has_pairs
 from inductor.pipeline import fallbacks
-from inductor.runtime import toolchain
+from tests.inductor import convolution_cases
 from tests.inductor.compiling import kernels, same_layout, staged
+from tests.inductor.convolution_cases import (
+    THEN,
+    Then,
+    counted,
+    innermost,
+    no_compiler,
+    with_special_values,
+)
 from tests.inductor.test_derived import notes
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 LIBRARY = "mkldnn._convolution_pointwise.default"
 
 
-def innermost(x):
-    return x.to(memory_format=torch.channels_last)
-
-
 def compared(module, *inputs):
-    """The notes of the compiled module, which gives eager's values for each input."""
-    module = module.eval()
-    compiled, context = compile_fresh(module)
-    with torch.no_grad():
-        for x in inputs:
-            expected, got = module(x), compiled(x)
-            torch.testing.assert_close(got, expected, equal_nan=True, **CLOSE)
-            assert same_layout(got, expected)
-    return notes(context)
-
-
-def counted(found):
-    """How many of one pixel, how many depthwise, how many of other windows."""
-    lines = [note for note in found if note.startswith("pack: generated code computes")]
-    return tuple(int(word) for word in lines[0].split() if word.isdigit()) if lines else (0, 0, 0)
-
-
-class Then(nn.Module):
-    """A convolution, and what reads its result."""
-
-    def __init__(self, convolution, then):
-        super().__init__()
-        self.convolution, self.then = convolution, then
-
-    def forward(self, x):
-        return self.then(self.convolution(x))
-
-
-THEN = {
-    "relu": torch.relu,
-    "relu6": F.relu6,
-    "silu": F.silu,
-    "hardswish": F.hardswish,
-    "itself": lambda y: y,
-    "sum": lambda y: y + y.flip(0),
-    "pooled": lambda y: F.adaptive_avg_pool2d(y, 1),
-    "gated": lambda y: y * y.mean((2, 3), keepdim=True).sigmoid(),
-    "cut": lambda y: y[:, 3:, 1:],
-    "joined": lambda y: torch.cat([y, y.relu()], 1),
-}
+    return convolution_cases.compared(module, *inputs, close=CLOSE)
 
 
 @pytest.mark.parametrize("name", THEN)
 def test_kernels_that_read_the_result(name):
     x = innermost(torch.randn(3, 20, 9, 7))
-    special = x.clone()
-    special[0, 1, 4, 4], special[1, 0, 0, 0], special[2, 2, 8, 5] = torch.nan, torch.inf, -torch.inf
+    special = with_special_values(x)
     for convolution in (nn.Conv2d(20, 37, 1), nn.Conv2d(20, 20, 3, padding=1, groups=20)):
         assert sum(counted(compared(Then(convolution, THEN[name]), x, special))) == 1
 
@@ -217,10 +181,7 @@ def test_changed_weights():
 
 
 def test_without_a_compiler(monkeypatch):
-    def none():
-        raise toolchain.NoCompiler("none")
-
-    monkeypatch.setattr("inductor.panel_sample.toolchain.find_compiler", none)
+    no_compiler(monkeypatch)
     module = nn.Sequential(nn.Conv2d(6, 6, 3, groups=6), nn.Conv2d(6, 6, 1)).eval()
     assert counted(compared(module, innermost(torch.randn(2, 6, 7, 7)))) == (0, 0, 0)
 

@@ -11,9 +11,18 @@ import dynamo
 from dynamo.api.compile import compile_fresh
 from inductor import convolutions, measure, widen, windows
 from inductor.measure import Budget
-from inductor.runtime import toolchain
+from tests.inductor import convolution_cases
 from tests.inductor.compiling import same_layout
-from tests.inductor.test_convolutions import THEN, Then, counted, innermost
+from tests.inductor.convolution_cases import (
+    THEN,
+    Residual,
+    Then,
+    check_changed_weights,
+    counted,
+    innermost,
+    no_compiler,
+    with_special_values,
+)
 from tests.inductor.test_derived import notes
 
 CLOSE = {"rtol": 2e-2, "atol": 2e-2}
@@ -40,14 +49,7 @@ def images(*size: int) -> torch.Tensor:
 
 def compared(module, *inputs):
     """How many such convolutions the compiled module has, which gives eager's values."""
-    module = module.eval().bfloat16()
-    compiled, context = compile_fresh(module)
-    with torch.no_grad():
-        for x in inputs:
-            expected, got = module(x), compiled(x)
-            torch.testing.assert_close(got, expected, equal_nan=True, **CLOSE)
-            assert same_layout(got, expected)
-    return counted(notes(context))[2]
+    return counted(convolution_cases.compared(module.bfloat16(), *inputs, close=CLOSE))[2]
 
 
 SIZES = [
@@ -103,9 +105,8 @@ def test_kernels_that_read_the_result(name):
     """Of more columns than a unit has."""
     torch.manual_seed(0)
     x = images(3, 32, 9, 7)
-    special = x.clone()
-    special[0, 1, 4, 4], special[1, 0, 0, 0], special[2, 2, 8, 5] = torch.nan, torch.inf, -torch.inf
-    assert compared(Then(nn.Conv2d(32, 272, 3, padding=1), THEN[name]), x, special) == 1
+    then = Then(nn.Conv2d(32, 272, 3, padding=1), THEN[name])
+    assert compared(then, x, with_special_values(x)) == 1
 
 
 @pytest.mark.parametrize("channels", [32, 12])
@@ -126,17 +127,8 @@ def test_what_is_not_finite(value, channels):
 
 
 def test_residual_and_shared_weights():
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32))
-            self.second = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32))
-
-        def forward(self, x):
-            return F.relu(self.second(F.relu(self.first(x))) + x)
-
     torch.manual_seed(0)
-    assert compared(Block(), torch.randn(2, 32, 11, 12).bfloat16()) == 2
+    assert compared(Residual(), torch.randn(2, 32, 11, 12).bfloat16()) == 2
     shared = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
     assert compared(nn.Sequential(shared, shared), images(2, 16, 6, 6)) == 2
 
@@ -160,21 +152,7 @@ def test_images_whose_number_varies():
 
 
 def test_changed_weights():
-    module = nn.Sequential(nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
-    module = module.eval().bfloat16()
-    compiled, _ = compile_fresh(module)
-    x = images(2, 16, 9, 9)
-    other = nn.Conv2d(16, 16, 3).bfloat16()
-    changes = [
-        lambda: module[0].weight.mul_(2),
-        lambda: module[2].weight.data.fill_(0.5),
-        lambda: module[0].load_state_dict(other.state_dict()),
-        lambda: setattr(module[2], "weight", nn.Parameter(torch.randn(16, 16, 3, 3).bfloat16())),
-    ]
-    with torch.no_grad():
-        for change in [lambda: None, *changes]:
-            change()
-            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+    check_changed_weights(torch.bfloat16, CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +200,7 @@ def test_the_sample_multiplies_as_the_library_does():
 
 
 def test_without_a_compiler(monkeypatch):
-    def none():
-        raise toolchain.NoCompiler("none")
-
-    monkeypatch.setattr("inductor.panel_sample.toolchain.find_compiler", none)
+    no_compiler(monkeypatch)
     assert compared(nn.Conv2d(16, 16, 3), images(2, 16, 7, 7)) == 0
 
 

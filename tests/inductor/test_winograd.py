@@ -10,9 +10,17 @@ from torch import nn
 import dynamo
 from dynamo.api.compile import compile_fresh
 from inductor import measure, winograd
-from inductor.runtime import toolchain
-from tests.inductor.compiling import same_layout
-from tests.inductor.test_convolutions import THEN, Then, counted, innermost
+from tests.inductor import convolution_cases
+from tests.inductor.convolution_cases import (
+    THEN,
+    Residual,
+    Then,
+    check_changed_weights,
+    counted,
+    innermost,
+    no_compiler,
+    with_special_values,
+)
 from tests.inductor.test_derived import notes
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -26,14 +34,7 @@ def ahead(monkeypatch):
 
 def compared(module, *inputs):
     """How many such convolutions the compiled module has, which gives eager's values."""
-    module = module.eval()
-    compiled, context = compile_fresh(module)
-    with torch.no_grad():
-        for x in inputs:
-            expected, got = module(x), compiled(x)
-            torch.testing.assert_close(got, expected, equal_nan=True, **CLOSE)
-            assert same_layout(got, expected)
-    return counted(notes(context))[2]
+    return counted(convolution_cases.compared(module, *inputs, close=CLOSE))[2]
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, (2, 0)], ids=str)
@@ -65,9 +66,8 @@ def test_threads(threads):
 def test_kernels_that_read_the_result(name):
     torch.manual_seed(0)
     x = innermost(torch.randn(3, 16, 9, 7))
-    special = x.clone()
-    special[0, 1, 4, 4], special[1, 0, 0, 0], special[2, 2, 8, 5] = torch.nan, torch.inf, -torch.inf
-    assert compared(Then(nn.Conv2d(16, 32, 3, padding=1), THEN[name]), x, special) == 1
+    then = Then(nn.Conv2d(16, 32, 3, padding=1), THEN[name])
+    assert compared(then, x, with_special_values(x)) == 1
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3e38])
@@ -90,21 +90,8 @@ def test_all_is_nan():
 
 
 def test_folded_batch_norm_and_residual():
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32))
-            self.second = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32))
-
-        def forward(self, x):
-            return F.relu(self.second(F.relu(self.first(x))) + x)
-
     torch.manual_seed(0)
-    block = Block()
-    for norm in (block.first[1], block.second[1]):
-        norm.running_mean.normal_()
-        norm.running_var.uniform_(0.5, 2)
-    assert compared(block, torch.randn(2, 32, 11, 12)) == 2
+    assert compared(Residual(), torch.randn(2, 32, 11, 12)) == 2
     shared = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
     assert compared(nn.Sequential(shared, shared), torch.randn(2, 16, 6, 6)) == 2
 
@@ -126,19 +113,7 @@ def test_weights_laid_out_otherwise():
 
 
 def test_changed_weights():
-    module = nn.Sequential(nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)).eval()
-    compiled, _ = compile_fresh(module)
-    x = innermost(torch.randn(2, 16, 9, 9))
-    changes = [
-        lambda: module[0].weight.mul_(2),
-        lambda: module[2].weight.data.fill_(0.5),
-        lambda: module[0].load_state_dict(nn.Conv2d(16, 16, 3).state_dict()),
-        lambda: setattr(module[2], "weight", nn.Parameter(torch.randn(16, 16, 3, 3))),
-    ]
-    with torch.no_grad():
-        for change in [lambda: None, *changes]:
-            change()
-            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+    check_changed_weights(torch.float32, CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +163,7 @@ def test_no_time_to_measure(monkeypatch):
 
 
 def test_without_a_compiler(monkeypatch):
-    def none():
-        raise toolchain.NoCompiler("none")
-
-    monkeypatch.setattr("inductor.panel_sample.toolchain.find_compiler", none)
+    no_compiler(monkeypatch)
     assert compared(nn.Conv2d(16, 16, 3), innermost(torch.randn(2, 16, 7, 7))) == 0
 
 

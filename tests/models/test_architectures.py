@@ -117,7 +117,7 @@ def decode(model: torch.nn.Module, inputs: dict, cache: object) -> list[torch.Te
     return [*found, *(t for layer in cache.layers for t in (layer.keys, layer.values))]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("kind", ["dynamic", "static", "long"])
 @pytest.mark.parametrize("name", GENERATING)
 def test_decoding_with_a_cache(name: str, kind: str) -> None:
     """The cache is an object of the program's that every call changes."""
@@ -126,7 +126,7 @@ def test_decoding_with_a_cache(name: str, kind: str) -> None:
     def cache(model: torch.nn.Module) -> object:
         if kind == "dynamic":
             return DynamicCache(config=model.config)
-        return StaticCache(config=model.config, max_cache_len=24)
+        return StaticCache(config=model.config, max_cache_len=24 if kind == "static" else 4096)
 
     model, inputs, _ = make(name)
     expected = decode(model, inputs, cache(model))
