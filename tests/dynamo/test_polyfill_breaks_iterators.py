@@ -510,6 +510,23 @@ def product_of_a_filter(x):
     return y * len(pairs), y + 1
 
 
+def batches_of_a_map(x):
+    total = x * 2
+    for batch in itertools.batched(map(doubled, [x, x + 1, x + 2]), 2):
+        total = total + sum(batch)
+    return total * 2
+
+
+def batches_of_a_filter(x):
+    batches = itertools.batched(filter(keeps, [2, 3]), 3)
+    return [x * sum(batch) for batch in batches], list(batches)
+
+
+if hasattr(itertools, "batched"):
+    program(6, breaks=2)(batches_of_a_map)
+    program(4, breaks=4)(batches_of_a_filter)
+
+
 @program(1, breaks=2)
 def sets_of_filters_natively(x):
     found = {1, 2, 3}.intersection(filter(lambda n: n > 1, iter([1, 2, 3])))

@@ -22,7 +22,7 @@ from dynamo.values.iterators.stored_iterators import (
 )
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import RaisedException, call_real, raise_python
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import LIST, Made, Part, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
@@ -112,22 +112,26 @@ class BatchedIterator(IteratorValue):
         self.inner = inner
         self.size = size
         self.options = options
+        self.taken: list[Value] = []  # of the batch that comes next, as of zip
 
     def step(self, tx: Interpreter) -> Value | None:
-        row: list[Value] = []
         try:
-            while len(row) < self.size and (item := self.inner.next_value(tx)) is not None:
-                row.append(item)
+            while len(self.taken) < self.size and (item := self.ask(tx, self.inner)) is not None:
+                self.taken.append(item)
         except RaisedException:
-            self.exhausted = True
+            self.exhausted, self.taken = True, []
             raise
-        if row and len(row) < self.size and self.options.get("strict"):
+        batch, self.taken = self.taken, []
+        if batch and len(batch) < self.size and self.options.get("strict"):
             self.exhausted = True
             raise_python(tx, ValueError, "batched(): incomplete batch")
-        return TupleValue(row) if row else None
+        return TupleValue(batch) if batch else None
 
     def recipe_of_rest(self) -> Recipe:
-        return partial(self.kind, n=self.size, **self.options), [self.inner]
+        rest: Value | Part = self.rest_of(self.inner)
+        if self.taken:
+            rest = Made(itertools.chain, Made(LIST, *self.taken), rest)
+        return partial(self.kind, n=self.size, **self.options), [rest]
 
 
 def _batched(tx, iterable, n, **options):
