@@ -11,7 +11,7 @@ import torch
 from fxgraph.args import leaves
 from fxgraph.higher_order import branch
 from fxgraph.node import Node
-from fxgraph.symbolic_values import is_ragged, is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_ragged, is_symbolic
 
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
@@ -71,6 +71,8 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
         if not all(map(_is_mask, computed)) or any(map(_lists, args[1:2])):
             return True
         return bool(computed) and not all(map(_fits, args[2:]))
+    if name == "select" and any(map(_is_data, args[1:])):
+        return True
     if name in _BY_NUMBERS or name in _FACTORIES:
         return any(map(_holds_number, leaves(args[name in _BY_NUMBERS :])))
     if name in _SELECTIONS:
@@ -101,6 +103,10 @@ def _holds_number(arg: Any) -> bool:
     """Whether an argument is a number in a tensor."""
     value = arg.meta.get("val") if isinstance(arg, Node) else None
     return isinstance(value, torch.Tensor) and value.dim() == 0
+
+
+def _is_data(arg: Any) -> bool:
+    return isinstance(arg, Node) and depends_on_data(arg.meta.get("val"))
 
 
 def _may_be_empty(operands: tuple[Any, ...]) -> bool:

@@ -17,6 +17,7 @@ EXPRESSIONS = {
     "x.split([n, 2])[0]": (4, 1, -1),
     "x.narrow(0, n, 2)": (4, -2, 7),
     "x[n]": (4, -1, -7, 7),
+    "(x[n], x)[1]": (4, -7, 7),
     "x[:1].expand(n, 2)": (4, -1, -2),
     "torch.zeros(n) + 1": (4, 0, -1),
     "torch.ones(2, n) @ x": (6, 1, 5),
@@ -32,14 +33,17 @@ EXPRESSIONS = {
 FORMS = {
     "number": "    n = (t + 0).item()\n    x.mul_(2)\n    y = {}\n    x += 1\n    return y * 2\n",
     "tensor": "    n = t\n    return {} * 2\n",
+    "side": "    if x.sum() < 9:\n        n = int(t + 0)\n        y = {}\n        y = x + 1\n"
+    "    else:\n        y = x - 1\n    return y * 2\n",
     "break": "    n = t.item()\n    print(end='')\n    y = {}\n    return y * 2\n",
 }
 # Their own errors stay where a tensor with a history, which cannot be written back, was written.
-OWN_ERRORS = ("x[n]", "x[x[:, 0] > n].max()")
+OWN_ERRORS = ("x[n]", "(x[n], x)[1]", "x[x[:, 0] > n].max()")
 AFTER_BREAKS = ("x.view(n, -1)", "x[n]", "x[x[:, 0] > n].max()", "x.as_strided((n,), (1,))")
 CASES = [
     *((expression, form, False) for expression in EXPRESSIONS for form in ("number", "tensor")),
     *((expression, "break", False) for expression in AFTER_BREAKS),
+    *(("x[n]", "side", trains) for trains in (False, True)),
     *((expression, "number", True) for expression in EXPRESSIONS),
 ]
 
