@@ -133,6 +133,7 @@ def plain_tensor(tensor: torch.Tensor) -> bool:
         tensor.layout is torch.strided
         and not tensor.is_conj()
         and not tensor.is_neg()
+        and not tensor._is_zerotensor()
         and getattr(tensor, "constant", None) is None
     )
 

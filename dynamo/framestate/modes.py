@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext
 from dynamo.interp.root import change_autocast_nesting, read_modes
 from dynamo.torch.autocast import autocast_nesting
 from dynamo.values.effects.random_state import preserved_draws
+from fxgraph.dual_levels import level_restored
 from fxgraph.inference_blocks import inference_restored
 
 _fake_log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -51,7 +52,7 @@ def restored_state() -> Iterator[None]:
     """Undo the changes of captured code to torch's modes at the end of the block."""
     modes, nesting = read_modes(), autocast_nesting()
     try:
-        with inference_restored():
+        with inference_restored(), level_restored():
             yield
     finally:
         change_autocast_nesting(nesting - autocast_nesting())

@@ -87,6 +87,8 @@ class FrameRewriter:
         self.breaking: BreakCodegen | None = None
         if self.output.modes.entered:
             raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
+        if self.output.has_dual_level:
+            raise Unsupported(breaks.UncapturedCall("a level of forward_ad that stays entered"))
         if stop.instr is not None:
             if self.output.inference:
                 raise Unsupported(breaks.InferenceMode())

@@ -53,6 +53,7 @@ from dynamo.values.tensors.memory_overlap import version_of
 from fxgraph import Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
+from fxgraph.dual_levels import LEVEL_SWITCHES
 from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
@@ -77,7 +78,7 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_dtype",
         "set_autocast_cache_enabled",
         "clear_autocast_cache",
-        *(switch.__name__ for switch in INFERENCE_SWITCHES),
+        *(switch.__name__ for switch in INFERENCE_SWITCHES | LEVEL_SWITCHES),
         *(setter.__name__ for setter, _ in settings()),
     ]
 )

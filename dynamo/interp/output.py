@@ -151,6 +151,7 @@ class OutputGraph:
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # objects that nothing else holds
+        self.has_dual_level = False  # of forward-mode autograd, entered
         self.inference: list[Value] = []  # managers of torch.inference_mode that are entered
         self.known_tensors = KnownTensors()
         self.checks = Checks(self)

@@ -14,6 +14,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import ConstantValue
 from fxgraph import Graph
+from fxgraph.dual_levels import LEVEL_SWITCHES, level_restored
 from fxgraph.inference_blocks import (
     INFERENCE_SWITCHES,
     enter_inference,
@@ -61,7 +62,8 @@ def compile_with_blocks(
     """The compiled graph, made and called inside of a block where all its operations are inside."""
     switches = [node for node in output.graph.nodes if node.target in INFERENCE_SWITCHES]
     if not switches:
-        return compile_graph()
+        levels = any(node.target in LEVEL_SWITCHES for node in output.graph.nodes)
+        return _called(compile_graph, None) if levels else compile_graph()
     inside = _inside(output.graph)
     if inside is not None:
         for node in switches:
@@ -73,7 +75,7 @@ def _called(
     compile_graph: Callable[[], Callable[..., Any]], inside: bool | None
 ) -> Callable[..., Any]:
     def call(function: Callable[..., Any], *args: Any) -> Any:
-        with inference_restored():
+        with inference_restored(), level_restored():
             if inside is not None:
                 enter_inference(inside)
             return function(*args)

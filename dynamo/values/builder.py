@@ -102,6 +102,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.checkpoint",
     "dynamo.torch.functional_call",
     "dynamo.torch.autograd_calls",
+    "dynamo.torch.dual_levels",
     "dynamo.torch.backward",
     "dynamo.torch.handle_numbers",
     "dynamo.torch.tensor_hooks",

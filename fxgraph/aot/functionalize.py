@@ -44,6 +44,7 @@ from fxgraph.aot.recurrent import (
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.dual_levels import level_restored
 from fxgraph.faults import blame
 from fxgraph.general_case import general_case
 from fxgraph.graph import Graph
@@ -161,6 +162,7 @@ def tracing(*, grad: bool) -> Any:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(grad))
+        stack.enter_context(level_restored())
         try:
             yield
         finally:

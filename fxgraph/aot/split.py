@@ -27,6 +27,7 @@ from fxgraph.aot.functional import (
     works_with_gradients,
 )
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.dual_levels import LEVEL_SWITCHES
 from fxgraph.expression_nodes import integers_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
@@ -216,6 +217,8 @@ def split(
 
     compile_body: compiles a body of control flow, which may itself be in parts.
     """
+    if any(node.target in LEVEL_SWITCHES for node in gm.graph.nodes):
+        return None  # no part takes or gives tensors with tangents
     apart = {node for node in gm.graph.nodes if _apart(node)}
     switches = {node for node in gm.graph.nodes if _switches_mode(node)}
     if any(node.target in INFERENCE_SWITCHES for node in apart):

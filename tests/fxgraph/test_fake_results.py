@@ -179,3 +179,11 @@ def test_views_of_inference_tensors(made_inside, viewed_inside):
             fake = mode.from_tensor(X)
             views(fake)  # kept
             assert found(fake) == expected
+
+
+def test_zeros_that_forward_mode_autograd_makes_stay_its_own():
+    mode = fake_tensor_mode()
+    for _ in range(2):
+        with mode:
+            made = torch._efficientzerotensor([3])
+        assert made._is_zerotensor()

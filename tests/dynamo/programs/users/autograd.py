@@ -1,5 +1,7 @@
 """Functions of autograd with their own backward, checkpoints and transforms."""
 
+from tests.dynamo.differential import SOME
+
 PROGRAMS = {
     "function_setup_context": (
         2,
@@ -568,6 +570,69 @@ PROGRAMS = {
         run(T(3))
         without(T(3))
         without(T(3, grad=True))
+    """,
+    ),
+    "dual_numbers": (
+        [1],
+        """
+        import torch.autograd.forward_ad as fwd
+        m = nn.Sequential(nn.Linear(3, 3), nn.GELU())
+        def f(x, t):
+            o = torch.zeros_like(x)
+            with fwd.dual_level():
+                d = fwd.make_dual(x, t)
+                y = m(d * 2).sin()
+                o.copy_(d * d)
+                return fwd.unpack_dual(y), fwd.unpack_dual(o).tangent, fwd.unpack_dual(x * 2), o
+        def after(x, t):
+            r = run(x, t)
+            m.zero_grad()
+            r[0].tangent.pow(2).sum().backward()
+            return r, [p.grad for p in m.parameters()], fwd._current_level, fwd.unpack_dual(r[3])
+        ---
+        after(T(2, 3), T(2, 3) + 1)
+        after(T(2, 3) - 2, T(2, 3) * 2)
+    """,
+    ),
+    "dual_numbers_over_a_break": (
+        SOME,
+        """
+        import torch.autograd.forward_ad as fwd
+        def f(x, t):
+            y = x.sin()
+            with fwd.dual_level():
+                d = fwd.make_dual(y, t) * y
+                torch._dynamo.graph_break()
+                print(end="")
+                r = fwd.unpack_dual(d * 2)
+            return r.tangent + y, fwd._current_level
+        def inside(x, t):
+            with fwd.dual_level():
+                return fwd.unpack_dual(run(fwd.make_dual(x, t), t)[0]).tangent
+        ---
+        run(T(3), T(3))
+        run(T(3), T(3) + 1)
+        inside(T(3), T(3))
+    """,
+    ),
+    "dual_numbers_and_exceptions": (
+        None,
+        """
+        import torch.autograd.forward_ad as fwd
+        def f(x, t):
+            with fwd.dual_level():
+                y = fwd.make_dual(x, t)
+                return fwd.unpack_dual(torch.linalg.cholesky(y)).tangent
+        def tried(x):
+            try: r = run(x, x)
+            except Exception as e: r = type(e).__name__
+            fwd.exit_dual_level(level=fwd.enter_dual_level())
+            return r, fwd._current_level
+        ---
+        tried(torch.eye(3))
+        tried(-torch.eye(3))
+        tried(torch.eye(3).int())
+        tried(torch.eye(3) * 2)
     """,
     ),
 }
