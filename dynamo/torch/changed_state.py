@@ -42,12 +42,19 @@ def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -
     effects = tx.output.side_effects
     changed = effects.changes_objects() or effects.context_variables
     functions = [*functions]
-    reached = _reached_by(functions) if functions else []
-    if reached is not None:
-        tx.output.written.note(tx, name, functions, reached)
+    if not functions:
+        return
+    # Once for a graph: its capture changes none of these objects.
+    known = tx.output.written.reached
+    key = tuple(map(id, functions))
+    if key not in known:
+        found = functions, *_reached_by(functions)
+        tx.output.written.note(tx, name, *found)
+        known[key] = found
+    _, reached, complete = known[key]
     if not changed:
         return
-    if reached is None:
+    if not complete:
         raise Unsupported(breaks.ChangedState(name))
     for obj in reached:
         read = set(_names(obj.__code__)) if _is_followed(obj) else ()
@@ -55,17 +62,18 @@ def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -
             raise Unsupported(breaks.ChangedState(name))
 
 
-def _reached_by(functions: list[Any]) -> list[Any] | None:
-    """The objects that functions reach by the names in the code of all; None: too many."""
+def _reached_by(functions: list[Any]) -> tuple[list[Any], bool]:
+    """The objects that functions reach by the names in the code of all, the near ones first, and
+    whether these are all: there may be too many.
+    """
     names, known = set[str](), -1
-    reached: list[Any] | None = []
-    while known != len(names):  # code behind an attribute knows further names
+    reached, complete = list[Any](), True
+    while complete and known != len(names):  # code behind an attribute knows further names
         known = len(names)
-        reached = _reachable(functions, names)
-        if reached is None:
-            return None
+        reached = [*itertools.islice(_reachable(functions, names), _MOST + 1)]
+        complete = len(reached) <= _MOST
         names.update(*(_names(obj.__code__) for obj in reached if _is_followed(obj)))
-    return reached
+    return reached, complete
 
 
 def functions_of_operator(operator: Any) -> list[Any]:
@@ -75,7 +83,8 @@ def functions_of_operator(operator: Any) -> list[Any]:
         return []
     wrappers = [inspect.unwrap(kernel) for kernel in found._backend_fns.values()]
     cells = [cell for wrapper in wrappers for cell in wrapper.__closure__ or ()]
-    return [found._init_fn, *(cell.cell_contents for cell in cells)]
+    around = [found._setup_context_fn] if found._setup_context_fn else []
+    return [found._init_fn, *around, *(cell.cell_contents for cell in cells)]
 
 
 def has_unknown_kernels(operator: Any) -> bool:
@@ -116,19 +125,17 @@ def _is_followed(obj: Any) -> bool:
     return isinstance(obj, types.FunctionType) and is_programs(obj)
 
 
-def _reachable(functions: Iterable[Any], names: set[str]) -> list[Any] | None:
-    """The objects that the functions reach through attributes of these names; None: too many."""
+def _reachable(functions: Iterable[Any], names: set[str]) -> Iterator[Any]:
+    """The objects that the functions reach through attributes of these names."""
     reached: dict[int, Any] = {}
-    waiting = [*functions]
+    waiting = collections.deque(functions)
     while waiting:
-        obj = waiting.pop()
+        obj = waiting.popleft()
         if isinstance(obj, _LEAVES) or id(obj) in reached:
             continue
-        if len(reached) == _MOST:
-            return None
         reached[id(obj)] = obj
+        yield obj
         waiting += _parts(obj, names)
-    return [*reached.values()]
 
 
 def _parts(obj: Any, names: set[str]) -> Iterator[Any]:
@@ -145,6 +152,8 @@ def _parts(obj: Any, names: set[str]) -> Iterator[Any]:
             yield from (held for name, held in vars(obj).items() if name in names)
     elif isinstance(obj, (types.MethodType, staticmethod, classmethod)):
         yield from (obj.__func__, getattr(obj, "__self__", None))
+    elif isinstance(obj, types.BuiltinMethodType):
+        yield getattr(obj, "__self__", None)
     elif isinstance(obj, functools.partial):
         yield from (obj.func, *obj.args, *obj.keywords.values())
     elif isinstance(obj, (property, functools.cached_property)):

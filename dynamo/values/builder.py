@@ -181,6 +181,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     known = tx.output.known_value(obj, source)
     if known is not None:
         return known
+    tx.output.written.refuse_held(obj)
     tx.output.guards.assume_class(type(obj))
     return _find_builder(obj)(tx, obj, source)
 

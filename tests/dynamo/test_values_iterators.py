@@ -35,6 +35,31 @@ def half_consumed(x):
 
 
 @program(tensor)
+def chains_after_an_exception(x):
+    def rows():
+        return map(lambda v: [2 // v, v], [1, 0, 2])
+
+    found = []
+    for each in (itertools.chain.from_iterable(rows()), itertools.chain([1], rows(), [2])):
+        for _ in range(5):
+            try:
+                found.append(next(each))
+            except ZeroDivisionError:
+                found.append("zero")
+            except StopIteration:
+                found.append("end")
+    for each in (itertools.chain.from_iterable([[1], 2, [3]]), itertools.chain([1], 2, [3])):
+        for _ in range(4):
+            try:
+                found.append(next(each))
+            except TypeError:
+                found.append("no iterable")
+            except StopIteration:
+                found.append("end")
+    return x * 2, found
+
+
+@program(tensor)
 def next_with_default(x):
     it = iter([])
     try:

@@ -293,10 +293,14 @@ class ChainIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         while True:
             if self.inner is None:
-                iterable = self.ask(tx, self.outer)
-                if iterable is None:
-                    return None
-                self.inner = iterable.iterate(tx)
+                try:
+                    iterable = self.ask(tx, self.outer)
+                    if iterable is None:
+                        return None
+                    self.inner = iterable.iterate(tx)
+                except RaisedException:
+                    self.exhausted = True
+                    raise
             item = self.ask(tx, self.inner)
             if item is not None:
                 return item

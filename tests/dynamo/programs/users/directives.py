@@ -328,6 +328,58 @@ PROGRAMS = {
         [(str(run(T(2), way)), len(log), str(table), held.k, number) for way in range(7)]
     """,
     ),
+    "operators_that_write_in_other_ways": (
+        SOME,
+        """
+        import heapq, sys
+        queue, heap, left = collections.deque(), [], {1, 2, 3}
+        log = []
+        push, outer, words = log.append, (log,), {}
+        keys = words.keys()
+        class Scale: by = 1
+        class Later: pass
+        scale, later, count = Scale(), Later(), 0
+        later.other = 0
+        many = [Later() for _ in range(1500)]
+        def queue_(): queue.append(1)
+        def heap_(): heapq.heappush(heap, 1)
+        def left_(): left.difference_update({len(left)})
+        def push_(): push(1)
+        def alias_():
+            alias = log
+            alias += [1]
+        def words_(): words[len(words)] = 1
+        def scale_(): Scale.by += 1
+        def later_(): later.made = getattr(later, "made", 0) + 1
+        def set_(): setattr(later, "other", later.other + 1)
+        def dict_(): later.__dict__["other"] += 1
+        def count_():
+            global count
+            count += 1
+        def many_(): later.other += len(many)
+        ways = [queue_, heap_, left_, push_, alias_, words_, scale_, later_, set_, dict_, count_]
+        ways.append(many_)
+        def make(way):
+            @torch.library.custom_op(f"directives::{way.__name__}", mutates_args=())
+            def written(x: torch.Tensor) -> torch.Tensor:
+                way()
+                return x.clone()
+            written.register_fake(torch.empty_like)
+        for way in ways: make(way)
+        names = [way.__name__ for way in ways]
+        del way
+        reads = [
+            lambda: len(queue), lambda: len(heap), lambda: len(left), lambda: f"{outer}",
+            lambda: outer == ([1, 1],), lambda: len(keys), lambda: scale.by,
+            lambda: getattr(later, "made", 0), lambda: later.other,
+            lambda: later.__dict__["other"], lambda: sys.modules[__name__].count,
+            lambda: later.other,
+        ]
+        def f(x, way): return getattr(torch.ops.directives, names[way])(x), reads[way]()
+        ---
+        [str(run(T(2), way)) for way in range(12) for _ in range(2)]
+    """,
+    ),
     "operators_that_count_for_nobody": (
         1,
         "",
