@@ -58,7 +58,7 @@ from dynamo.values.tensors.tensor_calls import (
 )
 from dynamo.values.tensors.version_counters import read_version
 from fxgraph import Node
-from fxgraph.symbolic_values import is_symbolic
+from fxgraph.symbolic_values import depends_on_data, is_symbolic
 from fxgraph.tensor_state import set_data_
 
 if TYPE_CHECKING:
@@ -284,7 +284,8 @@ class TensorValue(Value):
         same = (mine.device, mine.layout) == (other.device, other.layout)
         if not same or type(self) is not TensorValue or type(value) is not TensorValue:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "data"))
-        if _form(mine) == _form(other):
+        varies = tensor_has_symbols(other) and not tensor_has_symbols(mine)  # not to be asked
+        if not varies and _form(mine) == _form(other):
             call_in_graph(tx, "call_function", set_data_, [self, value], {})
         else:
             self._take_form(tx, value)
@@ -294,11 +295,12 @@ class TensorValue(Value):
         assignment, since the form of the node before is that of the graph's input.
         """
         mine, other = self.fake, value.fake
-        symbols = tensor_has_symbols(mine) or tensor_has_symbols(other)
+        # Symbols of its sizes are read from the tensor itself, also behind the assignment.
+        symbols = tensor_has_symbols(mine) or any(map(depends_on_data, other.shape))
         fits = mine.is_leaf and not mine.retains_grad and not mine.is_inference()
         fits = fits and (not mine.requires_grad or other.dtype.is_floating_point)
         # Nodes of autograd expect gradients of the shape before.
-        fits = fits and (mine.shape == other.shape or not (mine.requires_grad and self.node.users))
+        fits = fits and (not (mine.requires_grad and self.node.users) or mine.shape == other.shape)
         if not fits or symbols or tx.output.bodies or tx.output.has_overrides:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "data"))
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), tx.output.fake_mode:

@@ -355,6 +355,38 @@ PROGRAMS = {
         x, y
         """,
     ),
+    "data_of_sizes_that_vary": (
+        [1, 1],
+        """
+        def f(x, y):
+            v = x.view(-1)
+            x.data = y
+            x.add_(1)
+            return x.shape, x + 1, v * 2, y.shape[0] + 1
+        def step(n):
+            x, y = T(3), T(n)
+            return run(x, y), x, y
+        ---
+        step(4)
+        step(5)
+        step(3)
+        step(6)
+        """,
+    ),
+    "data_of_other_sizes_than_were_read": (
+        None,
+        """
+        def f(x, y):
+            n = x.shape[0]
+            x.data = y
+            print(end="")
+            return n, x * n
+        ---
+        run(T(3), T(4))
+        run(T(4), T(5))
+        run(T(5), T(3))
+        """,
+    ),
     "data_of_another_form_with_gradients": (
         [1],
         """
