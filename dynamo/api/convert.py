@@ -330,12 +330,13 @@ _MAKING_TENSORS = frozenset(["torch.nn.parameter", "torch.nn.init", "torch._util
 
 
 def _is_helper_module(name: str) -> bool:
-    """Whether a module belongs to the standard library, initialises parameters, or is one of ours
-    that rewritten frames call.
+    """Whether a module belongs to the standard library, initialises parameters, finds operators,
+    or is one of ours that rewritten frames call.
     """
     if (
         name.startswith(("dynamo.polyfills.", "dynamo.values.", "dynamo.torch."))
         or name in _MAKING_TENSORS
+        or name == "torch._ops"
     ):
         return True
     return name.partition(".")[0] in sys.stdlib_module_names and not config.rewrite_all_frames

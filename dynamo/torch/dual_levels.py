@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
+def _called(name: str, module: Any) -> Any:
+    """The function of a name that torch.autograd.forward_ad calls: a wrapper, in newer versions."""
+    return getattr(predispatch, name, None) or getattr(module, name)
+
+
 def _check(tx: Interpreter, *tensors: Any) -> None:
     output = tx.output
     whole = output.context.export or output.context.hooks is not None  # no Python around the graph
@@ -32,7 +37,7 @@ def _check(tx: Interpreter, *tensors: Any) -> None:
         raise Unsupported(breaks.UncapturedCall("torch.autograd.forward_ad here"))
 
 
-@handles(predispatch._enter_dual_level)
+@handles(_called("_enter_dual_level", torch._C))
 def _enter(tx):
     _check(tx)
     if tx.output.has_dual_level:  # torch says so
@@ -41,7 +46,7 @@ def _enter(tx):
     return ConstantValue(0)
 
 
-@handles(predispatch._exit_dual_level)
+@handles(_called("_exit_dual_level", torch._C))
 def _exit(tx, *, level):
     _check(tx)
     if not tx.output.has_dual_level or level.as_constant() != 0:
@@ -56,13 +61,13 @@ def _switch(tx: Interpreter, switch: Any, inside: bool) -> None:
     tx.output.has_dual_level = inside
 
 
-@handles(predispatch._make_dual)
+@handles(_called("_make_dual", torch._VF))
 def _make(tx, tensor, tangent, *, level):
     _check_within(tx, level, tensor, tangent)
     return record(tx, make_dual, (tensor.node, tangent.node))
 
 
-@handles(predispatch._unpack_dual)
+@handles(_called("_unpack_dual", torch._VF))
 def _unpack(tx, tensor, *, level):
     _check_within(tx, level, tensor)
     return record(tx, unpack_dual, (tensor.node,))

@@ -189,7 +189,7 @@ PROGRAMS = {
     ),
     "operators_that_read_it_far_away": (
         0,
-        "CHANGED_STATE UNCAPTURED_CALL",
+        "CHANGED_STATE",
         """
         class Box: pass
         class Slotted: __slots__ = ("far",)
@@ -221,7 +221,7 @@ PROGRAMS = {
     ),
     "kernels_that_only_the_dispatcher_knows": (
         2,
-        "CHANGED_STATE UNCAPTURED_CALL",
+        "CHANGED_STATE",
         """
         __library = torch.library.Library("directives_apart", "FRAGMENT")
         if not hasattr(torch.ops.directives_apart, "read"): __library.define("read(Tensor x) -> Tensor")
