@@ -108,6 +108,9 @@ class OutputGraph:
     # Seen was a tensor, or another object, whose class has __torch_function__, or a mode.
     tensors_override = objects_override = False
     looked_in: Interpreter | None = None  # the frame of the last look for finalizable objects
+    regions_guarded = False  # see values/effects/break_regions.py
+    nesting_guarded = False  # whether the frame began inside of autocast
+    has_dual_level = False  # of forward-mode autograd, entered
 
     def __init__(
         self,
@@ -151,7 +154,6 @@ class OutputGraph:
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # objects that nothing else holds
-        self.has_dual_level = False  # of forward-mode autograd, entered
         self.inference: list[Value] = []  # managers of torch.inference_mode that are entered
         self.known_tensors = KnownTensors()
         self.checks = Checks(self)
@@ -162,8 +164,6 @@ class OutputGraph:
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
         # Loops that are captured to their end (values/iterators/resumed_iterators.py).
         self.unrolled: list[Any] = []
-        self.regions_guarded = False  # see values/effects/break_regions.py
-        self.nesting_guarded = False  # whether the frame began inside of autocast
         self.began = time.thread_time()
         # No interpreter looks up before this step.
         self.limit_at = self.next_event = min(config.loop_limit, _STEPS)
@@ -176,8 +176,8 @@ class OutputGraph:
         # One Value per outside object and per source; the objects are kept alive so that ids stay
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
-        self.written = WrittenState()  # by functions that the graph calls
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        self.written = WrittenState()  # by functions that the graph calls
         self.root_frame: RootInterpreter  # that of the compiled frame
         self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
         self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames

@@ -15,10 +15,10 @@ import dis
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
 from dynamo.errors import Unsupported
 from dynamo.values.builder import Lazy
 from dynamo.values.functions.monkey_patches import is_programs
@@ -53,6 +53,9 @@ _FIELDS = (
     ("cell", "variable"),
 )
 _READS_ATTRIBUTE = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"])
+_known_writes: dict[bool, CodeMap[tuple[tuple[str, str], ...]]] = {
+    is_entry: CodeMap() for is_entry in (False, True)
+}
 
 
 class WrittenState:
@@ -205,12 +208,11 @@ def _extends(instr: dis.Instruction, last: str) -> bool:
     return instr.opname == "BINARY_OP" and instr.argrepr[-1] == "=" and last in _MAKES_CONTAINER
 
 
-@cache
 def _writes(code: types.CodeType, is_entry: bool) -> tuple[tuple[str, str], ...]:
     """(kind, name) of what code writes outside. The attributes of an entry's own arguments, such
     as an autograd function's ctx, are inside.
     """
-    return tuple(_found(code, is_entry))
+    return _known_writes[is_entry].computed(code, lambda: tuple(_found(code, is_entry)))
 
 
 def _found(code: types.CodeType, is_entry: bool) -> Iterator[tuple[str, str]]:

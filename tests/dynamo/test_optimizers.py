@@ -48,6 +48,19 @@ def stepped(optimizer, parameters, step, count=4):
     return parameters, optimizer.state_dict()
 
 
+def captures_of(run, **tolerance):
+    """What run(wrap) compiles of the steps that it wraps: its result is eager's."""
+    wanted, captures = run(lambda step: step), []
+
+    def wrap(step):
+        fast, captured = compiled(step)
+        captures.append(captured)
+        return fast
+
+    torch.testing.assert_close(run(wrap), wanted, **tolerance)
+    return captures
+
+
 @pytest.mark.parametrize(
     ("kind", "options"), KINDS, ids=[f"{kind.__name__}-{'-'.join(o)}" for kind, o in KINDS]
 )
@@ -73,14 +86,7 @@ def test_parameters_that_come_later():
         optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         return stepped(optimizer, parameters, step, 2)
 
-    found = []
-
-    def wrap(step):
-        fast, captured = compiled(step)
-        found.append(captured)
-        return fast
-
-    torch.testing.assert_close(run(wrap), run(lambda step: step))
+    found = captures_of(run)
     assert len(found[0].op_counts) == 2
 
 
@@ -216,15 +222,7 @@ AVERAGES = {
     ids=["lamb", "lbfgs", *AVERAGES],
 )
 def test_training_steps(most, options):
-    found, wanted, captures = None, trained(lambda step: step, **options), []
-
-    def wrap(step):
-        fast, captured = compiled(step)
-        captures.append(captured)
-        return fast
-
-    found = trained(wrap, **options)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    captures = captures_of(lambda wrap: trained(wrap, **options), rtol=1e-4, atol=1e-5)
     assert len(captures[0].op_counts) <= most
 
 
@@ -244,12 +242,5 @@ def test_sparse_adam_runs_as_it_is():
             step(torch.tensor([number, number + 1, 2]))
         return table.weight
 
-    found = []
-
-    def wrap(step):
-        fast, captured = compiled(step)
-        found.append(captured)
-        return fast
-
-    torch.testing.assert_close(run(wrap), run(lambda step: step))
+    found = captures_of(run)
     assert len(found[0].context.records) <= 8
