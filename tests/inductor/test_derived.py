@@ -732,6 +732,46 @@ def test_derived_tensors_die_with_the_compiled_code(monkeypatch):
     assert [ref for ref in held if ref() is not None] == []
 
 
+def test_a_call_while_derived_tensors_die(monkeypatch):
+    """The end of a tensor may let another thread run, which calls the plan."""
+
+    @torch.no_grad()
+    def call():
+        results.append(compiled(x))
+
+    def call_elsewhere():
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    class Last:
+        def __del__(self):
+            if active:
+                call_elsewhere()
+
+    def calling(self, *sources):
+        made = real(self, *sources)
+        for tensor in made:
+            tensor.last = Last()
+        active.append(made)
+        if len(active) == 1:
+            call_elsewhere()  # derives, too; the call around replaces those tensors
+            del active[1:]
+        return made
+
+    active, results, real = [], [], Derived.__call__
+    monkeypatch.setattr(Derived, "__call__", calling)
+    module, x = settled(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64))), torch.randn(4, 64)
+    compiled, _ = compile_fresh(module)
+    call()
+    active.clear()
+    assert len(results) > 2
+    with torch.no_grad():
+        expected = module(x)
+    for result in results:
+        torch.testing.assert_close(result, expected)
+
+
 def test_a_plan_recalled_from_disk(tmp_path, monkeypatch):
     """It derives from the parameters of the module at hand."""
     monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))

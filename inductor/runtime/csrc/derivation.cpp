@@ -59,8 +59,9 @@ bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
 std::shared_ptr<const Derived> Derivation::get(const std::vector<PyObject*>& statics) {
   if (C10_LIKELY(current_ != nullptr && holds(statics))) return current_;
   current_.reset();  // first, so that old and new are not in memory at once
-  auto fresh = made(statics);
-  current_ = fresh;
+  std::shared_ptr<const Derived> fresh = made(statics);
+  // What another thread has made meanwhile goes when `current_` is whole: a tensor's end may let other threads run.
+  const std::shared_ptr<const Derived> replaced = std::exchange(current_, fresh);
   return fresh;
 }
 
