@@ -73,8 +73,7 @@ fuzz: $(STAMP)
 # test_yield_from asks inspect for the stack, which traced takes longer than a test may.
 coverage: $(STAMP)
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -p tests.covering -m "not slow and not gpu" \
-		--deselect "tests/cpython/test_reassembled.py::test_language_tests[test_yield_from]" $(TESTS)
+	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -p tests.covering -m "not slow and not gpu" $(TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python tools/covered_lines.py
 

@@ -8,6 +8,7 @@ this version's order with `normalize.real_order` first.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType
@@ -18,6 +19,8 @@ from dynamo.bytecode.assemble import LABEL, CodeShape, assemble
 from dynamo.bytecode.decode import NO_POSITIONS, Native, Positions, Region
 from dynamo.bytecode.native import native_form
 from dynamo.bytecode.normalize import Instruction
+
+SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 Label = Native
 
@@ -351,11 +354,17 @@ class Emitter:
 
 
 def frame_prologue(shape: CodeShape) -> list[Native]:
-    """The first instructions of a frame: make its cells and copy its function's free variables."""
+    """The first instructions of a frame: make its cells, copy its function's free variables.
+
+    A generator is given to the caller before RESUME: there a debugger may make an object of the
+    frame, and the copy of the frame that a generator keeps must have none.
+    """
     line: Positions = (shape.firstlineno, shape.firstlineno, 0, 0)
     prologue = []
     if shape.freevars:
         prologue.append(Native("COPY_FREE_VARS", len(shape.freevars)))
     prologue += [Native("MAKE_CELL", name) for name in shape.cellvars]
+    if shape.flags & SUSPENDING:
+        prologue += [Native("RETURN_GENERATOR", positions=line), Native("POP_TOP", positions=line)]
     prologue.append(Native("RESUME", 0, positions=line))
     return prologue

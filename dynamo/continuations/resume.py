@@ -42,7 +42,7 @@ from dynamo.bytecode import Instruction, normalize, real_stack, versions
 from dynamo.bytecode.assemble import LABEL, CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Native, Positions, Region, decode
-from dynamo.bytecode.emit import Emitter, frame_prologue
+from dynamo.bytecode.emit import SUSPENDING, Emitter, frame_prologue
 from dynamo.continuations.parts import (
     REMATERIALISED,
     Call,
@@ -69,7 +69,6 @@ class Origin:
 
 
 _JUMPS = frozenset(["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"])
-SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
 MOST_KINDS = 64  # see has_room
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
@@ -512,18 +511,7 @@ def _entry(
         if _slot_parameter(name) in shape.varnames:
             emit.load_fast_and_clear(_slot_parameter(name))
             emit.store_fast(name)
-    prologue = frame_prologue(shape)
-    if shape.flags & SUSPENDING:
-        prologue = _suspended(prologue)
-    return [*prologue, *rematerialising, *emit.natives]
-
-
-def _suspended(prologue: list[Native]) -> list[Native]:
-    """A generator's frame begins with giving the generator to the caller."""
-    at = next(i for i, native in enumerate(prologue) if native.op == "RESUME")
-    line = prologue[at].positions
-    begin = [Native("RETURN_GENERATOR", positions=line), Native("POP_TOP", positions=line)]
-    return [*prologue[:at], *begin, *prologue[at:]]
+    return [*frame_prologue(shape), *rematerialising, *emit.natives]
 
 
 def _jump(lineno: int | None) -> Native:

@@ -27,9 +27,8 @@ from dynamo.bytecode import versions
 from dynamo.bytecode.assemble import CodeShape, assemble
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Positions
-from dynamo.bytecode.emit import Emitter, frame_prologue
+from dynamo.bytecode.emit import SUSPENDING, Emitter, frame_prologue
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.continuations.resume import SUSPENDING
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -18,7 +18,7 @@ def reassemble(code: types.CodeType) -> types.CodeType:
     """The same code, every canonical instruction copied by `Emitter.native`."""
     emit = Emitter()
     instructions = normalize(code)
-    start = next(i.index for i in instructions if i.op not in ("MAKE_CELL", "COPY_FREE_VARS"))
+    start = next(i.index for i in instructions if i.op == "RESUME") + 1  # assembly writes the start
     for instr in instructions[start:]:
         emit.place(emit.label_of(instr))
         last = instr.index + 1 == len(instructions)
