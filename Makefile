@@ -70,7 +70,6 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.data $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.kernels $(if $(SEED),--seed $(SEED))
 
-# test_yield_from asks inspect for the stack, which traced takes longer than a test may.
 coverage: $(STAMP)
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -p tests.covering -m "not slow and not gpu" $(TESTS)
