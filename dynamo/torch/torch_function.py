@@ -514,6 +514,7 @@ def _rule_of(obj: Any) -> str | None:
     if type(obj) is types.FunctionType and (
         "_torchdynamo_disable" in obj.__dict__
         or directives.SKIPPED_CODE.get(obj.__code__) is not None
+        or directives.LEFT_TO_PYTHON.get(obj.__code__) is not None
     ):
         return "break"
     return None
@@ -550,7 +551,9 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         return _build(tx, obj, source, lambda: tx.wrap(_function_below_disable(obj)))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
-    reason = breaks.DisabledCall(name)
+    code = getattr(obj, "__code__", None)
+    left = None if code is None else directives.LEFT_TO_PYTHON.get(code)
+    reason = breaks.DisabledCall(name) if left is None else breaks.LeftToPython(name, left)
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
 
 
