@@ -36,7 +36,7 @@ from dynamo.torch.changed_state import (
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
-from dynamo.values.base import Value
+from dynamo.values.base import Forwarded, Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins.table import build_descriptor, is_known_function
 from dynamo.values.classes.enums import SingletonValue
@@ -47,7 +47,12 @@ from dynamo.values.functions.function import (
     is_opaque_function,
     opaque_reason,
 )
-from dynamo.values.functions.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.functions.monkey_patches import (
+    OWN_METHODS,
+    changed_function,
+    is_programs,
+    replacement,
+)
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.objects.known_objects import KnownObject
 from dynamo.values.recipes import Existing, Recipe
@@ -414,6 +419,16 @@ class TorchFunctionValue(KnownObject):
         if is_programs(function := inspect.unwrap(self.function)):
             refuse_changed_state(tx, self.describe(), [function])
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Forwarded | None:
+        if type(self) is not TorchFunctionValue or tx.output.modes.asked:
+            return None
+        changed = changed_function(tx, self.function)
+        if changed is None:
+            return None
+        return changed, args, with_default_device(tx, self.function, kwargs)
 
     def recipe(self) -> Recipe:
         return Existing(self.function, getattr(self.function, "__name__", "function")), []
