@@ -59,8 +59,8 @@ class _Refused(Unsupported):
 
 # -- bodies that may run never, or often ----------------------------------------------------------
 def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Value]) -> Body:
-    """Capture a branch or body on tensors like `inputs`. It must neither write its inputs nor
-    return them.
+    """Capture a branch or body, which must neither write nor return its inputs, on tensors like
+    `inputs`.
     """
     _check_closure(tx, operator, function)
     body = trace_body(tx, function, tuple(inputs), {}, _alone)
