@@ -164,6 +164,13 @@ DisabledCall = _reason(
     "a call of {0}, for which compilation is disabled",
     "remove the disable, or call it outside the compiled function",
 )
+LeftToPython = _reason(
+    "LeftToPython",
+    "LEFT_TO_PYTHON",
+    "a call of {0}, which runs as it is: {1}",
+    "call it outside the compiled function, or use another one; functions that are passed to the "
+    "call are compiled anyway",
+)
 RequestedBreak = _reason(
     "RequestedBreak",
     "REQUESTED_BREAK",

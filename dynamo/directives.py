@@ -18,6 +18,7 @@ CONSTANT_RESULT: dict[int, Any] = {}  # called while capturing; the result is a 
 SUBSTITUTES: dict[int, tuple[Any, Any]] = {}  # original -> Python code traced instead
 DISABLED_REASONS: dict[int, tuple[Any, str]] = {}  # a disabled wrapper -> why
 SKIPPED_CODE: CodeMap[str] = CodeMap()  # disable(recursive=False): frames left alone, and why
+LEFT_TO_PYTHON: CodeMap[str] = CodeMap()  # frames of torch's or ours left alone, and why
 
 
 def allow_in_graph(fn: Any) -> Any:

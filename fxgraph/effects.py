@@ -30,7 +30,6 @@ class Effects(NamedTuple):
 
 PURE = Effects()
 WRITES = Effects(writes=True)
-RANDOM = Effects(random=True)
 OTHER = Effects(other=True)
 
 IN_PLACE_OPERATORS = frozenset(

@@ -31,6 +31,36 @@ NEWEST = {
     "a unary operator with C++ of its own (asinh)": "asinh",
 }
 
+# Handlers that call the program's functions on our own stack: reason -> places.
+MEANS = {
+    "callers need the result at once": [
+        "values/builtins/polyfill_calls.py:run_polyfill",
+        "values/builtins/table.py:polyfill",
+        "values/functions/function.py:FunctionValue.call",
+        "values/functions/function.py:UserFunctionValue.call",
+    ],
+}
+# Functions of C or of torch that go on behind the call by state which only they can set: a
+# continuation could not. A break leaves the whole call to them, and the function is a frame then.
+INHERENT = {
+    # torch.cond and its like ask whether they are being compiled: the rest of one of their frames
+    # would go on, natively, on the way of compiled calls.
+    "torch's function takes another way where nothing is captured": [
+        "torch/higher_order.py:_inlined.handler",
+    ],
+    # Overrides are off in torch's state meanwhile, and the result becomes a subclass's.
+    "torch's function turns overrides off, by an object that cannot be made in their region": [
+        "torch/overrides.py:default_override",
+    ],
+    # A call counts as a hit or a miss before, and which entry has to go is decided after it.
+    "the cache of C decides after the call what it keeps": [
+        "values/functions/caches.py:LruCacheValue._call_of_values",
+    ],
+    # callable_iterator has no __setstate__, as iterators of itertools have.
+    "nothing but the iterator's own __next__ can end it": [
+        "values/iterators/iterators.py:CallIterator.step"
+    ],
+}
 # Calls below a handler in which a graph break has no place to stand in: argument -> places.
 OWN_GRAPHS = {
     # A break in it breaks at the operator, which torch runs natively: the functions are frames of
@@ -44,6 +74,9 @@ OWN_GRAPHS = {
     "a policy is asked for its answers, and what it did is thrown away": [
         "torch/checkpoint.py:_check_policy",
         "torch/checkpoint.py:_policy",
+    ],
+    "a trial: where it fails, another plan has the numbers fixed": [
+        "values/functions/caches.py:LruCacheValue._computed",
     ],
 }
 # Calls below a handler that reach no function of the program.
@@ -167,13 +200,27 @@ def methods_of(name: str) -> int:
     raise LookupError(name)
 
 
+# Heading -> the calls below handlers that are explained so.
+EXPLAINED = {
+    "calls that are the means": MEANS,
+    "calls that C or torch goes on behind": INHERENT,
+    "bodies that are captured as graphs of their own, and trials": OWN_GRAPHS,
+    "calls of no function of the program": NOT_OF_THE_PROGRAM,
+}
+
+
+def explained_calls() -> list[str]:
+    """The places of all explained calls, sorted."""
+    reasons = [places for known in EXPLAINED.values() for places in known.values()]
+    return sorted(place for places in reasons for place in places)
+
+
 def nested_calls() -> list[str]:
     """Handlers that run a function of the program's, or a polyfill, below themselves on the Python
-    stack, where a break in the function cannot stand.
+    stack, where a break in the function cannot stand, for no reason given above.
     """
-    known = [*OWN_GRAPHS.values(), *NOT_OF_THE_PROGRAM.values()]
-    others = {place for places in known for place in places}
-    return [place for place in calls_below() if place not in others]
+    explained = {*explained_calls()}
+    return [place for place in calls_below() if place not in explained]
 
 
 def calls_below() -> list[str]:
@@ -236,13 +283,10 @@ def print_figures(list_imports: bool, list_calls: bool) -> None:
         found = files_naming(word)
         print(f"files touched to add {what}: {len(found)}, {', '.join(found)}")
     calls = nested_calls()
-    print(f"handlers that call functions of the program on our own stack: {len(calls)}")
-    for place in calls if list_calls else ():
+    print(f"handlers that call functions of the program on our own stack unexplained: {len(calls)}")
+    for place in calls:
         print(f"    {place}")
-    for text, known in (
-        ("bodies that are captured as graphs of their own", OWN_GRAPHS),
-        ("calls of no function of the program", NOT_OF_THE_PROGRAM),
-    ):
+    for text, known in EXPLAINED.items():
         print(f"{text}: {sum(map(len, known.values()))}")
         for why, places in known.items() if list_calls else ():
             print(f"    {why}:", *places, sep="\n        ")

@@ -115,6 +115,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         or id(code) in _LEFT_ALONE
         or INTRINSICS.get(code) is not None
         or directives.SKIPPED_CODE.get(code) is not None
+        or directives.LEFT_TO_PYTHON.get(code) is not None
     ):
         return None
     if isinstance(module, str) and (_is_helper_module(module) or _makes_module(module, code)):

@@ -24,7 +24,7 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-directives.SKIPPED_CODE.set(_call.__code__, "it only calls")
+directives.LEFT_TO_PYTHON.set(_call.__code__, "it only calls")
 
 
 def makes_generators(fn: Any) -> bool:

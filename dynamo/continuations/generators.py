@@ -64,7 +64,7 @@ def make_generator_code(
 
 
 def _yield(body: list[Native], at: int) -> list[Native]:
-    """yield None, as the yield at `at` does it. It has that one's place: suspended here again, a
+    """yield None, in the place of the yield at `at`: suspended here again, a
     generator goes on behind that.
     """
     natives = [Native("LOAD_CONST", None)]

@@ -75,7 +75,7 @@ UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
 
 class _Template:
-    """A function's instructions, kept for its continuations. It does not keep the code alive."""
+    """A function's instructions, kept for its continuations, with a weak reference to the code."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = weakref.ref(code)

@@ -1,7 +1,7 @@
 """options={"guard_filter_fn": choose}: the user says which guards of a frame are kept.
 
-`choose` gets a list of GuardFilterEntry and gives as many bools. What it drops is not compared any
-more: that the assumption holds is the user's promise. The filters below are those of
+`choose` gets a list of GuardFilterEntry and gives as many bools. A dropped guard is not compared
+any more: that the assumption holds is the user's promise. The filters below are those of
 torch.compiler, whose own read these entries, too.
 """
 

@@ -27,6 +27,8 @@ def is_argument(source: Source) -> bool:
 
 def is_named(source: Source, among: str) -> bool:
     """Whether a list of names has the input, as guards or as the program name it."""
+    if not among:  # as for nearly every program: names are texts made by regular expressions
+        return False
     names = [name.strip() for name in among.split(",")]
     known = (source.name, readable_name(source))
     return any(name in known or _matches(name, known) for name in names if name)

@@ -467,36 +467,32 @@ def _exit_is_observable(frame: Interpreter, depth: int | None) -> bool:
     stack may do anything that a program notices. Those of torch set its modes back.
     """
     if depth is None:
-        return _library(frame.f_globals) not in _RESTORING
+        return not _is_of(frame.f_globals, _RESTORING)
     leave = frame.peek(len(frame.stack) - depth)
     if not isinstance(leave, MethodValue) or not isinstance(leave.function, FunctionValue):
         return False
     if leave.function.code is contextlib._GeneratorContextManager.__exit__.__code__:
         generator = leave.receiver.getattr(frame, "gen")
-        torchs = isinstance(generator, GeneratorValue) and _is_torch_namespace(
-            generator.frame.f_globals
-        )
-        return not torchs
-    return leave.function.code is not _DOES_NOTHING and not _is_torch_namespace(
-        leave.function.globals
-    )
+        torchs = isinstance(generator, GeneratorValue)
+        return not (torchs and _is_of(generator.frame.f_globals, _MODES))  # type: ignore[attr-defined]
+    return leave.function.code is not _DOES_NOTHING and not _is_of(leave.function.globals, _MODES)
 
 
 _DOES_NOTHING = contextlib.nullcontext.__exit__.__code__
 
 
+_MODES = ("torch", "dynamo")
 # Libraries whose `finally` sets back what their function has changed before, which is the state
 # where an exception leaves a graph: effects wait for its end. Of transformers, that is a model's
-# configuration and what collects outputs, around all of its layers.
-_RESTORING = ("torch", "dynamo", "transformers")
+# configuration and what collects outputs, around all of its layers. The code of a block does not
+# say so: the collector is reset by a method that stores constants, which are its state outside of
+# models by convention only.
+_RESTORING = (*_MODES, "transformers")
 
 
-def _is_torch_namespace(namespace: dict[str, Any]) -> bool:
-    return _library(namespace) in ("torch", "dynamo")
-
-
-def _library(namespace: dict[str, Any]) -> str:
-    return str(namespace.get("__name__")).partition(".")[0]
+def _is_of(namespace: dict[str, Any], libraries: tuple[str, ...]) -> bool:
+    """Whether these globals are those of a module of one of the libraries."""
+    return str(namespace.get("__name__")).partition(".")[0] in libraries
 
 
 def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:

@@ -7,7 +7,7 @@
     return y.relu()
 
 Both sides are captured, each in a graph of its own, from the jump to the instruction at which they
-meet (bytecode/branches.py); one of them is run. They may compute tensors and nothing else: where a
+meet (bytecode/branches.py); one of them is run. Sides compute tensors and nothing else: where a
 side could raise, where anything beside its tensors changes, or where both do not leave the same
 behind, the graph breaks at the jump.
 

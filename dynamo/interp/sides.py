@@ -1,5 +1,5 @@
 """Sides of branches and iterations of loops: instructions of a frame that are captured in a graph
-of their own. They may compute tensors and nothing else.
+of their own, and compute tensors and nothing else.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 method.
 
 A graph break inside of `a.__add__(b)` leaves the rest of that method, and the rest of its callers,
-to continuations; the caller's applies one of these to the method's result. They are captured
-like user code.
+to continuations; the caller's applies one of these functions, captured like user code, to the
+method's result.
 """
 
 from __future__ import annotations

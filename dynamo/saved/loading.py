@@ -51,8 +51,8 @@ def load(
     """The program that Exported.save wrote into this file; the model's source is not needed.
 
     weights: parameters and buffers by the names of the state dict (of a Graph: its state dict), of
-        a program that was saved without them. They are used as they are, not copied: a training
-        step changes them.
+        a program that was saved without them; used as they are, not copied: a training step
+        changes them.
     backend: "inductor" compiles for this machine, now: the graph that a call made now would run (of
         a program that was saved with its backward, the grad mode decides which), the other one when
         first called. Kernels and plans are kept in the cache. "aot_eager" runs operator by
@@ -88,7 +88,7 @@ def read_program(container: Container) -> Any:
 
 
 class Program:
-    """A loaded program: call it as the original. It has the weights, not the modules.
+    """A loaded program: called as the original, with the weights, without the modules.
 
     name: of the exported function. path: the file. schedule: learning rates by step, of a training
     step with schedulers; else None.

@@ -36,8 +36,8 @@ _OWN_NAMESPACES = (
 
 def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -> None:
     """Raise Unsupported where one of the functions, in Python, reads an object or a global by
-    names and items that the frame has changed, or reaches too many objects to tell. What the
-    functions may write is noted for reads behind their call.
+    names and items that the frame has changed, or reaches too many objects to tell. Possible
+    writes of the functions are noted for reads behind their call.
     """
     effects = tx.output.side_effects
     changed = effects.changes_objects() or effects.context_variables

@@ -59,8 +59,8 @@ class _Refused(Unsupported):
 
 # -- bodies that may run never, or often ----------------------------------------------------------
 def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Value]) -> Body:
-    """Capture a branch or body on tensors like `inputs`. It must neither write its inputs nor
-    return them.
+    """Capture a branch or body, which must neither write nor return its inputs, on tensors like
+    `inputs`.
     """
     _check_closure(tx, operator, function)
     body = trace_body(tx, function, tuple(inputs), {}, _alone)
@@ -158,10 +158,6 @@ def _record(tx: Interpreter, operator: Any, args: tuple[Any, ...]) -> Any:
 # -- the operators --------------------------------------------------------------------------------
 def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operands: Value) -> Value:
     given = opened(tx, operands)
-    if pred.is_constant() and isinstance(pred.as_constant(), (bool, int, float)):
-        return tx.call_function(true_fn if pred.as_constant() else false_fn, operands.unpack(tx))
-    if isinstance(pred, SymbolValue):  # of sizes: each side is a graph of its own, with a guard
-        return tx.call_function(true_fn if pred.truth(tx) else false_fn, operands.unpack(tx))
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
         raise _Refused("cond", "the predicate is no single boolean")
     if not isinstance(given, (tuple, list)):
@@ -182,6 +178,20 @@ def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operand
     call = (pred.node, true.attach(tx), false.attach(tx), arguments)
     node, result = _record(tx, _OPERATORS.cond, call)
     return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
+
+
+def _cond_or_side(
+    tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operands: Value | None = None
+) -> Any:
+    """torch.cond; of a predicate that capture knows, it is a call of one side. Of sizes that vary,
+    each side is a graph of its own, with a guard.
+    """
+    known = pred.is_constant() and isinstance(pred.as_constant(), (bool, int, float))
+    if known or isinstance(pred, SymbolValue):
+        given = [] if operands is None else operands.unpack(tx)
+        return true_fn if pred.truth(tx) else false_fn, given, {}
+    given = [] if operands is None else [operands]
+    return _inlined(torch.cond)(tx, pred, true_fn, false_fn, *given)
 
 
 def _unflatten(tx: Interpreter, flat: Value, spec: Any) -> Value:
@@ -312,7 +322,7 @@ _HANDLERS["out_dtype"] = _out_dtype
 
 for _module, _name in FRONTS:
     _function = getattr(_module, _name)
-    TABLE[_function] = _inlined(_function)
+    TABLE[_function] = _cond_or_side if _function is torch.cond else _inlined(_function)
 
 
 @subclass_builder(torch._ops.HigherOrderOperator)

@@ -160,7 +160,7 @@ def build_init(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 # -- optimizers that run as they are ---------------------------------------------------------------
-def _leave_alone(module: types.ModuleType) -> None:
+def _leave_alone(module: types.ModuleType, reason: str) -> None:
     """Leave the functions and methods of a module as they are, and capture what they call."""
     holders = [held for held in vars(module).values() if isinstance(held, type)]
     for held in [*vars(module).values(), *(v for cls in holders for v in vars(cls).values())]:
@@ -168,11 +168,11 @@ def _leave_alone(module: types.ModuleType) -> None:
             waiting = [inspect.unwrap(held).__code__]
             while waiting:
                 code = waiting.pop()
-                directives.SKIPPED_CODE.set(code, "each of its steps reads numbers, or is sparse")
+                directives.LEFT_TO_PYTHON.set(code, reason)
                 waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
 
 
-# A step of LBFGS asks its tensors for numbers all the way, and one of SparseAdam has sparse tensors
-# everywhere: parts of one or two operations, and a closure, which is captured.
-for _module in (lbfgs, sparse_adam, _functional):
-    _leave_alone(_module)
+# Graphs of these steps would hold one or two operations each.
+_leave_alone(lbfgs, "each part of a step depends on numbers in tensors")
+_leave_alone(sparse_adam, "its tensors are sparse")
+_leave_alone(_functional, "its tensors are sparse")

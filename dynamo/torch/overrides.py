@@ -409,8 +409,8 @@ def _is_of_tensor(function: Any) -> bool:
 
 # -- with torch._C.DisableTorchFunctionSubclass(), and DisableTorchFunction() ---------------------
 class DisabledRegion(Value):
-    """The context manager. It cannot be made again while it is open: a graph break inside is
-    moved before it. cls: its class; DisableTorchFunction has modes not asked, either.
+    """The context manager, which cannot be made again while open: a graph break inside is
+    moved before the block. cls: its class; DisableTorchFunction has modes not asked, either.
     """
 
     def __init__(self, cls: Any) -> None:

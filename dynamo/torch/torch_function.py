@@ -36,7 +36,7 @@ from dynamo.torch.changed_state import (
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
-from dynamo.values.base import Value
+from dynamo.values.base import Forwarded, Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins.table import build_descriptor, is_known_function
 from dynamo.values.classes.enums import SingletonValue
@@ -47,7 +47,12 @@ from dynamo.values.functions.function import (
     is_opaque_function,
     opaque_reason,
 )
-from dynamo.values.functions.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.functions.monkey_patches import (
+    OWN_METHODS,
+    changed_function,
+    is_programs,
+    replacement,
+)
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.objects.known_objects import KnownObject
 from dynamo.values.recipes import Existing, Recipe
@@ -415,6 +420,16 @@ class TorchFunctionValue(KnownObject):
             refuse_changed_state(tx, self.describe(), [function])
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Forwarded | None:
+        if type(self) is not TorchFunctionValue or tx.output.modes.asked:
+            return None
+        changed = changed_function(tx, self.function)
+        if changed is None:
+            return None
+        return changed, args, with_default_device(tx, self.function, kwargs)
+
     def recipe(self) -> Recipe:
         return Existing(self.function, getattr(self.function, "__name__", "function")), []
 
@@ -514,6 +529,7 @@ def _rule_of(obj: Any) -> str | None:
     if type(obj) is types.FunctionType and (
         "_torchdynamo_disable" in obj.__dict__
         or directives.SKIPPED_CODE.get(obj.__code__) is not None
+        or directives.LEFT_TO_PYTHON.get(obj.__code__) is not None
     ):
         return "break"
     return None
@@ -550,7 +566,9 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         return _build(tx, obj, source, lambda: tx.wrap(_function_below_disable(obj)))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
-    reason = breaks.DisabledCall(name)
+    code = getattr(obj, "__code__", None)
+    left = None if code is None else directives.LEFT_TO_PYTHON.get(code)
+    reason = breaks.DisabledCall(name) if left is None else breaks.LeftToPython(name, left)
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
 
 

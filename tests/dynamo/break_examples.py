@@ -67,6 +67,22 @@ def enabled(x):
     return (x + 1) * 3 * 2
 
 
+WEIGHT = torch.nn.Parameter(torch.ones(4))
+OPTIMIZER = torch.optim.LBFGS([WEIGHT], lr=0)
+
+
+@program("LEFT_TO_PYTHON")
+def steps(x):
+    loss = OPTIMIZER.step(lambda: (WEIGHT * x).sum())
+    return loss + 1
+
+
+@mended("LEFT_TO_PYTHON")
+def is_given_the_loss(x):
+    loss = (WEIGHT * x).sum()
+    return loss + 1
+
+
 @program("REQUESTED_BREAK")
 def requested(x):
     y = x + 1

@@ -134,9 +134,9 @@ def DELETE_FAST(tx: Interpreter, instr: Instruction) -> None:
 # -- cells ----------------------------------------------------------------------------------------
 @handler
 def MAKE_CELL(tx: Interpreter, instr: Instruction) -> None:
-    """The variable's own value (an argument) moves into a new cell. It is not a change that needs
-    replay: the
-    rewritten frame and the callee's continuation make the same cell themselves."""
+    """The variable's own value (an argument) moves into a new cell, no change that needs replay:
+    the rewritten frame and the callee's continuation make the same cell themselves.
+    """
     name = instr.argval
     first_line = tx.parent is None and instr.positions[0] is None  # not in a comprehension
     cell = CellValue(tx.locals.pop(name, None), local_name=name if first_line else None)

@@ -1,7 +1,7 @@
 """Built-in functions and types: one table from the callable to the handler of its calls.
 
-A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is
-simplest to say in Python is in polyfills/; functions that are pure on constants are folded.
+A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). Operations
+that Python says best are in polyfills/; functions that are pure on constants are folded.
 """
 
 from __future__ import annotations

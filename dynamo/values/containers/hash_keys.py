@@ -90,8 +90,8 @@ def check_hashes(keys: Iterable[Hashable]) -> None:
 
 @contextlib.contextmanager
 def without_effects(tx: Interpreter, name: str, value: Value) -> Iterator[None]:
-    """Around a method of a key. It runs again where the rewritten frame makes the container again:
-    nobody must notice.
+    """Around a method of a key, which runs unnoticed again where the rewritten frame makes the
+    container again.
     """
     owner = value.python_type().__name__
 

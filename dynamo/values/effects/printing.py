@@ -1,8 +1,8 @@
 """print: the text is made while capturing, and shown by the rewritten frame after the graph, in the
 order of the program's prints, log records and warnings. Where that could be seen to be late (an
 operation that may fail follows, see fxgraph/fallible_operations.py), the graph breaks before that
-operation. What capture cannot turn into text (tensors), or what is written elsewhere than to
-sys.stdout and sys.stderr, breaks.
+operation. Values without a text while capturing (tensors), and files other than
+sys.stdout and sys.stderr, break.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Queries of the system that the program makes in passing: is there such a file, which process is
-this. They are made while capturing, and again before each call, where another answer is another
+this. Queries are made while capturing, and again before each call, where another answer is another
 version of the frame. State that the frame itself may change (by native calls) breaks the graph
 first.
 """

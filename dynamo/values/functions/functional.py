@@ -382,7 +382,7 @@ def build_pure_object(tx: Interpreter, obj: Any, source: Source | None) -> Value
 
 class SingleDispatchValue(LruCacheValue):
     """A functools.singledispatch function: the implementation for the type of the first
-    argument. Which that is, is guarded: more can be registered.
+    argument, which is guarded: more can be registered.
     """
 
     def chosen(self, tx: Interpreter, cls: type) -> Value:

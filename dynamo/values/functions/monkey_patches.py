@@ -120,11 +120,9 @@ def refuse_replacement(tx: Interpreter, tensor: TensorValue, name: str) -> None:
 
 
 # -- functions that go into the graph as a whole --------------------------------------------------
-def inline_replaced(
-    tx: Interpreter, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
-) -> Value | None:
-    """The result of a Python function of torch, or method of Tensor, that calls the program's code
-    in place of torch's: such a call is captured, not put into the graph. None for others.
+def changed_function(tx: Interpreter, target: Any) -> UserFunctionValue | None:
+    """A Python function of torch, or method of Tensor, that calls the program's code in place of
+    torch's: its code is captured, not put into the graph. None for others.
     """
     function = in_mro(torch.Tensor, target) if isinstance(target, str) else target
     if type(function) is not types.FunctionType:
@@ -133,7 +131,7 @@ def inline_replaced(
     known = lookups.analyzed.get(id(function))
     if known is None:
         known = lookups.analyzed[id(function)] = _runs_programs_code(lookups, function)
-    return tx.inline(UserFunctionValue(function), args, kwargs) if known else None
+    return UserFunctionValue(function) if known else None
 
 
 def _runs_programs_code(lookups: Lookups, function: Any) -> bool:

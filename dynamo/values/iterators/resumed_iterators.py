@@ -3,7 +3,7 @@
 The continuation gets the real iterator. If the rest of the loop breaks again, it asks natively for
 each item, so that one graph serves all iterations (breaks.NextTurn). Otherwise the rest of the loop
 is captured as if the loop began there: where the iterator stands is guarded, and the rewritten
-frame moves it on. That is done, too, where the break is in no loop, with iterators of which a
+frame moves it on; so, too, where the break is in no loop, with iterators of which a
 generator is made again at the start: at this place they have come as far in each call.
 """
 

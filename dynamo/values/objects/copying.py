@@ -1,7 +1,7 @@
 """copy.copy and copy.deepcopy: the rules of the copy module, with object.__reduce_ex__ in Python.
 
-Tensors are copied by tensor_copies.py. What reduces by a C method that is not known here breaks the
-graph.
+Tensors are copied by tensor_copies.py. Objects that reduce by another C method than the known
+ones break the graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Integers in tensors of which a bound is known: places that argmax, topk and sort give. They are
-counted by torch.bincount(places, minlength=n) in n counts, and those that torch.unique finds are
-among the first n numbers.
+"""Integers in tensors of which a bound is known: places that argmax, topk and sort give. Such
+integers are counted by torch.bincount(places, minlength=n) in n counts, and those that torch.unique
+finds are among the first n numbers.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _has_own_memory(tensor: torch.Tensor) -> bool:
 
 @handles(torch_polyfills.is_causal_mask)
 def _is_causal(tx: Interpreter, mask: Value) -> Value:
-    """Whether a mask is causal, guarded of an input. It is a hint: False is right for any mask."""
+    """Whether a mask is causal, guarded of an input; a hint: False is right for any mask."""
     given = _unwritten(tx, mask.node) if isinstance(mask, TensorValue) else None
     if given is None or tx.output.bodies or tx.output.guesses or tx.output.context.export:
         return ConstantValue(False)

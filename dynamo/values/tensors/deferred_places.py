@@ -1,8 +1,8 @@
 """The places of the ones in a vector, mask.nonzero(), of which nobody knows how many there are.
 
-They serve `for` loops over them (interp/loops_on_places.py), which may as well run for all places.
-For anything else their number has to be known: then the next attempt takes nonzero() for what it
-is, an operation whose result's size is data.
+Such places serve `for` loops over them (interp/loops_on_places.py), which may as well run for all
+places. For anything else their number has to be known: then the next attempt takes nonzero() as an
+operation whose result's size is data.
 """
 
 from __future__ import annotations

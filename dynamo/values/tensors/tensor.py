@@ -26,7 +26,7 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.classes.lookup import class_lookup, type_holds
 from dynamo.values.functions.monkey_patches import (
     call_replacement,
-    inline_replaced,
+    changed_function,
     is_original,
     refuse_replacement,
     replacement,
@@ -542,9 +542,9 @@ def call_in_graph(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Run `target` on fake tensors, and record it as a node unless it only gave Python values."""
-    inlined = inline_replaced(tx, target, args, kwargs)
-    if inlined is not None:
-        return inlined
+    changed = changed_function(tx, target)
+    if changed is not None:
+        return changed.call(tx, args, kwargs)
     if tx.output.has_overrides:
         dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
         if dispatched is not None:
