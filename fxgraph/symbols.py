@@ -391,7 +391,11 @@ class ShapeEnv:
         self._relearn(lambda learned: learned.kind != "side")
         known = self.statically(condition)
         self._relearn(lambda learned: True)
-        if known is True:
+        return None if known is True else self.side()
+
+    def side(self) -> Any:
+        """The torch.SymBool of the sides that are being captured; None: there are none."""
+        if not self.sides:
             return None
         side = sympy.And(*self.sides, evaluate=False) if len(self.sides) > 1 else self.sides[0]
         return torch.SymBool(SymNode(side, self, bool))

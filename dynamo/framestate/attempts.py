@@ -88,6 +88,7 @@ class Capture:
         root, stop = self._execute(output)
         if stop.instr is not None and breaks_again(output.unrolled, stop):
             raise Retry(plan.without_unrolling())
+        self._check_small(output, self._may_be_of_many(stop))
         if self._decides_inputs(output, stop):
             raise Retry(plan.fixing_inputs())
         self._check_fullgraph(stop)
@@ -109,6 +110,7 @@ class Capture:
             if stop.loop:
                 raise Retry(plan.capturing_loops()) from None
             self._break_earlier(root, stop, error)
+        self._check_small(output)
         if stop.is_break:
             self._record_break(stop)
         notes = {k: v for output in self.outputs for k, v in output.conditionals.notes.items()}
@@ -179,6 +181,18 @@ class Capture:
             and output.reads_inputs
             and not output.plan.fixes_inputs
         )
+
+    def _may_be_of_many(self, stop: Stop) -> bool:
+        """Whether a stop may be due to sizes of many in place of 0 or 1."""
+        fails = stop.is_break and isinstance(stop.reason, breaks.OpError)
+        return stop.terminal or fails or (stop.is_break and self.context.fullgraph)
+
+    def _check_small(self, output: OutputGraph, refused: bool = False) -> None:
+        """Capture sizes of 0 and 1 for themselves where what was captured for many does not fit."""
+        if output.symbols.small and (refused or not output.symbols.fits_small()):
+            self.seen.asks_small = True
+            del self.record.graphs[:]
+            raise Retry(output.plan.anew("sizes of 0 or 1 decide what is captured"))
 
     def _check_fullgraph(self, stop: Stop) -> None:
         if stop.is_break and (self.context.fullgraph or stop.forbidden):

@@ -11,7 +11,9 @@ A dimension of an input, or an int or float from outside, becomes a symbol
                         backend that takes no symbols
 
 A symbol stands for the sizes 0 and 1, too, unless what is captured depends on them: asks whether
-it is that, or has strides that count a size of 0 as 1.
+it is that, or has strides that count a size of 0 as 1. A size of 0 or 1 that has varied is captured
+as one of many would be; where this call does not satisfy the assumptions of that, the frame is
+captured for 0 or 1 itself, and so are all later ones.
 
 A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
 Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
@@ -52,7 +54,7 @@ from dynamo.guards.sources import (
 )
 from fxgraph import Node, general_case
 from fxgraph.expression_nodes import ExpressionNodes, function_of
-from fxgraph.expressions import is_condition
+from fxgraph.expressions import evaluate, is_condition
 from fxgraph.fake_results import make_fake
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
 from fxgraph.symbols import DataDependent, ShapeEnv, SymbolInfo
@@ -80,17 +82,21 @@ class SeenTensor:
     sizes: list[int | None]
     strides: list[int | None]
     order: tuple[int, ...]  # of the strides
+    many: list[int]  # the last size of more than 1 in each dimension, or _MANY
     why: dict[int, str] = field(default_factory=dict)
 
     @staticmethod
     def of(tensor: torch.Tensor) -> SeenTensor:
-        return SeenTensor(list(tensor.shape), list(tensor.stride()), _order(tensor))
+        many = [size if size > 1 else _MANY for size in tensor.shape]
+        return SeenTensor(list(tensor.shape), list(tensor.stride()), _order(tensor), many)
 
     def update(self, tensor: torch.Tensor) -> None:
         """Record a further compilation, for this tensor."""
         same_order = _order(tensor) == self.order
         for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
             before = self.sizes[dim]
+            if size > 1:
+                self.many[dim] = size
             if before is not None and before != size:
                 self.sizes[dim] = None
                 self.why[dim] = f"was {before}, then {size}"
@@ -98,6 +104,9 @@ class SeenTensor:
                 self.strides[dim] = None
         if not same_order:
             self.strides, self.order = list(tensor.stride()), _order(tensor)
+
+
+_MANY = 11  # any number that is no usual size
 
 
 def _order(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -120,6 +129,7 @@ class SeenFrame:
     resets: int = 0  # before
     general: bool = False  # the most general form was compiled
     wrong_guesses: int = 0  # of what was likely (interp/checks.py)
+    asks_small: bool = False  # whether a size is 0 or 1
 
     def succeeded(self) -> SeenFrame:
         """The history after nothing compiled is left. What is compiled for a parameter goes with
@@ -184,7 +194,9 @@ class FrameSymbols:
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
-        self._by_hint: dict[int, torch.SymInt] = {}
+        self._by_hint: dict[tuple[int, int], torch.SymInt] = {}
+        # Sizes of 0 and 1 of this call, for which symbols with larger hints stand.
+        self.small: dict[sympy.Symbol, int] = {}
         self._selecting = self._sizing = False
         self._in_loops = 0  # symbols for data in loops that are captured as a whole
         self._numbers: dict[Source, Any] = {}
@@ -309,7 +321,7 @@ class FrameSymbols:
         if dim in marks(tensor, MARKED):
             return "marked by mark_dynamic" if size > 1 else None
         if size < 2:
-            return None
+            return seen.why[dim] if self._stands_for_many(tensor, dim, seen) else None
         if named:
             return "dynamo.config.dynamic_sources names it"
         if dim in marks(tensor, MAYBE):
@@ -326,6 +338,20 @@ class FrameSymbols:
             "dynamic=True" if config.assume_static_by_default else "assume_static_by_default=False"
         )
 
+    def _stands_for_many(self, tensor: torch.Tensor, dim: int, seen: SeenTensor) -> bool:
+        """Whether a size of 0 or 1 is captured as one of many. No stride depends on the outermost
+        dimension's.
+        """
+        varies = self.automatic and seen.sizes[dim] is None and not self.seen.asks_small
+        return varies and dim == _order(tensor)[-1] and type(tensor) is torch.Tensor
+
+    def fits_small(self) -> bool:
+        """Whether this call's sizes of 0 and 1, too, satisfy the assumptions made so far."""
+        values = {symbol: info.hint for symbol, info in self.env.symbols.items()} | self.small
+        with contextlib.suppress(ArithmeticError):  # of sizes that are 0
+            return all(evaluate(guard.condition, values) for guard in self.env.guards)
+        return False
+
     def _size(
         self, tensor: torch.Tensor, source: Source, dim: int, why: str, shares: bool
     ) -> torch.SymInt:
@@ -339,12 +365,15 @@ class FrameSymbols:
             if low is not None or high is not None:
                 self.read.append((made, where))
             return made
-        if not shares or low is not None or high is not None or size not in self._by_hint:
-            symbol = self.env.new_symbol(size, name, max(low or 0, 0), high, where)
+        hint = size if size > 1 else self.seen.tensors[source.name].many[dim]
+        if not shares or low is not None or high is not None or (hint, size) not in self._by_hint:
+            symbol = self.env.new_symbol(hint, name, max(low or 0, 0), high, where)
             if shares and low is None and high is None:
-                self._by_hint[size] = symbol
+                self._by_hint[hint, size] = symbol
+            if hint != size:
+                self.small[symbol.node.expr] = size
         else:
-            symbol = self._by_hint[size]
+            symbol = self._by_hint[hint, size]
         if shares and dim in marks(tensor, MARKED):
             self.strict.setdefault(symbol.node.expr, name)
         self.read.append((symbol, where))

@@ -97,6 +97,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.objects.opaque_objects",
     "dynamo.torch.autograd_function",
     "dynamo.values.tensors.captured_scalars",
+    "dynamo.values.tensors.python_numbers",
     "dynamo.values.tensors.choice",
     "dynamo.torch.higher_order",
     "dynamo.torch.checkpoint",

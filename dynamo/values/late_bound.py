@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dynamo.values.tensors.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
     from dynamo.values.tensors.deferred_scalar import tensor_truth_value as tensor_truth_value
     from dynamo.values.tensors.indexing import select as select
+    from dynamo.values.tensors.python_numbers import call_python as call_python
 
 Bound = TypeVar("Bound")
 BOUND: dict[str, Any] = {}  # by name

@@ -26,10 +26,24 @@ def test_one_graph_serves_all_sizes(name):
     assert graphs == 1, why
 
 
+@pytest.mark.parametrize("order", ["automatic", "small_first"])
+@pytest.mark.parametrize("name", ONE_GRAPH[::6])
+def test_two_graphs_serve_sizes_that_turn_out_to_vary(name, order):
+    """The second is captured for many rows, though it is called with one or none."""
+    graphs, why = graphs_of(name, False, order)
+    assert graphs == 2, why
+
+
 @pytest.mark.parametrize("name", SEVERAL)
 def test_other_sizes_are_compiled_for_themselves(name):
     graphs, why = graphs_of(name, False, "dynamic")
     assert graphs <= SEVERAL[name], why
+
+
+@pytest.mark.parametrize("name", ["both", "squeezed", "asks_one", "first"])
+def test_sizes_that_decide_are_captured_for_themselves(name):
+    graphs, why = graphs_of(name, False, "automatic")
+    assert 3 <= graphs <= 5, why
 
 
 @pytest.mark.parametrize("name", ["pointwise", "sums", "linear", "squares", "concatenated"])

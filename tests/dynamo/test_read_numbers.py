@@ -44,6 +44,7 @@ x[n] * 2 if 0 <= n < 6 else x[0] * 3; x[:n].mean() if n > 0 else x.sum()
 x * (x[:n].sum() if n > 1 else x.sum()) * n; x.square().mean() if n else x.sum() * 2
 torch.cat([x, x[:n]]).sum(0) if n > 0 else x.sum(0); x[[5]] * 2 if n > 2 else x[:1] * 3
 x[torch.full((2,), n)] * 2 if n > 2 else x[:2] * 3
+x[[n - 1, 0]] * 1; x[:, [n // 4, 0]] + 1; x[[n, 0], [1, 0]]; x[[n]] * 2
 """
 OF_FLOATS = """
 x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x * math.exp(n)
@@ -97,6 +98,7 @@ KERNELS = {
     "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
     "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
     "x[n] * 1": COUNTS,
+    "x[[n - 1, 0]] * 1": COUNTS,
     "F.pad(x.sum().expand(abs(n)), (0, 3)) * 1": COUNTS,
     "torch.select_scatter(x, x[0], 0, n)": COUNTS,
     "torch.slice_scatter(x, torch.ones(abs(n), 2), 0, 0, n)": COUNTS,

@@ -58,6 +58,11 @@ x * (int((y > k).sum()) > 1); y + torch.cat([x, y])[: int((x > k).sum())].squeez
 x + torch.nn.functional.pad(y, (0, -2 * int((y > k).sum()))).sum(); x * (y[0].item() // 0.7)
 x[: int(y[3].item())].sum() + y; x * (int((x > k).sum()) & 3) + (1 << int((y > k).sum()))
 x + y[x > k].std().nan_to_num(); torch.cat([x, y])[: max(int((y > k).sum()), 2)][:2].sum() + x
+x * math.isqrt(int((x > k).sum())); x + math.comb(int((x > k).sum()), 2); x * y[1].item() ** 0.5
+x + math.gcd(int((x > k).sum()), 6 - len(y[y > k])); x * math.atan2(y[0].item(), x[1].item())
+x * (math.log1p(n) if (n := y[0].item()) > -1 else 2.0); x + min(y[2].item(), math.inf)
+x[: math.perm(int((y > k).sum()), 1)].sum() + y; x * int((x > k).sum()).bit_length()
+y + torch.cat([x, y])[[int((x > k).sum()), 0, int((y > k).sum()) + 3, 1]]
 l[0] + 1; l[-1]; d['k'] * 2
 """
 PREDICATES = """
@@ -66,6 +71,7 @@ x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min
 NUMBERS = """
 x.sum().item() > k; int((x > k).sum()) > 2; bool((x > k).any()); float(x[1]) <= k
 k < x[2].item(); not (x > k).any(); (x > k).sum().item() == 0
+math.hypot(x[0].item(), y[0].item()) > 2; x[0].item() < math.inf
 """
 STATEMENTS = """
 x = E; x = E; x = E; x, y = y, x; x = y; x = x.clone(); x += 1; x = x.clone(); x[x > k] = 0.5

@@ -107,7 +107,7 @@ def _dispatch(
         handler = _CONTAINER_SLOTS.get(name)
         if handler is not None and isinstance(receiver, BuiltinObject):
             return call_handler(tx, name, handler, [receiver, *args], kwargs)
-    if receiver.is_constant() or isinstance(receiver, Resumable):
+    if receiver.is_constant() or receiver.is_symbolic() or isinstance(receiver, Resumable):
         return receiver.call_method(tx, name, args, kwargs)
     handler = _OBJECT_SLOTS.get(name)
     of_object = found is None or getattr(found, "__objclass__", object) is object

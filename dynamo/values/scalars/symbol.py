@@ -18,6 +18,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.late_bound import bound_late
@@ -25,6 +26,7 @@ from dynamo.values.objects.exceptions import call_real, raise_python
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
+from fxgraph.python_numbers import name_of
 from fxgraph.sym_node import (
     MOST_DECIMALS,
     choose,
@@ -67,6 +69,10 @@ class SymbolValue(Value):
     def is_symbolic(self) -> bool:
         return True
 
+    def depends_on_data(self) -> bool:
+        """Whether only the call knows the number."""
+        return _is_data(self.symbolic)
+
     def as_constant(self) -> Any:
         """The number of this call; guarded."""
         with deciding():
@@ -101,19 +107,33 @@ class SymbolValue(Value):
         if rule is None:
             return None
         with deciding():
-            if not is_exact(number):
-                return self._folded(tx, op, number, reflected)
-            if op in ("/", "//", "%"):
-                right = _where(right != 0, right)
-                if right is None:
-                    raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, number)])
-            if op in ("<<", ">>") and not _usually(right >= 0):
-                raise_python(tx, ValueError, "negative shift count")
             try:
-                made = rule(left, right)
-            except ArithmeticError as error:  # of the numbers themselves, see _power
-                raise_python(tx, type(error), *error.args)
-            return number_value(tx, made)
+                if not is_exact(number):
+                    return _by_python(tx, BINARY_FUNCTIONS[op], (left, right)) or self._folded(
+                        tx, op, number, reflected
+                    )
+                return self._by_rule(tx, op, rule, left, right)
+            except DataDependent:
+                value = _by_python(tx, BINARY_FUNCTIONS[op], (left, right))
+                if value is None:
+                    raise
+                return value
+
+    def _by_rule(
+        self, tx: Interpreter, op: str, rule: Callable[[Any, Any], Any], left: Any, right: Any
+    ) -> Value:
+        if op in ("/", "//", "%"):
+            kinds = _types(left, right)
+            right = _where(right != 0, right)
+            if right is None:
+                raise_python(tx, ZeroDivisionError, _ZERO[op, float in kinds])
+        if op in ("<<", ">>") and not _usually(right >= 0):
+            raise_python(tx, ValueError, "negative shift count")
+        try:
+            made = rule(left, right)
+        except ArithmeticError as error:  # of the numbers themselves, see _power
+            raise_python(tx, type(error), *error.args)
+        return number_value(tx, made)
 
     def _folded(self, tx: Interpreter, op: str, other: Any, reflected: bool) -> Value | None:
         """The operator's result for the number of this call; None for operands of other types,
@@ -136,7 +156,8 @@ class SymbolValue(Value):
         compare = COMPARE_FUNCTIONS[op]
         with deciding():
             if not is_exact(number):
-                return ConstantValue(compare(self.as_constant(), number))
+                made = _by_python(tx, compare, (self.symbolic, number))
+                return made or ConstantValue(compare(self.as_constant(), number))
             return number_value(tx, compare(_plain(self.symbolic), _plain(number)))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
@@ -155,7 +176,7 @@ class SymbolValue(Value):
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
         """Of data, the graph has it."""
-        if tx.output.guesses or not _is_data(self.symbolic):
+        if tx.output.guesses or not self.depends_on_data():
             return super().truth_value(tx, negated)
         condition = condition_of(self)
         return number_value(tx, torch.sym_not(condition) if negated else condition)
@@ -170,6 +191,9 @@ class SymbolValue(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in ("real", "numerator") and not _is_bool(self.symbolic):
             return self
+        found = getattr(self.python_type(), name, None)
+        if self.depends_on_data() and name_of(found) is not None:
+            return tx.builtin_method(self, name, found)
         return self._constant().getattr(tx, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -181,6 +205,11 @@ class SymbolValue(Value):
         function = _METHODS.get(name)
         if function is not None and not args and not kwargs:
             return function(tx, self)
+        numbers = [self.symbolic, *map(number_of, args)]
+        if not kwargs and not any(number is None for number in numbers):
+            made = _by_python(tx, getattr(self.python_type(), name, None), numbers)
+            if made is not None:
+                return made
         return self._constant().call_method(tx, name, args, kwargs)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -404,22 +433,46 @@ def call_on_symbols(
     """A call of a pure function of numbers, some of them symbols; None: as of constants."""
     if function is divmod and len(args) == 2:
         return _divmod(tx, *args)
+    if function is pow and len(args) == 2 and not kwargs:
+        return binary_op(tx, "**", args[0], args[1])
     if function in (int, float, operator.index) and len(args) == 1 and not kwargs:
         args = [getattr(args[0], "number", args[0])]  # of a numpy scalar
     if function in _OF_CONSTANTS:
         known = [ConstantValue(arg.as_constant()) if arg.is_symbolic() else arg for arg in args]
         return tx.wrap(function).call(tx, known, kwargs)
-    rule = _FUNCTIONS.get(function)
-    if rule is None or kwargs:
-        return None
     numbers = [number_of(arg) for arg in args]
-    if any(number is None or not is_exact(number) for number in numbers):
+    if kwargs or function in _OPERATORS or any(number is None for number in numbers):
         return None
+    return _called(tx, function, _FUNCTIONS.get(function, _unknown), numbers)
+
+
+def _called(
+    tx: Interpreter, function: Any, rule: Callable[..., Any], numbers: Sequence[Any]
+) -> Value | None:
+    """The result of a rule; that of Python's own function if there is none, of data; or None."""
     with deciding():
-        made = rule(*numbers)
-        return None if made is None else number_value(tx, made)
+        try:
+            made = rule(*numbers) if all(map(is_exact, numbers)) else None
+        except DataDependent:
+            value = _by_python(tx, function, numbers)
+            if value is None:
+                raise
+            return value
+        if made is None:
+            return _by_python(tx, function, numbers)
+        return number_value(tx, made)
 
 
+def _unknown(*numbers: Any) -> None:
+    """The rule of functions that have none."""
+
+
+def _by_python(tx: Interpreter, function: Any, numbers: Sequence[Any]) -> Value | None:
+    return late_bound.call_python(tx, function, numbers) if _is_data(*numbers) else None
+
+
+# Those of SymbolValue.binary and compare.
+_OPERATORS = frozenset([*BINARY_FUNCTIONS.values(), *COMPARE_FUNCTIONS.values()])
 # Need the numbers themselves.
 _OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from dynamo.values.base import Value
-from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.captured_scalars import with_numbers
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph.size_forms import row_major
@@ -64,8 +65,9 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
     parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
     read = with_numbers(tx, parts, selects=True)
-    if read is not None:
-        parts, key = read, TupleValue(read) if is_tuple else read[0]
+    listed = [_listed(tx, part) for part in read or parts]
+    if read is not None or any(part is not old for part, old in zip(listed, parts)):
+        parts, key = listed, TupleValue(listed) if is_tuple else listed[0]
     unknown = [part for part in parts if _is_unknown(part)]
     dims = _dimensions(parts, tensor.fake.ndim) if unknown else None
     if dims is None:
@@ -78,6 +80,18 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     assert isinstance(selected, TensorValue)
     rest = [part for part in parts if part not in unknown]
     return selected, TupleValue(rest) if rest else None
+
+
+def _listed(tx: Interpreter, part: Value) -> Value:
+    """A list of places, of which some depend on data, as a tensor."""
+    if not isinstance(part, ListValue) or part.python_type() is not list:
+        return part
+    places = part.wrapped()
+    integral = all(place.python_type() is int for place in places)
+    if not integral or not any(isinstance(n, SymbolValue) and n.depends_on_data() for n in places):
+        return part
+    cpu: dict[str, Value] = {"device": ConstantValue(torch.device("cpu"))}
+    return tx.wrap(torch.tensor).call(tx, [part], cpu)
 
 
 def _of_examples(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValue | None:

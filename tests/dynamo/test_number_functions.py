@@ -1,0 +1,134 @@
+"""Python's functions of numbers that tensors hold: one graph, eager's results and exceptions."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import traceback
+
+import pytest
+import torch
+from torch.utils._pytree import tree_map_only
+
+import dynamo
+from tests.dynamo.dynamic_support import same
+from tests.dynamo.test_dynamic_data import notes_of
+
+X = torch.linspace(-1, 1, 6)
+INTS = (3, 1, 0, -2, 70)
+LARGE = ("isqrt", "gcd", "lcm", "hypot", "bit", "pow(n, 2", "fmod", "inf")
+FLOATS = (2.5, 0.0, -1.5, -0.0, 0.5, 1e300, math.inf, -math.inf, math.nan)
+OF_INTS = """
+math.isqrt(n); math.gcd(n, n + 2); math.lcm(n, 4); math.comb(n, 2); math.factorial(n)
+math.hypot(n, 2); math.log(n, 3); math.ldexp(1.0, n); pow(n, 2, 5); n**n; n ** -n; round(n, -1)
+n.bit_length(); n << n; n >> n; math.remainder(n, 3); math.isclose(n, 3); math.gamma(n)
+n * math.inf; n < math.inf; -0.0 + n; math.pow(n, n); divmod(n, 4)[1] + math.gcd(n, 6)
+"""
+OF_FLOATS = """
+math.hypot(n, 2); math.atan2(n, -0.0); math.fmod(n, 2); math.log1p(n); math.expm1(n); math.asin(n)
+math.acosh(n); math.atanh(n); math.sinh(n); math.erf(n); math.lgamma(n); math.copysign(2, n)
+math.ldexp(n, 3); math.degrees(n); math.isnan(n); n.is_integer(); n**n; n**0.5; (-2.5) ** n
+round(n, -1); n + math.inf; n * -0.0; n < math.inf; min(n, math.inf); max(n, -0.0); n // math.inf
+math.log(3, n); math.sin(n) + math.asin(math.tanh(n))
+"""
+
+
+def _choices(text):
+    return [one.strip() for line in text.strip().splitlines() for one in line.split(";")]
+
+
+CASES = [
+    *(
+        (text, (*INTS, 1 << 62) if any(one in text for one in LARGE) else INTS)
+        for text in _choices(OF_INTS)
+    ),
+    *((text, FLOATS) for text in _choices(OF_FLOATS)),
+]
+KERNELS = ["math.isqrt(n)", "n.bit_length()", "math.asin(n)"]
+FORMS = {
+    "value": "    k = {}\n    return x * k, k",
+    "side": "    k = {} if n > 1 else 7\n    return x * k, k",
+    "size": "    return x[: {}] * 2, x",
+    "caught": "    try:\n        k = {}\n    except (ValueError, ArithmeticError):\n        k = 5\n"
+    "    return x * k, k",
+    "written": "    x.add_(1)\n    k = {}\n    x.mul_(2)\n    return x * k",
+    "unread": "    k = {}\n    return x * 2",
+    "shown": "    log.append(n)\n    k = {}\n    log.append(k)\n    return x * k, list(log)",
+    "condition": "    return x * 2 if {} > 2 else x + 1",
+}
+
+
+def program(text, form):
+    scope = {"math": math, "log": []}
+    source = "def f(x, t):\n    n = (t + 0).item()\n" + FORMS[form].format(text)
+    exec(compile(source, "<program>", "exec"), scope)
+    return scope["f"]
+
+
+def outcome(function, number, trains=False):
+    """Results (numbers as text, of nan and -0.0), or the exception's type, text and lines; the
+    input, and its gradient.
+    """
+    dtype = torch.int64 if type(number) is int else torch.float64
+    leaf = X.double().requires_grad_(trains)
+    x = leaf * 1
+    try:
+        found = function(x, torch.tensor(number, dtype=dtype))
+        if trains:
+            (found[0] if type(found) is tuple else found).sum().backward()
+    except (ArithmeticError, ValueError, TypeError) as error:
+        places = traceback.extract_tb(error.__traceback__)
+        lines = [place.lineno for place in places if place.filename == "<program>"]
+        found = (type(error), str(error), lines)
+    found = tree_map_only((int, float, complex), repr, found)
+    return tree_map_only(torch.Tensor, torch.Tensor.detach, found), x.detach(), leaf.grad
+
+
+def compare(text, form, numbers, backend, trains=False, **options):
+    function = program(text, form)
+    compiled = dynamo.compile(function, backend=backend, **options)
+    for number in numbers:
+        function.__globals__["log"].clear()
+        expected = outcome(function, number, trains)
+        function.__globals__["log"].clear()
+        same(expected, outcome(compiled, number, trains))
+    return compiled
+
+
+@pytest.mark.parametrize(("text", "numbers"), CASES, ids=[text for text, _ in CASES])
+def test_functions(text, numbers):
+    compiled = compare(text, "value", numbers, "eager", fullgraph=True)
+    (record,) = compiled.context.records
+    assert len(record.graphs) == 1 and not record.breaks
+
+
+COMBINATIONS = [
+    *((form, trains, "eager") for form in FORMS for trains in (False, True)),
+    *((form, False, "inductor") for form in ("value", "side", "size", "written")),
+    *((form, True, "inductor") for form in ("value", "condition")),
+]
+
+
+@pytest.mark.parametrize(("form", "trains", "backend"), COMBINATIONS)
+def test_forms(form, trains, backend):
+    """Exceptions come behind what the program did before, and are caught where it catches them."""
+    texts = ["math.isqrt(n)", "n.bit_length()"] if form == "size" else KERNELS
+    for text in texts:
+        numbers = FLOATS if text in _choices(OF_FLOATS) else INTS
+        with dynamo.config.patch(capture_scalar_outputs=True):
+            compiled = compare(text, form, numbers, backend, trains)
+        assert form != "value" or not notes_of(compiled)
+
+
+def test_arithmetic_stays_in_symbols():
+    """Operators called as functions are no calls of Python at run time."""
+
+    def f(x, t):
+        n = (t + 0).item()
+        return x[: operator.sub(n, 1)] * functools.reduce(operator.mul, [n, 2, n])
+
+    compiled = dynamo.compile(f, backend="eager", fullgraph=True)
+    assert torch.equal(f(X, torch.tensor(3)), compiled(X, torch.tensor(3)))
+    ((graph,),) = [record.graphs for record in compiled.context.records]
+    assert "python_number" not in str(graph.graph_module.graph)
