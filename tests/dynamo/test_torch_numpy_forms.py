@@ -24,6 +24,12 @@ from tests.dynamo.test_torch_numpy_rounded import (
     turned,
 )
 
+
+def put_along(a, indices, axis, value):
+    made = a.copy()
+    return np.put_along_axis(made, indices, value, axis=axis), made, indices
+
+
 # program, operands: whether results are new arrays, views, the operand itself or scalars, and of
 # which dtype and strides.
 FORMS = [
@@ -44,6 +50,9 @@ FORMS = [
     (lambda a: np.clip(a, 1, None), [complexes]),
     (lambda a: np.fft.fft(a[:, :0].T), [a]),
     (lambda a: a * complex("nan+infj"), [complexes]),
+    (lambda a: put_along(a, np.argsort(a, 0)[:2], 0, 7.5), [a, row]),
+    (lambda a: put_along(a > 9, np.argmax(a, axis=-1)[..., None], -1, -1), [a, turned]),
+    (lambda a: put_along(a, (a * 0).astype(np.uint8), axis=-2, value=3), [a, integers]),
     (lambda a: (a * complex(-0.0, 2), a + complex(0.0, -2)), [complexes]),
 ]
 
@@ -57,6 +66,9 @@ def test_forms(number):
 
 
 ERRORS = [
+    lambda a: np.put_along_axis(a, np.full_like(a, 99).astype(int), 1, 0),
+    lambda a: np.put_along_axis(a, np.ones((5, 5), int), 1, 0),
+    lambda a: np.put_along_axis(a, a, 1, 0),
     lambda a: np.sum(a)[...].__setitem__(0, 1),
     lambda a: operator.setitem(np.sum(a), ..., a[0, 0]),
     lambda a: np.sum(a).T[0],
