@@ -36,7 +36,7 @@ from dynamo.torch.numpy_elementwise import (
     written,
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
-from dynamo.torch.numpy_reversed import ReadOnlyArray, refuse_reversed, view_of
+from dynamo.torch.numpy_reversed import BroadcastArray, ReadOnlyArray, refuse_reversed, view_of
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -164,6 +164,10 @@ def _reshape(tx, array, *shape):
         sizes = _sizes(shape)
         viewed = call_torch(tx, "view", array.tensor, sizes)
         return view_of(array, viewed, np.reshape, ConstantValue(sizes))
+    if isinstance(array, BroadcastArray):
+        sizes = _sizes(shape)
+        copied = call_torch(tx, "view", array.copied_as(sizes), sizes)
+        return array_view(call_torch(tx, "clone", copied))
     refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
         return _REORDERED(tx, array, from_constant(_sizes(shape)))

@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from dynamo.torch.numpy_elementwise import (
     NUMBERS,
@@ -24,6 +25,7 @@ from dynamo.torch.numpy_reversed import (
     with_positive_steps,
 )
 from dynamo.torch.numpy_values import (
+    FUNCTIONS,
     ArrayValue,
     refuse,
     require_quiet_errors,
@@ -123,3 +125,31 @@ def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Val
         raise refuse("a store of a sequence into an array")
     array.tensor.setitem(tx, _key(tx, key), stored)
     return ConstantValue(None)
+
+
+def put_along_axis(
+    tx: Interpreter, arr: Value, indices: Value, values: Value, axis: Value
+) -> Value:
+    """A store of a number at the indices along one axis, and at all places of the others."""
+    name = "numpy.put_along_axis"
+    if not isinstance(arr, ArrayValue) or not isinstance(indices, ArrayValue):
+        raise refuse(f"{name} of what is not an array")
+    if not axis.is_constant() or not values.is_constant():
+        raise refuse(f"{name} of several values")  # repeated indices keep the last one
+    rank, dim = len(arr.shape), axis.as_constant()
+    if type(dim) is not int or not -rank <= dim < rank or len(indices.shape) != rank:
+        raise refuse(f"{name} of these arguments")
+    places: list[Value] = []
+    for other, size in enumerate(arr.shape):
+        if other == dim % rank:
+            places.append(indices)
+            continue
+        if indices.dtype.kind not in "iu" or indices.shape[other] != size:
+            raise refuse(f"{name} of these arguments")
+        shape = [1] * other + [-1] + [1] * (rank - 1 - other)
+        row = call_torch(tx, torch.arange, size, device="cpu")
+        places.append(array_view(call_torch(tx, "view", row, shape)))
+    return setitem(tx, arr, TupleValue(places), values)
+
+
+FUNCTIONS[np.put_along_axis] = put_along_axis

@@ -1,5 +1,6 @@
 """Views of arrays with negative steps, which torch does not have: image[:, ::-1], np.flip(image);
-and arrays from outside, of which those that refuse writes are treated alike.
+those of np.broadcast_to, which cannot be written; and arrays from outside, of which those that
+refuse writes are treated alike.
 
 The graph computes with a copy of the items as they are; an array that leaves the frame is made by
 numpy itself, as a view of its base. Operations that tell the copy from the view break the graph:
@@ -83,6 +84,35 @@ class ReadOnlyArray(ReversedArray):
     def recipe(self) -> Recipe:
         assert self.source is not None
         return Loaded(self.source), []
+
+
+class BroadcastArray(ReversedArray):
+    """np.broadcast_to(base, shape), of a base in row-major order, which reshape may copy.
+
+    All else is left to numpy: layouts of results tell a step of zero from another.
+    """
+
+    @property
+    def tensor(self) -> TensorValue:  # type: ignore[override]
+        raise refuse("a use of what numpy.broadcast_to gives")
+
+    @tensor.setter
+    def tensor(self, tensor: TensorValue) -> None:
+        self._copy = tensor
+
+    def describe(self) -> str:
+        return f"array of shape {tuple(self._copy.fake.shape)}"
+
+    def copied_as(self, sizes: tuple[int, ...]) -> TensorValue:
+        """The items for a reshape that gives a new array, not a view."""
+        sample = np.broadcast_to(np.zeros(self.base.shape, np.int8), self._copy.fake.shape)
+        try:
+            copied = not np.may_share_memory(sample.reshape(sizes), sample)
+        except ValueError:
+            copied = False
+        if not copied or not sample.size:
+            raise refuse("reshape of what numpy.broadcast_to gives")
+        return super().tensor
 
 
 @builder(np.ndarray)
@@ -173,6 +203,30 @@ def _positive(part: slice, size: int) -> Value:
 def flipped(tx: Interpreter, tensor: Value, dims: tuple[int, ...]) -> Value:
     operands = [tensor, ConstantValue(dims)]
     return call_in_graph(tx, "call_function", torch.flip, operands, {})
+
+
+# -- np.broadcast_to -------------------------------------------------------------------------------
+def _broadcast_to(tx: Interpreter, array: Value, shape: Value) -> Value:
+    if not isinstance(array, ArrayValue) or array.is_reversed or array.scalar:
+        raise refuse("numpy.broadcast_to of what is not an array")
+    given = shape.as_constant()
+    sizes = (given,) if type(given) is int else given
+    if type(sizes) is not tuple or not all(type(n) is int for n in (*array.shape, *sizes)):
+        raise refuse("numpy.broadcast_to with a shape that varies")
+    try:
+        fits = np.broadcast_shapes(array.shape, sizes) == sizes
+    except (RuntimeError, ValueError):
+        fits = False
+    if not fits or not array.tensor.fake.is_contiguous():
+        raise refuse("numpy.broadcast_to this shape")
+    found = call_in_graph(tx, "call_method", "expand", [array.tensor, ConstantValue(sizes)], {})
+    kept: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
+    found = call_in_graph(tx, "call_method", "clone", [found], kept)
+    assert isinstance(found, TensorValue)
+    return BroadcastArray(found, array, np.broadcast_to, ConstantValue(sizes))
+
+
+TABLE[np.broadcast_to] = _broadcast_to
 
 
 # -- np.flip --------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ i.add_(0.5) | i.requires_grad_() | torch.einsum('ij,jk', m, m) | torch.einsum('i
 torch.bmm(x, x) | torch.linalg.inv(m) | torch.linalg.cholesky(-torch.eye(2)) | F.pad(x, (1,))
 F.dropout(x, p=3.0) | F.max_pool2d(x, 2) | torch.nn.Linear(2, 3)(x) | torch.float32(1)
 torch.Size('a') | torch.finfo(torch.int32) | torch.device('nope') | F.one_hot(i, 1)
+torch.bucketize(x, m) | torch.as_strided_scatter(m, m, (2, 3), (99, 9))
 torch.multinomial(-x, 1) | torch.bernoulli(x * 5) | x.uniform_(2, 1) | x.dot(i) | m.cumsum(3)
 m.sort(5) | m.argsort(7) | m.softmax(-4) | x.topk(9) | m.max(7) | m.norm(dim=9) | m.flip(5)
 m.tril('a') | x ** 'a' | x + None | 'a' + x | x < 'a' | x[None, 'a'] | x[1.5] | x[..., ..., 0]

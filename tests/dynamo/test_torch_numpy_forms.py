@@ -24,6 +24,12 @@ from tests.dynamo.test_torch_numpy_rounded import (
     turned,
 )
 
+
+def put_along(a, indices, axis, value):
+    made = a.copy()
+    return np.put_along_axis(made, indices, value, axis=axis), made, indices
+
+
 # program, operands: whether results are new arrays, views, the operand itself or scalars, and of
 # which dtype and strides.
 FORMS = [
@@ -44,6 +50,15 @@ FORMS = [
     (lambda a: np.clip(a, 1, None), [complexes]),
     (lambda a: np.fft.fft(a[:, :0].T), [a]),
     (lambda a: a * complex("nan+infj"), [complexes]),
+    (lambda a: (b := np.broadcast_to(a[..., None], (*a.shape, 2)), b.reshape(-1, 2), b + 1), [a]),
+    (lambda a: np.broadcast_to(a[:1].copy(), a.shape).reshape(-1) * 2, [a, integers]),
+    (lambda a: (b := np.broadcast_to(a, a.shape), b.reshape(-1), b[0], b.T + 1), [a, row]),
+    (lambda a: (b := np.broadcast_to(a, (2, *a.shape)), operator.iadd(a, 1), b * 2), [a, row]),
+    (lambda a: (b := np.broadcast_to(a, (3, *a.shape)), b.astype(np.float32), b * 2), [a]),
+    (lambda a: np.broadcast_to(a[:0], (2, *a[:0].shape)).reshape(0, 8), [a]),
+    (lambda a: put_along(a, np.argsort(a, 0)[:2], 0, 7.5), [a, row]),
+    (lambda a: put_along(a > 9, np.argmax(a, axis=-1)[..., None], -1, -1), [a, turned]),
+    (lambda a: put_along(a, (a * 0).astype(np.uint8), axis=-2, value=3), [a, integers]),
     (lambda a: (a * complex(-0.0, 2), a + complex(0.0, -2)), [complexes]),
 ]
 
@@ -56,7 +71,33 @@ def test_forms(number):
         assert close(outcome(program, [make]), outcome(captured, [make]))
 
 
+def spans(x, count=3, length=4):
+    """The masks of time steps with which speech models are trained."""
+    rows, steps = x.shape
+    starts = [np.random.choice(steps - length + 1, count, replace=False) for _ in range(rows)]
+    shape = rows, count, length
+    places = np.broadcast_to(np.array(starts)[:, :, None], shape).reshape(rows, count * length)
+    ahead = np.broadcast_to(np.arange(length)[None, None], shape).reshape(rows, count * length)
+    mask = np.zeros((rows, steps), dtype=bool)
+    np.put_along_axis(mask, places + ahead, -1, -1)
+    return x * torch.tensor(mask, dtype=torch.bool)
+
+
+def test_masks_of_spans_are_one_graph():
+    compiled = dynamo.compile(spans, backend="eager", fullgraph=True)
+    for seed in range(2):
+        np.random.seed(seed)
+        theirs = spans(torch.ones(2, 20))
+        np.random.seed(seed)
+        assert torch.equal(compiled(torch.ones(2, 20)), theirs)
+
+
 ERRORS = [
+    lambda a: np.broadcast_to(a, (7, 7, 7)),
+    lambda a: operator.setitem(np.broadcast_to(a, (2, *a.shape)), 0, 1),
+    lambda a: np.put_along_axis(a, np.full_like(a, 99).astype(int), 1, 0),
+    lambda a: np.put_along_axis(a, np.ones((5, 5), int), 1, 0),
+    lambda a: np.put_along_axis(a, a, 1, 0),
     lambda a: np.sum(a)[...].__setitem__(0, 1),
     lambda a: operator.setitem(np.sum(a), ..., a[0, 0]),
     lambda a: np.sum(a).T[0],
