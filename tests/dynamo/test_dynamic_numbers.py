@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import enum
 import math
 import operator
+import warnings
 
 import pytest
 import torch
@@ -459,6 +461,26 @@ def test_conditions_on_float_arguments():
     calls = [(x, a) for a in (0.1, 0.2, 0.35, 0.3, 0.15, 0.9, 0.6, 0.8)]
     counting = check(fn, calls, compiles=3)
     assert len(counting.graphs) == 3
+
+
+class Level(enum.IntEnum):
+    LOW = 3
+
+
+class Named(int):
+    def __add__(self, other):
+        return "sum"
+
+
+@pytest.mark.parametrize("other", [Level.LOW, Named(3)])
+def test_subclasses_of_int_keep_their_operators(other):
+    def fn(x, n):
+        return x * 2, n % other, other + n, other % n, n < other
+
+    compiled = dynamo.compile(fn, backend="eager")
+    with warnings.catch_warnings(action="error"):  # of faults in capture
+        for n in (5, 7, 2):
+            same(compiled(torch.ones(1), n), fn(torch.ones(1), n))
 
 
 def test_where_a_function_of_a_float_raises():

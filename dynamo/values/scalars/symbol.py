@@ -290,7 +290,8 @@ def number_of(value: Value) -> Any:
     if not value.is_constant():
         return None
     constant = value.as_constant()
-    return constant if isinstance(constant, int | float) else None
+    # Members of an IntEnum and other subclasses stay themselves, with operators of their own.
+    return constant if type(constant) in (int, float, bool) else None
 
 
 def condition_of(value: SymbolValue) -> Any:
