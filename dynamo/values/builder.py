@@ -172,6 +172,8 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     program or of ours.
     """
     if issubclass(type(obj), Value):  # isinstance asks the object, too
+        if source is not None:  # among all objects that there are, gc.get_objects()
+            raise Unsupported(breaks.UnknownObject(type(obj).__name__))
         raise TypeError(f"{obj!r} is already a Value")
     meta = type(type(obj))
     # A class that no table of ours can hold, or whose attributes the program computes.

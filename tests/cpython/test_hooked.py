@@ -146,6 +146,9 @@ _INSIDE = "replaces what str() and int() call in C; capture computes them before
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 _TIMES = "compares short times; compiling takes a part of them on a slow or busy machine"
+_UNKNOWN_TO_GC = (
+    "a class that only _testcapi.without_gc makes, whose finalizer runs again after it has run"
+)
 # test -> why it ends in another way
 EXPLAINED = {
     "test_call.TestPEP590.test_setvectorcall": _ENTRY,  # 3.12
@@ -158,6 +161,7 @@ EXPLAINED = {
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
     "test_descr.SharedKeyTests.test_subclasses": _SIZES,
     "test_functools.TestLRUPy.test_lru_recursion": _DEEP,  # 3.13
+    "test_finalization.SimpleFinalizationTest.test_non_gc_resurrect": _UNKNOWN_TO_GC,
     "test_gc.GCCallbackTests.test_collect_garbage": _GARBAGE,
     "test_gc.GCTests.test_collect_generations": _ALLOCATES,
     "test_gc.GCTests.test_frame": _GARBAGE,

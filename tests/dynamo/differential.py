@@ -174,6 +174,7 @@ class Picture:
 
     def _class_items(self, cls: type) -> Any:
         skipped = ("__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl")
+        skipped += ("__slotnames__",)  # a cache that copyreg keeps in the class
         return [(k, self.of(v)) for k, v in vars(cls).items() if k not in skipped]
 
     def _tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -48,6 +48,8 @@ def GET_YIELD_FROM_ITER(tx: Interpreter, instr: Instruction) -> None:
     if isinstance(value, GeneratorValue):
         made = tx.program[instr.index - 1][1].op in _CALLS and value.frame.parent is tx
         value.is_delegate_alone = made and not value.started
+    elif issubclass(value.python_type(), types.CoroutineType):
+        raise Unsupported(breaks.UncapturedCall("yield from a coroutine"))
     tx.push(value if isinstance(value, GeneratorValue) else value.iterate(tx))
 
 

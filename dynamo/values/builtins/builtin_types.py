@@ -364,11 +364,14 @@ def _repeat(tx, item, times=None):
 def _tee(tx, iterable, n=None):
     count = 2 if n is None else as_index(tx, n)
     call_real(tx, itertools.tee, (), count)
-    if isinstance(iterable, iterators.TeeIterator):
-        buffer, position = iterable.buffer, iterable.position
-    else:
-        buffer, position = iterators.TeeBuffer(iterable.iterate(tx)), 0
-    return TupleValue([iterators.TeeIterator(buffer, position) for _ in range(count)])
+    iterator = iterable.iterate(tx)
+    if isinstance(iterator, iterators.TeeIterator):  # the first of its own copies
+        copies = [iterator.py___copy__(tx) for _ in range(count - 1)]
+        return TupleValue([iterator, *copies][:count])
+    if type_holds(iterator.python_type(), "__copy__"):
+        raise Unsupported(breaks.UncapturedCall("itertools.tee"))
+    buffer = iterators.TeeBuffer(iterator)
+    return TupleValue([iterators.TeeIterator(buffer) for _ in range(count)])
 
 
 def _by_polyfill(function: Any) -> Any:

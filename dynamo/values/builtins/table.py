@@ -499,6 +499,7 @@ def _dir(tx, owner=None):
         # The type says all of an instance without attributes of its own.
         real = real_kind(owner) or owner.python_type()
         plain = type(real) is type and not real.__dictoffset__ and is_trusted_class(real)
+        plain = plain and real is not types.MethodType  # whose function has attributes
         if not plain or class_lookup(real, "__dir__") is not object.__dir__:
             raise Unsupported(breaks.UncapturedCall("dir"))
     return tx.wrap(call_real(tx, dir, real))

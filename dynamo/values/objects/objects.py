@@ -359,7 +359,8 @@ class ObjectValue(Value):
 
     # -- special methods ------------------------------------------------------------------------
     def has_special(self, tx: Interpreter, name: str) -> bool:
-        return isinstance(guarded_lookup(tx, self, name), types.FunctionType)
+        found = guarded_lookup(tx, self, name)
+        return found is not MISSING and found is not None and not isinstance(found, SLOT_TYPES)
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
         """The special method, looked up on the type as Python does; None if missing."""

@@ -501,4 +501,64 @@ PROGRAMS = {
         names(run(T(2), b, c, a)[1])
         names(run(T(2), c, a, b)[1])
         """,
+    "copies_of_an_iterator_of_tee": """
+        class Copied:
+            def __iter__(self): return self
+            def __next__(self): return 1
+            def __copy__(self): return 5
+        def f(x):
+            a, b = itertools.tee("abc")
+            c, d = itertools.tee(a)
+            one, = itertools.tee(a, 1)
+            next(c)
+            copied = Copied()
+            e, five = itertools.tee(copied)
+            same = [a is c, a is d, a is one, e is copied]
+            return x + 1, same, list(a), list(d), list(b), itertools.tee(b, 0), five
+        ---
+        run(T(3))
+        """,
+    "a_length_that_a_descriptor_gives": """
+        class Failing:
+            def __get__(self, owner, kind):
+                log.append("asked")
+                raise KeyError(1)
+        class Empty:
+            def __iter__(self): return self
+            def __next__(self): raise StopIteration
+        class Long(Empty): __len__ = Failing()
+        class Hinted(Empty): __length_hint__ = Failing()
+        def extended(items):
+            kept = []
+            kept.extend(items)
+        def f(x):
+            said = []
+            for kind in (Long, Hinted):
+                for use in (list, tuple, bytes, extended, lambda items: [*items]):
+                    try: said.append(use(kind()))
+                    except KeyError as error: said.append(str(error))
+            return x + 1, said
+        ---
+        run(T(3))
+        """,
+    "dir_of_a_bound_method": """
+        class A:
+            def method(self): pass
+        A.method.known = 1
+        def f(x):
+            return x + 1, "known" in dir(A().method)
+        ---
+        run(T(3))
+        """,
+    "yield_from_a_coroutine": """
+        def f(x):
+            async def ten(): return 10
+            coroutine = ten()
+            def generator(): yield from coroutine
+            try: list(generator())
+            except TypeError as error: return x + 1, str(error)
+            finally: coroutine.close()
+        ---
+        run(T(3))
+        """,
 }
