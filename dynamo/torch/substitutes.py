@@ -376,7 +376,7 @@ def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
 
     def call(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
         number = kwargs.get(scalar)
-        if isinstance(number, TensorValue) or (number is not None and number.is_choice):
+        if isinstance(number, TensorValue) or (number is not None and number.alternatives):
             return polyfill(tx, ours, tensor, *args, **kwargs)
         return call_in_graph(tx, "call_method", name, [tensor, *args], kwargs)
 

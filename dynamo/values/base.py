@@ -57,7 +57,7 @@ class Value:
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
     # Whether the graph chooses between two values (values/tensors/choice.py).
-    is_choice: bool = False
+    alternatives: Sequence[Value] = ()
     left: Sequence[Any] = ()  # of an exception: the values of the frames that it left
 
     def __init__(self, source: Source | None = None) -> None:

@@ -352,6 +352,12 @@ def same_object(left: Value, right: Value) -> bool:
     """`left is right`, as far as it is known while capturing."""
     if left is right:
         return True
+    for value, other in ((left, right), (right, left)):
+        if value.alternatives:
+            answers = {same_object(option, other) for option in value.alternatives}
+            if len(answers) > 1:
+                raise Unsupported(breaks.NotConstant(f"which object {value.describe()} is"))
+            return answers.pop()
     if not (left.is_constant() or right.is_constant()):
         for value in (left, right):
             if value.may_be_another:

@@ -1,11 +1,11 @@
 """Numbers between which the graph chooses: `max(1e-3, rms)` of a tensor, the ratio that one side of
-a branch leaves as 1 and the other as a tensor.
+a branch leaves as 1 and the other as a tensor, the flag that a side sets.
 
 A choice is a predicate of the graph and two values, numbers or tensors without dimensions.
 Arithmetic with numbers chooses between two results. Arithmetic with a tensor takes the one that is
 chosen as a tensor of float64 without dimensions, which counts as a number does. Anything else
-breaks the graph, and behind a break, or where the frame keeps the choice, the value is the number
-or the tensor itself.
+breaks the graph, but for a branch on a flag, which is one on the predicate. Behind a break, or
+where the frame keeps the choice, the value is the number or the tensor itself.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dynamo.values.tensors.tensor_calls import target_name
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.plans import BreakBefore
 
 _EXACT = 1 << 53  # ints up to here are float64s, too
 _ARITHMETIC = frozenset(
@@ -40,14 +41,13 @@ _FLOATS = (torch.float32, torch.float64)
 class ChoiceValue(Value):
     """`one` if the predicate, a tensor of one bool, is true, else `other`."""
 
-    is_choice = True
-
     def __init__(self, predicate: TensorValue, one: Value, other: Value) -> None:
         super().__init__()
         self.predicate = predicate
         self.version = version_of(predicate.fake)
         self.one = one
         self.other = other
+        self.alternatives = (one, other)
 
     def describe(self) -> str:
         return f"{self.one.describe()} or {self.other.describe()}"
@@ -66,23 +66,57 @@ class ChoiceValue(Value):
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         self.check_current()
-        options = self.one, self.other
         if isinstance(other, TensorValue):
             operands = [other, self] if reflected else [self, other]
             return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
-        if op.endswith("=") and not all(option.is_constant() for option in options):
+        if op.endswith("=") and not self._are_known():
             self.refuse()  # the tensor would change
         if not _is_number(other):
             self.refuse()
-        pairs = [(other, option) if reflected else (option, other) for option in options]
+        pairs = [(other, option) if reflected else (option, other) for option in self.alternatives]
         return self.distributed(*(binary_op(tx, op, *pair) for pair in pairs))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
         self.check_current()
-        return self.distributed(*(unary_op(tx, op, value) for value in (self.one, self.other)))
+        return self.distributed(*(unary_op(tx, op, value) for value in self.alternatives))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         self.refuse()
+
+    # -- as a condition -------------------------------------------------------------------------
+    @property
+    def is_deferred(self) -> bool:  # type: ignore[override]
+        """Whether the value is one whose truth the predicate has."""
+        return self._are_known() and self._truth_of(self.one) is not self._truth_of(self.other)
+
+    def _are_known(self) -> bool:
+        return all(option.is_constant() for option in self.alternatives)
+
+    def _truth_of(self, option: Value) -> bool:
+        return bool(option.as_constant())
+
+    def truth(self, tx: Interpreter) -> bool:
+        if not self._are_known() or self.is_deferred:
+            self.refuse()
+        return self._truth_of(self.one)
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        if not self.is_deferred:
+            return super().truth_value(tx, negated)
+        self.check_current()
+        truths = [self._truth_of(option) is not negated for option in self.alternatives]
+        return ChoiceValue(self.predicate, *map(ConstantValue, truths))
+
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
+        if not self.is_deferred:
+            return None
+        self.check_current()
+        tensor = self.predicate
+        if not self._truth_of(self.one):
+            made = call_in_graph(tx, "call_method", "logical_not", [tensor], {})
+            assert isinstance(made, TensorValue), "of a tensor"
+            tensor = made
+        return tensor.deferred_truth(tx)
 
     def recipe(self) -> Recipe:
         self.check_current()
@@ -93,9 +127,9 @@ class ChoiceValue(Value):
         tensor that it is.
         """
         self.check_current()
-        options = [self.one, self.other]
-        tensors = [option.fake for option in options if isinstance(option, TensorValue)]
-        if not beside.dtype.is_floating_point or any(t.requires_grad for t in tensors):
+        tensors = [option.fake for option in self.alternatives if isinstance(option, TensorValue)]
+        flags = any(option.python_type_is(bool) for option in self.alternatives)
+        if flags or not beside.dtype.is_floating_point or any(t.requires_grad for t in tensors):
             self.refuse()
         dtype = torch.float64
         if not beside.ndim:
@@ -103,7 +137,7 @@ class ChoiceValue(Value):
             if dtype not in _FLOATS or any(t.dtype is not dtype for t in tensors):
                 self.refuse()
         device = self.predicate.fake.device
-        wide = [_in_dtype(tx, option, dtype, device) for option in options]
+        wide = [_in_dtype(tx, option, dtype, device) for option in self.alternatives]
         chosen = call_in_graph(tx, "call_function", torch.where, [self.predicate, *wide], {})
         assert isinstance(chosen, TensorValue), "of tensors"
         return chosen
@@ -120,7 +154,7 @@ def _is_number(value: Value) -> bool:
 
 def options_of(value: Value) -> list[Value]:
     """The values between which a choice is made; the value itself, if that is no choice."""
-    return [value.one, value.other] if isinstance(value, ChoiceValue) else [value]
+    return [*value.alternatives] if value.alternatives else [value]
 
 
 def is_option(value: Value) -> bool:
@@ -128,7 +162,7 @@ def is_option(value: Value) -> bool:
     if type(value) is TensorValue:
         dtype = value.fake.dtype
         return not value.fake.ndim and not dtype.is_complex and dtype is not torch.bool
-    if not (value.is_constant() and value.python_type_is(int, float)):
+    if not (value.is_constant() and value.python_type_is(bool, int, float)):
         return False
     number = value.as_constant()
     return type(number) is float or abs(number) <= _EXACT

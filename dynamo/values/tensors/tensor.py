@@ -389,7 +389,7 @@ class TensorValue(Value):
         if op[0] == "*" and other.python_type_is(list, tuple):  # a sequence, so often repeated
             raise Unsupported(breaks.UncapturedCall("a sequence's operator *"))
         known = isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()
-        if not (known or other.is_choice):
+        if not (known or other.alternatives):
             return None
         operands = [other, self] if reflected else [self, other]
         return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
@@ -549,7 +549,7 @@ def call_in_graph(
         dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
         if dispatched is not None:
             return dispatched
-    if any(arg.is_choice for arg in args):
+    if any(arg.alternatives for arg in args):
         args = late_bound.chosen_operands(tx, target, args)
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
@@ -683,7 +683,9 @@ def _requires_grad_(
     tx: Interpreter, tensor: TensorValue, requires_grad: Value | None = None
 ) -> Value:
     given = [] if requires_grad is None else [requires_grad]
-    wanted = given[0].as_constant() if given and given[0].is_constant() else not given
+    wanted: Any = True  # None: unknown
+    if requires_grad is not None:
+        wanted = requires_grad.as_constant() if requires_grad.is_constant() else None
     if wanted is tensor.fake.requires_grad:
         return tensor
     if isinstance(wanted, bool) and late_bound.requires_from_start(tx, tensor, wanted):
