@@ -133,6 +133,7 @@ def inline_call(
     if code.co_flags & inspect.CO_GENERATOR:
         tx.output.has_generators = True
         return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
+    child.held_by_caller = pushed
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed
     hooks = tx.output.context.hooks

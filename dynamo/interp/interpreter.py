@@ -150,6 +150,9 @@ class Interpreter:
     # more: RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
     # in here.
     pushed: Sequence[Value] | None = None
+    # What the caller holds meanwhile, besides its variables: `pushed`, whether or not a break may
+    # stand in here. None: a handler calls, with values that no frame shows.
+    held_by_caller: Sequence[Value] | None = None
     # (step, value, special method -> values pushed for its call): see in_tail_position. A call of
     # one of these methods is the last act of the instruction that began at `step`.
     _tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None

@@ -501,14 +501,14 @@ def _frames(tx: Interpreter) -> list[Interpreter] | None:
     """
     frames = [tx]
     while frames[-1].parent is not None:
-        if frames[-1].pushed is None and frames[-1].resumption is None:
+        if frames[-1].held_by_caller is None and frames[-1].resumption is None:
             return None
         frames.append(frames[-1].parent)
     return frames
 
 
 def _held(frame: Interpreter) -> Iterable[Any]:
-    waiting: Sequence[Any] = frame.pushed or ()  # in the caller's hands
+    waiting: Sequence[Any] = frame.held_by_caller or ()
     if frame.resumption is not None:
         waiting = (frame.resumption.resumed, frame.resumption.generator, *frame.resumption.operands)
     if frame.done:

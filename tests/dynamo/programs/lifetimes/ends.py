@@ -652,4 +652,19 @@ PROGRAMS = {
             gc.collect()
             return y, len(Base.__subclasses__())
     """,
+    "in_a_function_that_may_see_its_variables": """
+        def guarded(v):
+            try: yield v
+            finally: log.append("closed")
+        def made(v, n):
+            y = v + next(guarded(v))
+            log.append("behind")
+            return locals() if n == 1 else y
+        def f(x, n):
+            return made(x, n)
+        ---
+        run(T(2), 3)
+        run(T(2), 2)
+        run(T(2), 1)
+    """,
 }
