@@ -29,7 +29,9 @@ from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS,
 from fxgraph.python_numbers import name_of
 from fxgraph.sym_node import (
     MOST_DECIMALS,
+    MOST_EXACT,
     choose,
+    is_exact_as_float,
     sym_exp,
     sym_floordiv,
     sym_greatest,
@@ -154,11 +156,12 @@ class SymbolValue(Value):
         if number is None:
             return None
         compare = COMPARE_FUNCTIONS[op]
+        left, right = _plain(self.symbolic), _plain(number)
         with deciding():
-            if not is_exact(number):
-                made = _by_python(tx, compare, (self.symbolic, number))
-                return made or ConstantValue(compare(self.as_constant(), number))
-            return number_value(tx, compare(_plain(self.symbolic), _plain(number)))
+            if is_exact(number) and _compare_as_floats(left, right):
+                return number_value(tx, compare(left, right))
+            made = _by_python(tx, compare, (left, right))
+            return made or ConstantValue(compare(_number(left), _number(right)))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
         number = _plain(self.symbolic)
@@ -319,6 +322,22 @@ def is_exact(number: Any) -> bool:
     if not isinstance(number, float):
         return True
     return math.isfinite(number) and not (number == 0 and math.copysign(1, number) < 0)
+
+
+def _compare_as_floats(left: Any, right: Any) -> bool:
+    """Whether numbers compare as Python's do where an int beside a float is converted, as torch
+    does. Compiled code is for ints from outside that floats can hold.
+    """
+    if _types(left, right) != {int, float}:
+        return True
+    whole, real = (left, right) if int in _types(left) else (right, left)
+    if not isinstance(whole, torch.SymInt):
+        return abs(whole) <= MOST_EXACT
+    if is_exact_as_float(whole.node.shape_env, whole.node.expr):
+        return True
+    if not isinstance(real, torch.SymFloat):
+        return abs(real) < MOST_EXACT
+    return not _is_data(whole) and _usually(abs(whole) <= MOST_EXACT)
 
 
 def _usually(condition: Any) -> bool:
@@ -505,10 +524,16 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
             elif _types(best, number) == {float} and _is_data(best, number):
                 best = (sym_least if pick is operator.lt else sym_greatest)(best, number)
             else:
-                best = number if bool(pick(_plain(number), _plain(best))) else best
+                best = number if _compared(pick, _plain(number), _plain(best)) else best
         return best
 
     return rule
+
+
+def _compared(function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    if not _compare_as_floats(left, right):
+        left, right = _number(left), _number(right)
+    return bool(function(left, right))
 
 
 def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
