@@ -105,3 +105,21 @@ def test_strides_after_views_of_one_element():
 
     x = torch.ones(1, 2)[:, :1]
     assert dynamo.compile(program, backend="eager")(x)[1] == program(x)[1]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "call", ["max()", "min(0)", "max(dim=0)", "median(0)", "mode(0)", "amax(0)", "argmin(0)"]
+)
+def test_selections_of_no_rows_fail_where_the_program_catches(call, dynamic):
+    names = {}
+    lines = ["def program(x, steps):", " steps.append(0)", " y = x + 1", " try:"]
+    lines += [f"  y.{call}", "  steps.append(1)"]
+    lines += [" except (IndexError, RuntimeError) as error:", "  steps.append(str(error))"]
+    exec("\n".join([*lines, " return y"]), names)
+    compiled = dynamo.compile(names["program"], backend="eager", dynamic=dynamic)
+    for rows in (2, 4, 0, 1, 0):
+        mine, theirs = [], []
+        compiled(torch.ones(rows, 3), mine)
+        names["program"](torch.ones(rows, 3), theirs)
+        assert mine == theirs, rows
