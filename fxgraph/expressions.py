@@ -388,6 +388,19 @@ def is_integral(expr: Any) -> bool:
     return all(map(is_integral, expr.args))
 
 
+def tells_positive(fact: Boolean, expr: Expr) -> bool:
+    """Whether a known condition compares a float with a number that is not negative, as larger."""
+    if not isinstance(fact, sympy.Gt | sympy.Ge) or fact.args[0] != expr:
+        return False
+    least = fact.args[1]
+    return bool(least.is_number and (least > 0 or (isinstance(fact, sympy.Gt) and least >= 0)))
+
+
+def is_product(term: Expr) -> bool:
+    """Whether more than a number is multiplied."""
+    return bool(term.is_Pow or (term.is_Mul and sum(not arg.is_number for arg in term.args) > 1))
+
+
 # -- values ---------------------------------------------------------------------------------------
 def evaluate(expr: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
     """The Python int, float or bool that `expr` is for these values of its symbols.

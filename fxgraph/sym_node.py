@@ -382,24 +382,40 @@ def _rounding(name: str) -> Callable[..., SymNode]:
     def method(self: SymNode) -> SymNode:
         if self.pytype is not float:
             return SymNode(_as_number(self), self.shape_env, int)
-        return SymNode(rounded(name, self.expr), self.shape_env, int)
+        return SymNode(_rounded(name, self.expr, self.shape_env), self.shape_env, int)
 
     method.__name__ = name
     return method
 
 
-def rounded(name: str, expr: Expr) -> Expr:
+def _rounded(name: str, expr: Expr, env: ShapeEnv) -> Expr:
     """floor, ceil, trunc or round of a float; of a quotient of ints, in ints.
 
     floor(a / b) is a // b exactly: below 2**53 the quotient is never rounded up to an integer.
     """
     if isinstance(expr, expressions.Real) and expr.args[0].name == "truediv":
         _, a, b = expr.args
-        if is_integral(a) and is_integral(b) and name in ("floor", "ceil"):
+        if name in ("floor", "ceil") and all(
+            is_integral(one) and is_exact_as_float(env, one) for one in (a, b)
+        ):
             if name == "floor":
                 return expressions.FloorDiv(a, b)
             return -expressions.FloorDiv(-a, b)
     return expressions.Rounded(Str(name), expr)
+
+
+def is_exact_as_float(env: ShapeEnv, expr: Any) -> bool:
+    """Whether an integer expression is converted to a float without being rounded. Counts, which
+    have a least value, are taken for small enough.
+    """
+    low, high = env.bounds(expr)
+    if low is not None and high is not None:
+        return low >= -MOST_EXACT and high <= MOST_EXACT
+    ranges = [env.symbols[symbol].declared for symbol in expr.free_symbols]
+    return all(least is not None and (most or 0) <= MOST_EXACT for least, most in ranges)
+
+
+MOST_EXACT = 2**53  # of the integers that a float can tell from their neighbours
 
 
 def _logic(name: str, made: Any) -> Callable[..., SymNode]:

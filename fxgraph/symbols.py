@@ -49,8 +49,10 @@ from fxgraph.expressions import (
     difference_of,
     is_condition,
     is_integral,
+    is_product,
     negated,
     relation,
+    tells_positive,
 )
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import expr_of, readable
@@ -130,6 +132,7 @@ class ShapeEnv:
         self._suppressed = 0
         self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
+        self._passed_over: dict[Boolean, None] = {}  # answers False without a guard
         # Conditions of the sides of branches that are being captured.
         self.sides: list[Boolean] = []
         # What capture does to rely on a condition on data; it raises DataDependent if it cannot.
@@ -296,7 +299,7 @@ class ShapeEnv:
         if expr.is_Float:
             return bool(expr > 0)
         if not isinstance(expr, expressions.Real):
-            return any(_tells_positive(fact, expr) for fact in self._facts)
+            return any(tells_positive(fact, expr) for fact in self._facts)
         name, args = expr.args[0].name, expr.args[1:]
         kept = name in ("add", "mul", "truediv", "sqrt", "float")
         return kept and all(map(self._is_positive, args))
@@ -316,7 +319,7 @@ class ShapeEnv:
     def _difference_bounds(self, difference: Expr) -> Bounds:
         low, high = self.bounds(difference)
         open_ = (low is None or low <= 0) and (high is None or high >= 0)
-        if open_ and difference.is_Add and any(map(_is_product, difference.args)):
+        if open_ and difference.is_Add and any(map(is_product, difference.args)):
             # s0*s1 - s0 says little about s0*(s1 - 1).
             factored = sympy.factor_terms(difference)
             if factored.is_Mul:
@@ -343,6 +346,7 @@ class ShapeEnv:
             return known
         value = self.hint(condition)
         if value is None and fallback is not None:
+            self._passed_over[negated(condition) if fallback else condition] = None
             return fallback
         general = general_case.answer(self, condition)
         if general is not None and value in (None, general):
@@ -406,8 +410,17 @@ class ShapeEnv:
         """
         condition = self.simplify(condition)
         if not self.asks_ones and self._wants_few(condition):
+            self._passed_over[condition] = None
             return False
         return self.evaluate(condition, False)
+
+    def settle_few(self) -> None:
+        """Rely on all answers that were given without a guard, of which strides tell."""
+        while self._passed_over:
+            condition = next(iter(self._passed_over))
+            if not self.expect(negated(condition)):
+                raise DataDependent(condition, self.describe(condition))
+            del self._passed_over[condition]
 
     def assume_elements(self, size: Expr) -> None:
         """Guard that a size of an input, by which strides are computed, is at least 1."""
@@ -761,19 +774,6 @@ def _equal(expr: Expr, value: Any) -> Boolean:
     if isinstance(value, int) and is_integral(expr):
         return relation("eq", expr, Integer(value))
     return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
-
-
-def _tells_positive(fact: Boolean, expr: Expr) -> bool:
-    """Whether a known condition compares a float with a number that is not negative, as larger."""
-    if not isinstance(fact, sympy.Gt | sympy.Ge) or fact.args[0] != expr:
-        return False
-    least = fact.args[1]
-    return bool(least.is_number and (least > 0 or (isinstance(fact, sympy.Gt) and least >= 0)))
-
-
-def _is_product(term: Expr) -> bool:
-    """Whether more than a number is multiplied."""
-    return bool(term.is_Pow or (term.is_Mul and sum(not arg.is_number for arg in term.args) > 1))
 
 
 def _parts_to_fix(expr: Expr) -> list[Expr]:

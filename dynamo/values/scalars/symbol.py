@@ -29,7 +29,9 @@ from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS,
 from fxgraph.python_numbers import name_of
 from fxgraph.sym_node import (
     MOST_DECIMALS,
+    MOST_EXACT,
     choose,
+    is_exact_as_float,
     sym_exp,
     sym_floordiv,
     sym_greatest,
@@ -154,11 +156,12 @@ class SymbolValue(Value):
         if number is None:
             return None
         compare = COMPARE_FUNCTIONS[op]
+        left, right = _plain(self.symbolic), _plain(number)
         with deciding():
-            if not is_exact(number):
-                made = _by_python(tx, compare, (self.symbolic, number))
-                return made or ConstantValue(compare(self.as_constant(), number))
-            return number_value(tx, compare(_plain(self.symbolic), _plain(number)))
+            if is_exact(number) and _compare_as_floats(left, right):
+                return number_value(tx, compare(left, right))
+            made = _by_python(tx, compare, (left, right))
+            return made or ConstantValue(compare(_number(left), _number(right)))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
         number = _plain(self.symbolic)
@@ -294,6 +297,11 @@ def number_of(value: Value) -> Any:
     return constant if type(constant) in (int, float, bool) else None
 
 
+def _is_plain_number(value: Value) -> bool:
+    """Whether a value is no object of a subclass of int or float."""
+    return isinstance(value, SymbolValue) or getattr(value, "storage", None) is None
+
+
 def condition_of(value: SymbolValue) -> Any:
     """The truth of a symbolic number."""
     return value.symbolic if _is_bool(value.symbolic) else value.symbolic != 0
@@ -321,6 +329,22 @@ def is_exact(number: Any) -> bool:
     return math.isfinite(number) and not (number == 0 and math.copysign(1, number) < 0)
 
 
+def _compare_as_floats(left: Any, right: Any) -> bool:
+    """Whether numbers compare as Python's do where an int beside a float is converted, as torch
+    does. Compiled code is for ints from outside that floats can hold.
+    """
+    if _types(left, right) != {int, float}:
+        return True
+    whole, real = (left, right) if int in _types(left) else (right, left)
+    if not isinstance(whole, torch.SymInt):
+        return abs(whole) <= MOST_EXACT
+    if is_exact_as_float(whole.node.shape_env, whole.node.expr):
+        return True
+    if not isinstance(real, torch.SymFloat):
+        return abs(real) < MOST_EXACT
+    return not _is_data(whole) and _usually_within(whole, MOST_EXACT)
+
+
 def _usually(condition: Any) -> bool:
     """The truth of a condition that is usual; of data, the graph checks that it holds."""
     if not isinstance(condition, torch.SymBool):
@@ -329,6 +353,10 @@ def _usually(condition: Any) -> bool:
     if env.side_telling(condition) is not None:  # not so where the side does not run
         raise DataDependent(condition.node.expr, env.describe(condition.node.expr))
     return env.expect(condition)
+
+
+def _usually_within(number: Any, limit: float) -> bool:
+    return _usually(abs(number) <= limit)
 
 
 def _where(condition: Any, number: Any) -> Any:
@@ -368,6 +396,33 @@ def _fits_shifted(function: Callable[[Any, Any], Any], left: Any, right: Any) ->
 
 
 def _power(left: Any, right: Any) -> Any:
+    """A power that is too large for a float raises; of numbers from outside, compiled code is for
+    those that are not.
+    """
+    made = _unbounded_power(left, right)
+    if not isinstance(made, torch.SymFloat) or _is_data(left, right):
+        return made
+    try:
+        fits = _finite(made) is not None
+    except OverflowError:  # of the numbers of this call
+        fits = False
+    return made if fits else _number(_plain(left)) ** _number(_plain(right))
+
+
+def _finite(number: Any) -> Any:
+    """The float, for which compiled code takes finite ones from outside; None: it is not finite."""
+    if not isinstance(number, torch.SymFloat) or _is_data(number) or _of_counts(number):
+        return number
+    return number if _usually_within(number, sys.float_info.max) else None
+
+
+def _of_counts(number: torch.SymFloat) -> bool:
+    """Whether a float is made of sizes alone."""
+    symbols = number.node.shape_env.symbols
+    return all(symbols[one].declared[0] is not None for one in number.node.expr.free_symbols)
+
+
+def _unbounded_power(left: Any, right: Any) -> Any:
     """To a constant natural power, or of a positive constant float: neither raises, nor is complex.
     Else of the numbers themselves.
     """
@@ -438,6 +493,8 @@ def call_on_symbols(
         return binary_op(tx, "**", args[0], args[1])
     if function in (int, float, operator.index) and len(args) == 1 and not kwargs:
         args = [getattr(args[0], "number", args[0])]  # of a numpy scalar
+    if function in (min, max) and not all(map(_is_plain_number, args)):
+        return None  # the result is one of the objects
     if function in _OF_CONSTANTS:
         known = [ConstantValue(arg.as_constant()) if arg.is_symbolic() else arg for arg in args]
         return tx.wrap(function).call(tx, known, kwargs)
@@ -481,11 +538,16 @@ _OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value | None:
     if number_of(left) is None or number_of(right) is None:
         return None
+    if right.is_constant() and right.as_constant() == 0 and not _is_data(number_of(left)):
+        return ConstantValue(call_real(tx, divmod, left.as_constant(), right.as_constant()))
     return tx.new_tuple([binary_op(tx, op, left, right) for op in ("//", "%")])
 
 
 def _as_int(number: Any) -> Any:
-    return _plain(number) if int in _types(_plain(number)) else torch.sym_int(number)
+    if int in _types(_plain(number)):
+        return _plain(number)
+    taken = _finite(number)
+    return None if taken is None else torch.sym_int(taken)
 
 
 def _as_float(number: Any) -> Any:
@@ -505,10 +567,16 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
             elif _types(best, number) == {float} and _is_data(best, number):
                 best = (sym_least if pick is operator.lt else sym_greatest)(best, number)
             else:
-                best = number if bool(pick(_plain(number), _plain(best))) else best
+                best = number if _compared(pick, _plain(number), _plain(best)) else best
         return best
 
     return rule
+
+
+def _compared(function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    if not _compare_as_floats(left, right):
+        left, right = _number(left), _number(right)
+    return bool(function(left, right))
 
 
 def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -516,7 +584,9 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         number = _plain(number)
         if digits:
             return _to_decimals(number, *digits)
-        return number if int in _types(number) else function(number)
+        if int in _types(number) or (number := _finite(number)) is None:
+            return number
+        return function(number)
 
     return rule
 
@@ -528,10 +598,10 @@ def _to_decimals(number: Any, digits: Any) -> Any:
     return number if int in _types(number) else sym_rounded(number, digits)
 
 
-def _rounded(number: torch.SymFloat) -> torch.SymInt:
+def _rounded(number: torch.SymFloat) -> torch.SymInt | int:
     """The integer to which a finite number that 64 bits hold is rounded."""
     if not (_usually(number > -_LARGEST_INT) and _usually(number < _LARGEST_INT)):
-        return torch.SymInt(number.node.guard_float())
+        return round(number.node.guard_float())
     return torch.SymInt(number.node.round())
 
 
@@ -556,7 +626,9 @@ def _in_domain(name: str, number: Any) -> Any:
         return _where(number >= 0, number)
     if name == "exp":
         return _where(number <= _LARGEST_EXPONENT, number)
-    if name in ("cos", "sin", "tan", "tanh", "atan"):
+    if name in ("cos", "sin", "tan"):
+        return _finite(number)
+    if name in ("tanh", "atan"):
         return number
     return _where(number > 0, number)
 
@@ -596,7 +668,10 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     },
 }
 _METHODS: dict[str, Callable[[Interpreter, SymbolValue], Value]] = {
-    "__int__": lambda tx, value: number_value(tx, _as_int(value.symbolic)),
+    "__int__": lambda tx, value: (
+        _called(tx, int, _as_int, [value.symbolic])
+        or ConstantValue(call_real(tx, int, value.as_constant()))
+    ),
     "__index__": lambda tx, value: number_value(tx, _plain(value.symbolic)),
     "__float__": lambda tx, value: number_value(tx, _as_float(value.symbolic)),
     "__neg__": lambda tx, value: number_value(tx, -_plain(value.symbolic)),

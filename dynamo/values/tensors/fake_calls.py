@@ -21,6 +21,7 @@ from dynamo.values.tensors.fake_mismatches import (
     refuse_missing_device,
 )
 from dynamo.values.tensors.memory_overlap import refuse_partial_overlap
+from dynamo.values.tensors.stride_reads import settle_strides
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
@@ -65,6 +66,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             return result
 
     try:
+        settle_strides(tx, name, args)
         try:
             result = _run_usual(tx, run)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -79,6 +81,8 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         raise Unsupported(breaks.DynamicShapeOp(name)) from error
     except UnsupportedFakeTensorException as error:
         raise Unsupported(breaks.UncapturedCall(name)) from error
+    except Unsupported:
+        raise
     except Exception as error:
         if "data is not allocated yet" in str(error):
             raise Unsupported(breaks.DataDependentValue(name)) from error

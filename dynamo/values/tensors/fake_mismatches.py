@@ -1,6 +1,7 @@
 """Arguments that fake tensors take where the operation itself does not: a dimension out of range,
 floats for their bits, a negative power of integers, a view beyond the memory, a missing device,
-factors of different types, bools to subtract, integers where the kernel has floats only.
+factors of different types, bools to subtract, integers where the kernel has floats only, an extreme
+of no elements.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _PRODUCTS = frozenset(
 _OF_FLOATS = frozenset(
     ["softmax", "log_softmax", "softmin", "gelu", "std", "var", "layer_norm", "max_pool1d"]
 )
+# They need elements. Without a dimension: mode takes the last one, median gives nan.
+_SELECTIONS = frozenset(["max", "min", "median", "nanmedian", "mode"])
 
 
 def refuse_missing_device(result: Any) -> None:
@@ -44,6 +47,8 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     plain = name.partition(".")[0].strip("_")
     if plain in _PRODUCTS or plain in _OF_FLOATS:
         _refuse_types(name, plain, args, kwargs)
+    if plain in _SELECTIONS and args and isinstance(args[0], torch.Tensor):
+        _refuse_empty(plain, args[0], *args[1:2], **kwargs)
     if plain in _OF_BITS:
         operands = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         asked = operands[1:2] if plain == "masked_fill" else operands
@@ -68,6 +73,18 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
+
+
+def _refuse_empty(name: str, tensor: torch.Tensor, dim: Any = None, *_: Any, **__: Any) -> None:
+    sizes: Sequence[int] = ()
+    if type(dim) is int and -tensor.ndim <= dim < tensor.ndim:
+        sizes = [tensor.shape[dim]]
+    elif dim is None and name in ("max", "min"):
+        sizes = tensor.shape
+    elif dim is None and name == "mode":
+        sizes = tensor.shape[-1:]
+    if any(not depends_on_data(size) and size == 0 for size in sizes):
+        raise IndexError(f"{name} of no elements")
 
 
 def ask_squeezed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
