@@ -31,7 +31,7 @@ _VALUE_DEPENDENT = frozenset(
     + ["linalg_matrix_norm", "linalg_cond", "linalg_matrix_power", "linalg_solve_ex"]
     + ["uniform", "random", "randint_like", "exponential", "geometric", "cauchy", "log_normal"]
     + ["repeat_interleave", "searchsorted", "bucketize", "tensor_split", "gather_dim", "unfold"]
-    + ["item", "as_strided_scatter", "python_number"]
+    + ["item", "as_strided_scatter", "python_number", "number_call"]
     + [f"linalg_{name}" for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv")]
     + [f"linalg_{name}" for name in ("lstsq", "lu", "lu_factor", "lu_solve", "pinv", "solve")]
     + [f"linalg_{name}" for name in ("matrix_rank", "svd", "svdvals", "tensorinv", "tensorsolve")]

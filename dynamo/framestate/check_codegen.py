@@ -183,7 +183,8 @@ class CheckCodegen:
             codegen.reraise()
         else:
             if then == "warn":
-                warn = partial(warn_of_failure, self.root.code, self._is_caught)
+                seen = self.root.output.symbols.seen if self.checks.guesses else None
+                warn = partial(warn_of_failure, self.root.code, self._is_caught, seen)
                 codegen.load_callable(lambda: codegen.load_object(warn, "warn_of_failure"))
                 codegen.load_fast_and_clear("__exception")
                 codegen.call(1)

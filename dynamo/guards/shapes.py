@@ -480,9 +480,13 @@ class FrameSymbols:
     @property
     def _whole(self) -> bool:
         """Whether the graph is to be a whole one, which no break at data can end."""
+        return self.output.guesses or self.unbroken
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether a break is an error wherever the graph breaks."""
         context = self.output.context
-        unbroken = context.fullgraph or context.export or context.hooks is not None
-        return self.output.guesses or unbroken
+        return context.fullgraph or context.export or context.hooks is not None
 
     @property
     def _has_plan(self) -> bool:
@@ -641,10 +645,7 @@ class FrameSymbols:
         error = DataDependent(condition, self.env.describe(condition))
         if tx is None or output.bodies or not self.are_read(condition):
             raise error
-        checked = output.context.export or output.checks.runs_again_from(
-            tx, breaks.DataDependentValue(str(error))
-        )
-        if not checked:
+        if not output.checks.supposes(tx, breaks.DataDependentValue(str(error))):
             raise error
         self.env.check(condition)
         self.check_in_graph(tx, condition)
@@ -657,7 +658,7 @@ class FrameSymbols:
         if usual is None or self.output.bodies or not self.are_read(usual):
             return False
         reason = breaks.DataDependentValue(self.env.describe(question))
-        if not (self.output.context.export or self.output.checks.runs_again_from(tx, reason)):
+        if not self.output.checks.supposes(tx, reason):
             return False
         self.env.pending_fresh_unbacked_symbols.clear()
         return self.env.check(usual)

@@ -119,6 +119,7 @@ class Checks:
         self.promised = False  # the graph raises where the program's torch._check does
         # The graph break where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
+        self.guesses = False  # the graph relies on what is likely, or usual of data
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._fails = False  # some node may fail
         self._refused = False  # kernels refuse the next node
@@ -151,7 +152,13 @@ class Checks:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
         self.made.append(Check(value, passes, broken, version_of(value.fake), guessed))
         self.output.side_effects.tensor_written()
-        if guessed and not any(check.guessed for check in self.made[:-1]):
+        if guessed:
+            self._trust()
+
+    def _trust(self) -> None:
+        """Guard that few guesses about the frame were wrong."""
+        if not self.guesses:
+            self.guesses = True
             trust = _Trust(self.output.symbols.seen)
             self.output.guards.add(GlobalsSource(), "predicate", trust)
 
@@ -226,6 +233,17 @@ class Checks:
             return False
         if self.noticed is None:
             self.noticed = self.breaking_at(tx, reason)
+        return True
+
+    def supposes(self, tx: Interpreter, reason: breaks.Break) -> bool:
+        """The same, where numbers of data are not as they usually are; False also where too many
+        such suppositions about the frame were wrong, unless a break is an error.
+        """
+        if self.output.symbols.unbroken or break_is_error():
+            return self.output.context.export or self.runs_again_from(tx, reason)
+        if not _Trust(self.output.symbols.seen)(None) or not self.runs_again_from(tx, reason):
+            return False
+        self._trust()
         return True
 
     def node_may_be_refused(
@@ -535,10 +553,15 @@ def failed_before_writes(error: BaseException) -> bool:
 _warned: CodeMap[bool] = CodeMap()
 
 
-def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -> None:
+def warn_of_failure(
+    code: CodeType, caught: bool, guessing: SeenFrame | None, error: BaseException | None
+) -> None:
     """Warn once that the graph of `code` failed (None: it did not), and the original function
-    succeeded. caught: possibly because the function catches the error.
+    succeeded. caught: possibly because the function catches the error. guessing: the history of a
+    frame whose graph relies on what is usual of data, which was wrong.
     """
+    if error is not None and guessing is not None:
+        note_wrong_guess(guessing)
     if error is None or _warned.get(code) or (caught and isinstance(error, _ALL_FAILURES)):
         return
     _warned.set(code, True)

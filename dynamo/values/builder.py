@@ -98,6 +98,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.autograd_function",
     "dynamo.values.tensors.captured_scalars",
     "dynamo.values.tensors.python_numbers",
+    "dynamo.values.tensors.number_calls",
     "dynamo.values.tensors.choice",
     "dynamo.torch.higher_order",
     "dynamo.torch.checkpoint",

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.number_calls import number_call
 from fxgraph.symbolic_values import is_symbolic, numbers_of
 from fxgraph.symbols import DataDependent
 
@@ -64,7 +65,7 @@ def data_allowed(mode: FakeTensorMode, *, captured: bool = True) -> Iterator[Non
 
 def gives_data(op: Any) -> bool:
     """Whether an operator's result, or its size, may depend on data."""
-    return not _TAGS.isdisjoint(op.tags)
+    return op is number_call or not _TAGS.isdisjoint(op.tags)
 
 
 class FreshSymbols:

@@ -12,10 +12,12 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 import dynamo
+from dynamo.interp import checks
 from tests.dynamo.dynamic_support import same
 from tests.dynamo.test_dynamic_data import notes_of
 
 X = torch.linspace(-1, 1, 6)
+note = checks.note_wrong_guess
 INTS = (3, 1, 0, -2, 70)
 LARGE = ("isqrt", "gcd", "lcm", "hypot", "bit", "pow(n, 2", "fmod", "inf")
 FLOATS = (2.5, 0.0, -1.5, -0.0, 0.5, 1e300, math.inf, -math.inf, math.nan)
@@ -132,3 +134,22 @@ def test_arithmetic_stays_in_symbols():
     assert torch.equal(f(X, torch.tensor(3)), compiled(X, torch.tensor(3)))
     ((graph,),) = [record.graphs for record in compiled.context.records]
     assert "python_number" not in str(graph.graph_module.graph)
+
+
+def many_ways(x, t):
+    n = (t + 0).item()
+    return (x * 2) * (math.comb(70, n) / 2**40)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_function_that_always_fails(fullgraph, monkeypatch):
+    """Its results do not fit into 64 bits: after three calls the graph breaks in front of it."""
+    wrong = []
+    monkeypatch.setattr(checks, "note_wrong_guess", lambda seen: wrong.append(note(seen)))
+    compiled = dynamo.compile(many_ways, backend="eager", fullgraph=fullgraph)
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        for _ in range(6):
+            same(many_ways(X, torch.tensor(35)), compiled(X, torch.tensor(35)))
+    assert len(wrong) == (0 if fullgraph else 3)
+    assert [len(record.graphs) for record in compiled.context.records][:1] == [1]
+    assert (len(compiled.context.records) > 1) is not fullgraph

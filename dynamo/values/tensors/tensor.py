@@ -47,6 +47,7 @@ from dynamo.values.scalars.operators import (
 from dynamo.values.tensors.fake_calls import run_fake
 from dynamo.values.tensors.operands import number_of_operand
 from dynamo.values.tensors.tensor_calls import (
+    arguments_as_numbers,
     changes_something,
     check_layouts,
     check_usable,
@@ -558,7 +559,7 @@ def call_in_graph(
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}"))
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
-    symbols, computed = tx.output.symbols, tx.output.known_tensors.computed
+    computed = tx.output.known_tensors.computed
     try:
         if writes(target, kwargs):
             with keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
@@ -572,28 +573,44 @@ def call_in_graph(
                 return _tensor_of_numbers(tx, real)
         needs_value = isinstance(error.reason, breaks.DataDependentValue)
         numbers = arguments_as_numbers(tx, op, args, kwargs) if needs_value else None
-        if numbers is None:
+        if numbers is not None:
+            return call_in_graph(tx, op, target, *numbers)
+        made = late_bound.call_with_real_numbers(
+            tx, op, target, proxy_args, proxy_kwargs, error.reason
+        )
+        if made is None:
             raise
-        return call_in_graph(tx, op, target, *numbers)
+        return made
+    return record_call(tx, op, target, proxy_args, proxy_kwargs, result)
+
+
+def record_call(
+    tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[str, Any], result: Any
+) -> Value:
+    """The Value of the fake result of a call, which is recorded as a node unless the call only gave
+    Python values.
+    """
+    name, symbols = target_name(target), tx.output.symbols
+    computed = tx.output.known_tensors.computed
     check_layouts(name, result)
     if not holds_tensor(result) and result is not None:
         if not is_plain(result):
             kind = type(result).__name__
             raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
         if is_symbolic(result) and symbols.has_fresh():
-            node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
+            node = tx.output.create_node(op, target, args, kwargs, result, tx)
             symbols.bind_fresh(tx, node, result)
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
         if known is not None and not changes_something(target):
             return known
-    real = computed(op, target, proxy_args, proxy_kwargs) if symbols.has_fresh() else None
+    real = computed(op, target, args, kwargs) if symbols.has_fresh() else None
     if real is not None:
         return _tensor_of_numbers(tx, real)
-    node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
+    node = tx.output.create_node(op, target, args, kwargs, result, tx)
     symbols.bind_fresh(tx, node, result)
-    tx.output.known_tensors.note(result, op, target, proxy_args, proxy_kwargs)
+    tx.output.known_tensors.note(result, op, target, args, kwargs)
     return wrap_result(tx, node, result)
 
 
@@ -603,19 +620,6 @@ def _tensor_of_numbers(tx: Interpreter, real: torch.Tensor) -> Value:
     dtype = ConstantValue(real.dtype)
     flat = call_in_graph(tx, "call_function", torch.tensor, [numbers], {"dtype": dtype})
     return call_in_graph(tx, "call_method", "reshape", [flat, shape], {})
-
-
-def arguments_as_numbers(
-    tx: Interpreter, op: str, args: Sequence[Value], kwargs: dict[str, Value]
-) -> tuple[list[Value], dict[str, Value]] | None:
-    """The arguments, with integers that are in tensors read; None: there are none, or a break."""
-    owner = list(args[:1]) if op == "call_method" else []
-    given = [*args[len(owner) :], *kwargs.values()]
-    numbers = late_bound.with_numbers(tx, given)
-    if numbers is None:
-        return None
-    positional = len(args) - len(owner)
-    return [*owner, *numbers[:positional]], dict(zip(kwargs, numbers[positional:]))
 
 
 def _of_the_frame(name: str, args: Sequence[Value]) -> bool:

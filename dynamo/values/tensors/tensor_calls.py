@@ -5,13 +5,14 @@ become nodes of the graph (values/tensors/tensor.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import is_constant_type
 from fxgraph import Node
@@ -114,3 +115,16 @@ def is_plain(result: Any) -> bool:
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def arguments_as_numbers(
+    tx: Interpreter, op: str, args: Sequence[Value], kwargs: dict[str, Value]
+) -> tuple[list[Value], dict[str, Value]] | None:
+    """The arguments, with integers that are in tensors read; None: there are none, or a break."""
+    owner = list(args[:1]) if op == "call_method" else []
+    given = [*args[len(owner) :], *kwargs.values()]
+    numbers = late_bound.with_numbers(tx, given)
+    if numbers is None:
+        return None
+    positional = len(args) - len(owner)
+    return [*owner, *numbers[:positional]], dict(zip(kwargs, numbers[positional:]))
