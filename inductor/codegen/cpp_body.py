@@ -446,10 +446,7 @@ class Body:
             assert not value.vector, "a vector for one element"
             lines.append(f"put({pointer} + {position}, {value.text});")
         elif stride == 1:
-            if lines is self.after and not value.vector:  # known only after the loop, not before
-                text = f"splat({value.text})"
-            else:
-                text = self._vector(value).text
+            text = self._written(value, lines)
             rounded = value.text in self.rounded and step.target.dtype == torch.bfloat16
             store = "store_rounded" if rounded else "store"
             lines.append(f"{store}({pointer} + {position}, {text}, lanes);")
@@ -469,8 +466,14 @@ class Body:
             )
         else:
             each = self.index(step.index, "l")
-            text = self._vector(value).text
+            text = self._written(value, lines)
             lines.append(f"scatter({pointer}, {text}, lanes, [&](int64_t l) {{ return {each}; }});")
+
+    def _written(self, value: Operand, lines: list[str]) -> str:
+        """The vector that `lines` store. The result of a reduction is known only after the loop."""
+        if lines is self.after and not value.vector:
+            return f"splat({value.text})"
+        return self._vector(value).text
 
     def _scatter(self, step: Loops, value: Operand) -> None:
         """Read, combine, write: one lane after another where lanes may meet."""

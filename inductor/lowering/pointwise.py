@@ -117,16 +117,21 @@ def _unary(op: str) -> Callable[..., Tensor]:
     return lowering
 
 
-def _check_divisor(ctx: Lowering, dtype: torch.dtype, divisor: Any) -> None:
-    """An integer division by zero raises, as in eager."""
+def _check_divisor(ctx: Lowering, dtype: torch.dtype, dividend: Any, divisor: Any) -> None:
+    """An integer division by zero raises, as in eager, where anything is divided."""
     from inductor.lowering.checks import require
 
-    if dtype.is_floating_point:
+    count = dividend.numel if isinstance(dividend, Tensor) else 1
+    if dtype.is_floating_point or count == 0:
         return
     if isinstance(divisor, Tensor):
 
         def fine(v: Value) -> Value:
-            return ops.ne(v, ops.constant(0, torch.int64))
+            divides = ops.ne(v, ops.constant(0, torch.int64))
+            if nonzero(count):
+                return divides
+            nothing = ops.eq(ops.constant(count, torch.int64), ops.constant(0, torch.int64))
+            return ops.logical_or(divides, nothing)
 
         require(ctx, divisor, fine, "RuntimeError", "ZeroDivisionError")
     elif not nonzero(divisor):
@@ -148,7 +153,7 @@ def _binary(op: str) -> Callable[..., Tensor]:
         dtype = _out(ctx)
         name = op
         if op in ("remainder", "fmod"):
-            _check_divisor(ctx, dtype, b)
+            _check_divisor(ctx, dtype, a, b)
             a, b = stored(ctx, a), stored(ctx, b)
         if op == "hypot":
             _only_floats(dtype)
@@ -269,7 +274,7 @@ _ROUNDING = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}
 @lower(aten.div)
 def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     _no_bool(_out(ctx))
-    _check_divisor(ctx, _out(ctx), b)
+    _check_divisor(ctx, _out(ctx), a, b)
     if rounding_mode is not None:
         a, b = stored(ctx, a), stored(ctx, b)
         number = not isinstance(b, Tensor) or (not b.size and b.device.type == "cpu")

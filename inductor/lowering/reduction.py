@@ -200,12 +200,20 @@ def all(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Ten
     return _finish(ctx, x, result, dim, keepdim)
 
 
-def moments(ctx: Lowering, x: Tensor, dim: Any, correction: float) -> tuple[Tensor, Tensor]:
+def moments(
+    ctx: Lowering, x: Tensor, dim: Any, correction: float, *, bounded: bool = False
+) -> tuple[Tensor, Tensor]:
     """(mean, variance), in two passes over the row: exact where a running update loses digits. In
-    float32 for half types; dimensions kept."""
+    float32 for half types; dimensions kept. `bounded`: the mean of equal numbers is that number,
+    and their variance 0, which programs compare with."""
     settled(ctx, x)
     wide = COMPUTE_TYPES[x.dtype]
     mu = average(ctx, x, dim, wide)
+    if bounded:
+        low, high = (reduce(ctx, kind, x, dim, wide, compute=wide) for kind in ("min", "max"))
+        mu = ctx.pointwise(
+            lambda m, a, b: ops.minimum(ops.maximum(m, a), b), [mu, low, high], wide, work=2
+        )
     centred = ctx.pointwise(
         lambda v, m: ops.mul(ops.sub(v, m), ops.sub(v, m)), [x, mu], wide, work=2
     )
@@ -263,7 +271,7 @@ def var_mean(
     _not_surely_empty(x, dim)
     if not x.dtype.is_floating_point:
         raise NotLowered("moments of integers")
-    mu, variance = moments(ctx, x, dim, amount)
+    mu, variance = moments(ctx, x, dim, amount, bounded=True)
     return (
         _finish(ctx, x, convert(ctx, variance, x.dtype), dim, keepdim),
         _finish(ctx, x, convert(ctx, mu, x.dtype), dim, keepdim),

@@ -322,3 +322,11 @@ def test_padding_of_a_sum_that_is_in_a_register() -> None:
         return F.pad(total.expand(-1, 3), (1, 4)) + x, F.pad(sign, (0, 6)), total
 
     check(fn, torch.randn(3, 8) + 1)
+
+
+def test_a_sum_that_is_equal_along_the_vector() -> None:
+    def fn(x):
+        return (x.expand(5, 2, 3).square().sum(-1),)
+
+    check(fn, torch.randn(2, 6)[:, ::2])
+    check(fn, torch.randn(2, 6)[:, ::2].double())

@@ -274,3 +274,14 @@ def test_roots_of_special_numbers(dtype, power):
     """Eager's powers of float16 are no roots: those of -inf and -0.0 are positive."""
     numbers = [-math.inf, -0.0, 0.0, math.inf, -1.0, 2.0, math.nan]
     same(lambda x: x**power, torch.tensor(numbers, dtype=dtype))
+
+
+@pytest.mark.parametrize("shape", [(7, 10), (33, 100)])
+def test_numbers_that_are_equal_do_not_vary(shape):
+    def deviations(x):
+        columns = [*torch.var_mean(x, 0), x.std(0)]
+        rows = [*torch.var_mean(x, 1), x.std(1)]
+        return torch.cat([*columns, *rows])
+
+    same(deviations, torch.full(shape, 0.33))
+    same(lambda x: x.std(0), torch.tensor([[math.nan, 1.0, math.inf], [2.0, 1.0, math.inf]]))
