@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,12 +68,6 @@ if TYPE_CHECKING:
 
 
 # -- observed sizes --------------------------------------------------------------------------------
-class CaptureReference(weakref.ref):
-    """A weak reference of capture's own: references of the class itself are shared with those of
-    the program, and make the end of their object observable.
-    """
-
-
 @dataclass
 class SeenTensor:
     """Sizes and strides of one source in earlier compilations; None: it has varied."""
@@ -121,7 +114,7 @@ class SeenFrame:
     tensors: dict[str, SeenTensor] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
     why: dict[str, str] = field(default_factory=dict)
-    # Of parameters that are arguments: a weak reference to the one, or VARIES.
+    # Of parameters that are arguments: the address of the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
     members: dict[str, set[int]] = field(default_factory=dict)  # of modules: their addresses
     compiled: int = 0
@@ -236,8 +229,8 @@ class FrameSymbols:
             step = step.base
         if not isinstance(step, LocalSource):
             return False
-        before = self.seen.parameters.setdefault(source.name, CaptureReference(parameter))
-        if before is not VARIES and before() is not parameter:
+        before = self.seen.parameters.setdefault(source.name, id(parameter))
+        if before is not VARIES and before != id(parameter):
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 

@@ -163,4 +163,88 @@ PROGRAMS = {
         o = None
     """,
     ),
+    "contents_of_parameters_exchanged": (
+        2,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        for p in m.parameters(): p.data = T(*p.shape)
+        def f(x): return m(x).sum()
+        def exchange(old, new): torch.utils.swap_tensors(old, new)
+        ---
+        run(T(4, 3)).backward()
+        exchange(m[0].weight, nn.Parameter(T(3, 3) * 2))
+        run(T(4, 3)).backward()
+        m[0].weight.grad
+        run(T(4, 3)).backward()
+        m[0].weight.grad
+    """,
+    ),
+    "contents_exchanged_and_back": (
+        2,
+        """
+        m, other = nn.Linear(3, 3, bias=False), nn.Parameter(T(3, 3) * 2)
+        m.weight.data = T(3, 3)
+        def f(x): return m(x), m.weight.requires_grad
+        ---
+        run(T(4, 3))
+        torch.utils.swap_tensors(m.weight, other)
+        run(T(4, 3))
+        torch.utils.swap_tensors(m.weight, other)
+        m.weight
+        run(T(4, 3))
+    """,
+    ),
+    "module_converted_by_exchange": (
+        2,
+        """
+        m = nn.Linear(3, 3)
+        for p in m.parameters(): p.data = T(*p.shape)
+        o = torch.optim.SGD(m.parameters(), lr=0.1)
+        def f(m, x): return m(x).sum()
+        ---
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        run(m, T(4, 3)).backward()
+        o.step()
+        m.zero_grad()
+        m.to(torch.float64) and None
+        run(m, T(4, 3).double()).backward()
+        o.step()
+        m.zero_grad()
+        m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}) and None
+        run(m, T(4, 3).double()).backward()
+        m.weight, m.weight.grad
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        o = None
+    """,
+    ),
+    "contents_of_an_optimizers_parameter_exchanged": (
+        None,
+        """
+        w = nn.Parameter(T(3, 3))
+        o = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+        def f():
+            o.step()
+            return w.detach().clone()
+        ---
+        w.grad = T(3, 3)
+        run()
+        torch.utils.swap_tensors(w, nn.Parameter(T(3, 3) * 2))
+        w.grad = T(3, 3)
+        run()
+        run()
+        o = None
+    """,
+    ),
+    "contents_of_an_argument_exchanged": (
+        2,
+        """
+        w = nn.Parameter(T(3, 3))
+        def f(w, x): return (x @ w).relu()
+        ---
+        run(w, T(2, 3))
+        torch.utils.swap_tensors(w, nn.Parameter(T(3, 3) * 2))
+        run(w, T(2, 3))
+        w
+    """,
+    ),
 }
