@@ -141,7 +141,7 @@ class _Varies:
 VARIES = _Varies()
 
 
-_MEMBERS = 2  # more than two models in turn, or than a state dict that is assigned
+_MEMBERS = 2  # in each other's place: more than a state dict that is assigned
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
 MOST_DATA = 32  # symbols for data in one graph that may break
 MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
@@ -241,7 +241,8 @@ class FrameSymbols:
         members = self.seen.members.setdefault(source.name, set())
         if len(members) <= _MEMBERS:
             members.add(id(tensor))
-        return len(members) > _MEMBERS or self.seen.ended >= _MEMBERS
+        # Beside one that still lives, another came: layers or models in turn.
+        return len(members) - self.seen.ended > 1 or self.seen.ended >= _MEMBERS
 
     def _locate(self) -> tuple[str | None, str]:
         tx = self.output.running or self.root

@@ -1,5 +1,7 @@
 """Subclasses, modules and weights that change between calls, data loaders."""
 
+from tests.dynamo.differential import SOME
+
 PROGRAMS = {
     "torch_function": (
         1,
@@ -245,6 +247,41 @@ PROGRAMS = {
         torch.utils.swap_tensors(w, nn.Parameter(T(3, 3) * 2))
         run(w, T(2, 3))
         w
+    """,
+    ),
+    "layers_in_turn": (
+        2,
+        """
+        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(5)])
+        for p in layers.parameters(): p.data = T(*p.shape)
+        def f(layer, x): return layer(x).relu()
+        ---
+        for layer in layers: log.append(run(layer, T(2, 3)).detach())
+        for layer in layers: log.append(run(layer, T(2, 3)).detach())
+        layer = None
+    """,
+    ),
+    "layers_in_turn_that_differ": (
+        SOME,
+        """
+        layers = nn.ModuleList([nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(6)])
+        for p in layers.parameters(): p.data = T(*p.shape)
+        layers[2][1].weight = layers[2][0].weight
+        layers[3].requires_grad_(False)
+        layers[4][0].register_forward_hook(lambda m, args, out: out * 2)
+        layers[5].double()
+        def f(layer, x):
+            with torch.no_grad(): layer[0].weight.mul_(1.5)
+            return layer(x).sum(), layer[0].weight is layer[1].weight
+        def turn(layer, dtype):
+            out, same = run(layer, T(2, 3, dtype=dtype))
+            if out.requires_grad: out.backward()
+            return out.detach(), same
+        ---
+        for layer in layers: log.append(turn(layer, layer[0].weight.dtype))
+        for layer in layers: log.append(turn(layer, layer[0].weight.dtype))
+        [p.grad for p in layers.parameters()]
+        layer = None
     """,
     ),
 }
