@@ -361,6 +361,13 @@ def fake_tensor_mode(**options: Any) -> FakeTensorMode:
     return _FakeMode(**options)
 
 
+def forget_real_tensors(mode: FakeTensorMode) -> None:
+    """Drop the weak references to the tensors that a mode has made fakes of: torch's swap_tensors
+    refuses a tensor that has any. The fakes stay; of the same tensor, the mode makes another.
+    """
+    mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
+
+
 class _Flags:
     """torch._dynamo.config, as far as fake tensors read it: its defaults."""
 

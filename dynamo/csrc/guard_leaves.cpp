@@ -60,8 +60,9 @@ class IdLeaf : public Leaf {
   std::string difference(PyObject* value) const override {
     return "was the object " + object_.text() + ", is another: " + short_repr(value);
   }
-  Verdict record(PyObject* value, Recorder&) const override {
-    return check(value) ? Verdict::Covered : Verdict::Fail;
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    if (!check(value)) return Verdict::Fail;
+    return object_.has_mark() ? recorder.every_time(this, value) : Verdict::Covered;
   }
   int traverse(visitproc visit, void* arg) const override { return object_.traverse(visit, arg); }
 
@@ -69,7 +70,7 @@ class IdLeaf : public Leaf {
   Held object_;
 };
 
-// None of some objects that other guards hold by identity: their addresses are theirs while the tree is valid.
+// None of some tensors that other guards of the tree compare with: where those hold, the addresses are theirs.
 class NotAmongLeaf : public Leaf {
  public:
   explicit NotAmongLeaf(PyObject* payload) {

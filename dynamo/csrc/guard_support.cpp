@@ -30,6 +30,7 @@ int liveness_clear(PyObject* self) {
 void liveness_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   liveness_clear(self);
+  delete reinterpret_cast<Liveness*>(self)->tensors;
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -51,12 +52,24 @@ Ref make_liveness() {
   Ref ref = Ref::steal(checked(PyType_GenericAlloc(&liveness_type, 0)));
   auto* liveness = reinterpret_cast<Liveness*>(ref.get());
   liveness->dead = false;
+  liveness->tensors = new std::vector<std::shared_ptr<const TensorMark>>();
   liveness->callback = checked(PyCFunction_New(&object_died_def, ref.get()));
   return ref;
 }
 
+bool all_live(Liveness* liveness) {
+  for (const auto& mark : *liveness->tensors)
+    if (!mark->is_in_use()) liveness->dead = true;
+  return !liveness->dead;
+}
+
 Held::Held(PyObject* object, Liveness* liveness)
     : object_(object), liveness_(liveness), type_name_(Py_TYPE(object)->tp_name) {
+  mark_ = tensor_mark(object);
+  if (mark_ != nullptr) {
+    liveness->tensors->push_back(mark_);
+    return;
+  }
   keep_ = Ref::steal(PyWeakref_NewRef(object, liveness->callback));
   if (!keep_) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();
@@ -67,6 +80,7 @@ Held::Held(PyObject* object, Liveness* liveness)
 
 std::string Held::text() const {
   if (object_ == nullptr) return "nothing";
+  if (mark_ != nullptr) return "a tensor of type " + type_name_;
   if (keep_.get() != object_ && liveness_->dead) return "an object of type " + type_name_;
   return short_repr(object_);
 }

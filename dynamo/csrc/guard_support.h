@@ -4,8 +4,10 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace guards {
 
@@ -74,24 +76,45 @@ inline PyObject* checked(PyObject* object) {
   return object;
 }
 
+// What tells a tensor from others (guard_tensor.cpp): a weak reference, of Python or of C++, would keep the program from
+// torch.utils.swap_tensors, with which Module.to may put other contents into parameters.
+class TensorMark {
+ public:
+  virtual ~TensorMark() = default;
+  // Whether `object` is a tensor with this mark.
+  virtual bool is_on(PyObject* object) const = 0;
+  // Whether a tensor has it still: the one, or what was detached from the one.
+  virtual bool is_in_use() const = 0;
+};
+
+// nullptr if `object` is no tensor, or one without a mark.
+std::shared_ptr<const TensorMark> tensor_mark(PyObject* object);
+
 // Whether all objects that a tree holds weakly still live. A Python object of its own, so that the
 // callbacks of the weak references need not refer to the tree.
 struct Liveness {
   PyObject_HEAD
-  bool dead;
+  bool dead;  // noticed at once for objects with weak references
+  std::vector<std::shared_ptr<const TensorMark>>* tensors;
   PyObject* callback;  // called with a dying weak reference; refers to this object (traversed)
 };
 
 bool init_liveness();
 Ref make_liveness();
+// Looks for tensors that have died, too.
+bool all_live(Liveness* liveness);
 
 // Holds an object for comparison by identity: weakly where its type allows, else strongly. While the
-// tree's Liveness is not dead the address belongs to the same object.
+// tree's Liveness is not dead the address belongs to the same object; that of a tensor, together with the mark.
 class Held {
  public:
   Held() = default;
   Held(PyObject* object, Liveness* liveness);
-  bool is(PyObject* other) const { return other == object_; }
+  bool is(PyObject* other) const {
+    return other == object_ && (mark_ == nullptr || mark_->is_on(other));
+  }
+  // Whether another object may have the address while the Liveness is not dead.
+  bool has_mark() const { return mark_ != nullptr; }
   PyObject* address() const { return object_; }
   // "<class 'x.Y'>", or the name of the type if the object has died.
   std::string text() const;
@@ -99,7 +122,8 @@ class Held {
 
  private:
   PyObject* object_ = nullptr;
-  Ref keep_;  // the weak reference, or the object
+  Ref keep_;  // the weak reference, or the object; nothing if there is a mark
+  std::shared_ptr<const TensorMark> mark_;
   Liveness* liveness_ = nullptr;
   std::string type_name_;
 };

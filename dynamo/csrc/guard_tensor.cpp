@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_map>
 
 #include "guard_program.h"
 
@@ -38,6 +39,34 @@ namespace {
 c10::TensorImpl* impl_of(PyObject* tensor) {
   return THPVariable_Unpack(tensor).unsafeGetTensorImpl();
 }
+
+// A tensor's version counter, which only tensors detached from the tensor share. While it is held, no other tensor gets
+// it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory.
+class VersionCounter final : public TensorMark {
+ public:
+  explicit VersionCounter(const c10::VariableVersion& counter) : held_(counter), address_(address_of(counter)) {}
+  ~VersionCounter() override { known().erase(address_); }
+  bool is_on(PyObject* object) const override {
+    if (!THPVariable_CheckExact(object) && !guards::is_tensor(object)) return false;
+    c10::TensorImpl* impl = impl_of(object);
+    return !impl->is_inference() && address_of(impl->version_counter()) == address_;
+  }
+  bool is_in_use() const override { return !held_.unique(); }
+
+  // One for all trees, so that its own reference is the only one after the tensors' are gone.
+  static std::unordered_map<const void*, std::weak_ptr<const TensorMark>>& known() {
+    static auto* map = new std::unordered_map<const void*, std::weak_ptr<const TensorMark>>();
+    return *map;
+  }
+  static const void* address_of(const c10::VariableVersion& counter) {
+    static_assert(sizeof counter == sizeof(void*), "a version counter is a pointer to the number");
+    return *reinterpret_cast<const void* const*>(&counter);
+  }
+
+ private:
+  c10::VariableVersion held_;
+  const void* address_;
+};
 
 // Sizes or strides to compare with; a dimension may be left out.
 struct Dims {
@@ -388,6 +417,15 @@ class AccumulatesLeaf : public Leaf {
 };
 
 }  // namespace
+
+std::shared_ptr<const TensorMark> tensor_mark(PyObject* object) {
+  if (!is_tensor(object) || impl_of(object)->is_inference()) return nullptr;
+  const c10::VariableVersion& counter = impl_of(object)->version_counter();
+  auto& known = VersionCounter::known()[VersionCounter::address_of(counter)];
+  std::shared_ptr<const TensorMark> mark = known.lock();
+  if (mark == nullptr) known = mark = std::make_shared<VersionCounter>(counter);
+  return mark;
+}
 
 PyObject* accumulates(PyObject*, PyObject* tensor) {
   int answer = only_accumulates(tensor);

@@ -36,7 +36,7 @@ int api_check(PyObject* self, PyObject* const* fast_locals, Py_ssize_t n, PyObje
   return tree_of(self)->check(frame);
 }
 
-int api_is_valid(PyObject* self) { return tree_of(self)->is_valid(); }
+int api_is_valid(PyObject* self) { return all_live(tree_of(self)->liveness_state()); }
 
 int api_is_tree(PyObject* object) { return PyObject_TypeCheck(object, &tree_type); }
 

@@ -19,7 +19,9 @@ from dynamo.guards.sources import Source
 __all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree", "accumulates"]
 
 # kind -> meaning of `payload`. The names are those that csrc/guard_leaves.cpp knows.
-# "Weakly": when the object dies, the tree becomes invalid (`is_valid`) and never passes again.
+# "Weakly": when the object dies, the tree becomes invalid (`is_valid`) and never passes again. A
+# tensor is told by its address and its version counter: weak references would keep the program from
+# torch.utils.swap_tensors, after which the tensor counts as another.
 KINDS = {
     "type": "type(value) is payload (held weakly)",
     "id": "value is payload (held by weak reference where its type allows, else strongly)",

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,12 +68,6 @@ if TYPE_CHECKING:
 
 
 # -- observed sizes --------------------------------------------------------------------------------
-class CaptureReference(weakref.ref):
-    """A weak reference of capture's own: references of the class itself are shared with those of
-    the program, and make the end of their object observable.
-    """
-
-
 @dataclass
 class SeenTensor:
     """Sizes and strides of one source in earlier compilations; None: it has varied."""
@@ -121,7 +114,7 @@ class SeenFrame:
     tensors: dict[str, SeenTensor] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
     why: dict[str, str] = field(default_factory=dict)
-    # Of parameters that are arguments: a weak reference to the one, or VARIES.
+    # Of parameters that are arguments: the address of the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
     members: dict[str, set[int]] = field(default_factory=dict)  # of modules: their addresses
     compiled: int = 0
@@ -148,7 +141,7 @@ class _Varies:
 VARIES = _Varies()
 
 
-_MEMBERS = 2  # more than two models in turn, or than a state dict that is assigned
+_MEMBERS = 2  # in each other's place: more than a state dict that is assigned
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
 MOST_DATA = 32  # symbols for data in one graph that may break
 MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
@@ -236,8 +229,8 @@ class FrameSymbols:
             step = step.base
         if not isinstance(step, LocalSource):
             return False
-        before = self.seen.parameters.setdefault(source.name, CaptureReference(parameter))
-        if before is not VARIES and before() is not parameter:
+        before = self.seen.parameters.setdefault(source.name, id(parameter))
+        if before is not VARIES and before != id(parameter):
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 
@@ -248,7 +241,8 @@ class FrameSymbols:
         members = self.seen.members.setdefault(source.name, set())
         if len(members) <= _MEMBERS:
             members.add(id(tensor))
-        return len(members) > _MEMBERS or self.seen.ended >= _MEMBERS
+        # Beside one that still lives, another came: layers or models in turn.
+        return len(members) - self.seen.ended > 1 or self.seen.ended >= _MEMBERS
 
     def _locate(self) -> tuple[str | None, str]:
         tx = self.output.running or self.root

@@ -51,7 +51,7 @@ from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
 from fxgraph.fallible_operations import can_fail
 from fxgraph.symbols import SymbolInfo
-from fxgraph.torch_fx import fake_tensor_mode
+from fxgraph.torch_fx import fake_tensor_mode, forget_real_tensors
 from fxgraph.type_trials import has_unusual_types
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ class OutputGraph:
             tx.release()
         if not self.compiled:
             self.graph.discard()
+        forget_real_tensors(self.fake_mode)
         # Values of the program's objects, which may hold each other.
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()

@@ -235,7 +235,7 @@ def test_of_parameters_that_each_call_replaces_any_may_come(kind):
             result.sum().backward()
             found.append([result, module.bias.grad.clone(), kept[-1].grad])
         assert all(map(lambda a, b: a is b is None or torch.equal(a, b), *found))
-    assert backend.graphs == 3
+    assert backend.graphs == 2
 
 
 def a_new_layer(turn, kept):
@@ -278,7 +278,7 @@ def test_one_graph_serves_the_modules_that_keep_coming(layer):
 
 
 @pytest.mark.parametrize("models", [1, 2])
-def test_parameters_of_two_models_in_turn_are_known_objects(models):
+def test_only_the_first_models_parameters_are_known_objects(models):
     given = [nn.Linear(4, 4) for _ in range(models)]
     record = []
 
@@ -292,7 +292,7 @@ def test_parameters_of_two_models_in_turn_are_known_objects(models):
         record.clear()
         for module in given * 2:
             captured(module, torch.randn(3, 4))
-        assert len(record) == models and all(static.count(True) == 2 for static in record)
+        assert [static.count(True) for static in record] == [2, 0][:models]
 
 
 class Equal(nn.BatchNorm1d):

@@ -24,7 +24,6 @@ from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
-from dynamo.guards.shapes import CaptureReference
 from dynamo.guards.sources import LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -370,8 +369,6 @@ def _has_weak_references(obj: Any) -> bool:
 
 def _is_ours(reference: Any) -> bool:
     """Guards and torch's tables notice an object's end, and nobody notices them."""
-    if type(reference) is CaptureReference:
-        return True
     owner = getattr(getattr(reference, "__callback__", None), "__self__", None)
     return type(owner).__module__ == "dynamo._guards" or type(reference).__module__.startswith(
         "torch."

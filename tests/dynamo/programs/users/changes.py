@@ -1,5 +1,7 @@
 """Subclasses, modules and weights that change between calls, data loaders."""
 
+from tests.dynamo.differential import SOME
+
 PROGRAMS = {
     "torch_function": (
         1,
@@ -161,6 +163,125 @@ PROGRAMS = {
         for x, y in torch.utils.data.DataLoader(ds, batch_size=4): log.append(float(run(x, y)))
         for x, y in torch.utils.data.DataLoader(ds, batch_size=4, drop_last=True): log.append(float(run(x, y)))
         o = None
+    """,
+    ),
+    "contents_of_parameters_exchanged": (
+        2,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        for p in m.parameters(): p.data = T(*p.shape)
+        def f(x): return m(x).sum()
+        def exchange(old, new): torch.utils.swap_tensors(old, new)
+        ---
+        run(T(4, 3)).backward()
+        exchange(m[0].weight, nn.Parameter(T(3, 3) * 2))
+        run(T(4, 3)).backward()
+        m[0].weight.grad
+        run(T(4, 3)).backward()
+        m[0].weight.grad
+    """,
+    ),
+    "contents_exchanged_and_back": (
+        2,
+        """
+        m, other = nn.Linear(3, 3, bias=False), nn.Parameter(T(3, 3) * 2)
+        m.weight.data = T(3, 3)
+        def f(x): return m(x), m.weight.requires_grad
+        ---
+        run(T(4, 3))
+        torch.utils.swap_tensors(m.weight, other)
+        run(T(4, 3))
+        torch.utils.swap_tensors(m.weight, other)
+        m.weight
+        run(T(4, 3))
+    """,
+    ),
+    "module_converted_by_exchange": (
+        2,
+        """
+        m = nn.Linear(3, 3)
+        for p in m.parameters(): p.data = T(*p.shape)
+        o = torch.optim.SGD(m.parameters(), lr=0.1)
+        def f(m, x): return m(x).sum()
+        ---
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        run(m, T(4, 3)).backward()
+        o.step()
+        m.zero_grad()
+        m.to(torch.float64) and None
+        run(m, T(4, 3).double()).backward()
+        o.step()
+        m.zero_grad()
+        m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}) and None
+        run(m, T(4, 3).double()).backward()
+        m.weight, m.weight.grad
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        o = None
+    """,
+    ),
+    "contents_of_an_optimizers_parameter_exchanged": (
+        None,
+        """
+        w = nn.Parameter(T(3, 3))
+        o = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+        def f():
+            o.step()
+            return w.detach().clone()
+        ---
+        w.grad = T(3, 3)
+        run()
+        torch.utils.swap_tensors(w, nn.Parameter(T(3, 3) * 2))
+        w.grad = T(3, 3)
+        run()
+        run()
+        o = None
+    """,
+    ),
+    "contents_of_an_argument_exchanged": (
+        2,
+        """
+        w = nn.Parameter(T(3, 3))
+        def f(w, x): return (x @ w).relu()
+        ---
+        run(w, T(2, 3))
+        torch.utils.swap_tensors(w, nn.Parameter(T(3, 3) * 2))
+        run(w, T(2, 3))
+        w
+    """,
+    ),
+    "layers_in_turn": (
+        2,
+        """
+        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(5)])
+        for p in layers.parameters(): p.data = T(*p.shape)
+        def f(layer, x): return layer(x).relu()
+        ---
+        for layer in layers: log.append(run(layer, T(2, 3)).detach())
+        for layer in layers: log.append(run(layer, T(2, 3)).detach())
+        layer = None
+    """,
+    ),
+    "layers_in_turn_that_differ": (
+        SOME,
+        """
+        layers = nn.ModuleList([nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(6)])
+        for p in layers.parameters(): p.data = T(*p.shape)
+        layers[2][1].weight = layers[2][0].weight
+        layers[3].requires_grad_(False)
+        layers[4][0].register_forward_hook(lambda m, args, out: out * 2)
+        layers[5].double()
+        def f(layer, x):
+            with torch.no_grad(): layer[0].weight.mul_(1.5)
+            return layer(x).sum(), layer[0].weight is layer[1].weight
+        def turn(layer, dtype):
+            out, same = run(layer, T(2, 3, dtype=dtype))
+            if out.requires_grad: out.backward()
+            return out.detach(), same
+        ---
+        for layer in layers: log.append(turn(layer, layer[0].weight.dtype))
+        for layer in layers: log.append(turn(layer, layer[0].weight.dtype))
+        [p.grad for p in layers.parameters()]
+        layer = None
     """,
     ),
 }
