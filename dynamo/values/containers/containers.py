@@ -311,6 +311,16 @@ class SizeValue(TupleValue):
     def rebuilt(self, items: list[Any]) -> SequenceValue:
         return SizeValue(items)
 
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        """A tuple on either side of + gives a torch.Size, which holds only integers."""
+        if op != "+" or not isinstance(other, TupleValue):
+            return super().binary(tx, op, other, reflected)
+        items = other.items(tx)
+        if not all(item.python_type_is(int) for item in items):
+            raise Unsupported(breaks.UncapturedCall("torch.Size.__add__"))
+        parts = (other, self) if reflected else (self, other)
+        return SizeValue([item for part in parts for item in part.contents])
+
     def py_numel(self, tx):
         return number_value(tx, math.prod(number_of(item) for item in self.items(tx)))
 

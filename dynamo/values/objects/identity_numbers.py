@@ -48,7 +48,14 @@ class TokenValue(Value):
             return False
         if self.subject is None or other.subject is None:
             return self.subject is other.subject
+        self._assume_object()
+        other._assume_object()
         return same_object(self.subject, other.subject)
+
+    def _assume_object(self) -> None:
+        """A varying number is another object at each place that loads it: break instead."""
+        if self.subject is not None and self.subject.is_symbolic():
+            raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!="):
@@ -77,6 +84,7 @@ class TokenValue(Value):
             tx.output.guard_distinct(self.subject)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
+        self._assume_object()
         self._guard_distinct(tx)
         return tx.output.token_keys.add(TokenKey(tx, self))
 

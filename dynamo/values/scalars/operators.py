@@ -312,8 +312,10 @@ def contains_op(tx: Interpreter, item: Value, container: Value) -> Value:
 
 def is_op(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects from outside differ is guarded."""
-    if left is not right and left.is_symbolic() and right.python_type_is(left.python_type()):
-        raise Unsupported(breaks.NotConstant(left.describe()))  # which object a number is
+    if left is not right and (left.is_symbolic() or right.is_symbolic()):
+        number, other = (left, right) if left.is_symbolic() else (right, left)
+        if other.python_type_is(number.python_type()):  # which object a number is, is unknown
+            raise Unsupported(breaks.NotConstant(number.describe()))
     same = same_object(left, right)
     sources = (left.source, right.source)
     if left.is_constant() and right.is_constant():

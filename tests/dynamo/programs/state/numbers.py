@@ -50,7 +50,8 @@ _HOLDERS = {
     "size": ("torch.Size([v, 2])", "r.numel(), r == (3, 2), r, list(r), repr(r)"),
     "shape": (
         "torch.zeros(v, 2)",
-        "r.shape, r.numel(), r.shape == (3, 2), str(r.shape), r.T.stride(), f'{len(r)}'",
+        "r.shape, r.numel(), r.shape == (3, 2), str(r.shape), r.T.stride(), f'{len(r)}', "
+        "(1,) + r.shape, r.shape + (1,), () + r.shape",
     ),
     "namedtuple": ("P(v, 2)", "r.a * x, r, r == (3, 2), r._asdict(), r._replace(b=5), repr(r)"),
     "dataclass": (

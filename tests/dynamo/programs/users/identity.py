@@ -55,6 +55,35 @@ PROGRAMS = {
         run(T(3), [a, a])
     """,
     ),
+    "id_of_numbers_that_vary": (
+        None,
+        """
+        def f(x, v, w):
+            return x + 1, id(v) == id(v), id(v) == id(w), id(w) != id(v), {id(v): 1}.get(id(w))
+        a, b, n, m = 1.5, 2.5, 1000, 2000
+        ---
+        run(T(2), a, b)
+        run(T(2), b, a)
+        run(T(2), b, b)
+        run(T(2), n, m)
+        run(T(2), m, n)
+        run(T(2), m, m)
+        run(T(2), np.float32(2), 3)
+        run(T(2), np.float32(3), 3)
+    """,
+    ),
+    "is_of_a_number_that_varies_and_another": (
+        None,
+        """
+        def f(x, v, w): return x + 1, v is w, w is v, v is not w
+        a = 1.5
+        ---
+        run(T(2), a, 2.5)
+        run(T(2), a, 3.5)
+        run(T(2), a, a)
+        run(T(2), a, 4.5)
+    """,
+    ),
     "id_in_sets_alone": (
         2,
         """
