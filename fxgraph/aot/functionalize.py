@@ -250,6 +250,8 @@ class TracingInterpreter(Interpreter):
             raise Unfunctionalizable("deterministic algorithms are switched on or off")
         if target is torch.nn.functional.one_hot:
             args = _bound_one_hot(*args, **kwargs)
+            if args[1] == 0:  # refused by eager only where the tensor holds its values
+                raise Unfunctionalizable("one_hot of no classes")
             if args[1] > 0 and args[0].dtype == torch.int64:
                 return _one_hot(*args)
             kwargs = {}

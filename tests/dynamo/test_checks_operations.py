@@ -159,6 +159,12 @@ def classes_counted(x, index):
         return x - 1
 
 
+@program(1, (GOOD, FITS))
+def no_classes(x, index):
+    LOG.append("before")
+    return x * torch.nn.functional.one_hot(index, 0).sum()
+
+
 @program(1, (torch.eye(3),), (SINGULAR,))
 def inverse_caught(x):
     try:
@@ -232,6 +238,7 @@ def test_backends_fail_as_eager_does(backend):
         (rows_of_a_table, (TABLE, TOO_FAR)),
         (targets_of_a_loss, (TABLE[:2], TOO_FAR)),
         (classes_counted, (GOOD, TOO_FAR)),
+        (no_classes, (GOOD, FITS)),
         (result_that_nothing_uses, (-torch.eye(3),)),
         (only_the_size_is_used, (GOOD, TOO_FAR)),
         (stored_where_nothing_reads, (GOOD, TOO_FAR)),
