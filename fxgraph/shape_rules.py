@@ -33,21 +33,27 @@ def _contiguous(size: Sequence[int]) -> list[int]:
 
 
 def _row_major(tensor: torch.Tensor) -> bool:
-    """Contiguous, and by torch's tie-break not to be taken for channels-last."""
+    """Contiguous, and not to be taken for channels-last, which a tensor of one channel or of one
+    pixel may be, too.
+    """
     if not row_major(tensor) and (not tensor.is_contiguous() or tensor.numel() == 0):
         return False
-    # Of sizes 1 the stride says which format was meant.
-    return tensor.stride(1) != 1 or tensor.shape[1] > 1
+    return tensor.stride(1) != 1 or not _is_like_channels_last(tensor)
 
 
 def _channels_last(tensor: torch.Tensor) -> bool:
-    """Whether Tensor.suggest_memory_format says channels-last: strides that grow in that order,
-    those of sizes 1 included, and not those of rows.
+    """Whether Tensor.suggest_memory_format says channels-last."""
+    return tensor.dim() == 4 and _is_like_channels_last(tensor)
+
+
+def _is_like_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether strides grow in the order of channels-last, those of sizes 1 included, and not in
+    that of rows.
     """
-    if tensor.dim() != 4 or tensor.is_contiguous() or tensor.stride(1) == 0:
+    if tensor.stride(1) == 0:
         return False
     least = 0
-    for dim in (1, 3, 2, 0):
+    for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
         size, stride = tensor.shape[dim], tensor.stride(dim)
         if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
             return False

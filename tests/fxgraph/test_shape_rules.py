@@ -17,7 +17,7 @@ def layouts(*size):
     x = torch.randn(size)
     yield x
     if len(size) == 4:
-        yield x.contiguous(memory_format=torch.channels_last)
+        yield x.clone(memory_format=torch.channels_last)  # of one pixel, too
         yield x[:, :1] if size[1] == 1 else x
         c, h, w = size[1:]
         if size[0] == 1:  # one image of a channels-last batch, which gets a dimension back
@@ -47,6 +47,7 @@ def compare(op, args):
 CONVOLUTIONS = [
     ((2, 6, 9, 7), (4, 6, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
     ((2, 6, 9, 7), (4, 6, 1, 1), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1)),
+    ((2, 6, 3, 5, 4), (4, 6, 1, 1, 1), ([1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1)),
     ((2, 6, 9, 7), (6, 1, 3, 3), ([1, 2], [1, 0], [2, 1], False, [0, 0], 6)),
     ((1, 3, 7, 6), (4, 3, 3, 3), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
     ((1, 1, 8, 8), (4, 1, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
