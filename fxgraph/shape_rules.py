@@ -203,7 +203,7 @@ def _group_norm(
 
 def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> list[Meta] | None:
     """Each dimension in turn is cut in two and joined."""
-    if x.device.type != "cpu" or not dims or x.dim() != 4 or min(x.shape) < 2:
+    if x.device.type != "cpu" or not dims or x.dim() not in (4, 5) or min(x.shape) < 2:
         return None
     fits = len(shifts) == len(dims) and all(-x.dim() <= d < x.dim() for d in dims)
     return [_normalized(x)] if fits else None

@@ -23,6 +23,8 @@ def layouts(*size):
         if size[0] == 1:  # one image of a channels-last batch, which gets a dimension back
             yield x[0].permute(1, 2, 0).contiguous().permute(2, 0, 1)[None]
         yield torch.randn(size[0], c + 2, h, w).contiguous(memory_format=torch.channels_last)[:, :c]
+    if len(size) == 5:
+        yield x.clone(memory_format=torch.channels_last_3d)
     if 1 in size:
         yield torch.empty_strided(size, [7 if n == 1 else s for n, s in zip(size, x.stride())])
     if size[0] > 1:
@@ -118,7 +120,7 @@ def test_batch_norm(size):
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4), (2, 3, 4, 5, 6)])
 def test_laid_out(size):
     for x in layouts(*size):
-        assert compare(aten.roll.default, [x, [1, 1], [0, -1]]) == (len(size) == 4)
+        assert compare(aten.roll.default, [x, [1, 1], [0, -1]]) == (len(size) > 3)
         spatial = x.numel() // (size[0] * size[1])
         ones = torch.ones(size[1])
         if x.is_contiguous(memory_format=suggest_memory_format(x)):
