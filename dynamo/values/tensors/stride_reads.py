@@ -61,9 +61,17 @@ def _is_exact_call(node: Node, known: dict[Node, bool]) -> bool:
     if node.op in ("placeholder", "get_attr"):
         return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name not in _EXACT and not all(map(_is_plain, [node, *node.all_input_nodes])):
-        return False
+    if name not in _EXACT:
+        involved = [node, *node.all_input_nodes]
+        if any(map(_may_have_few, involved)) and not all(map(_is_plain, involved)):
+            return False
     return all(_is_exact(one, known) for one in node.all_input_nodes)
+
+
+def _may_have_few(node: Node) -> bool:
+    """Whether a node has a size of 0 or 1, as far as is known."""
+    fake = node.meta.get("example_value")
+    return not isinstance(fake, torch.Tensor) or _has_few(fake)
 
 
 def _is_plain(node: Node) -> bool:
