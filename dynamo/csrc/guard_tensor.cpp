@@ -427,6 +427,34 @@ std::shared_ptr<const TensorMark> tensor_mark(PyObject* object) {
   return mark;
 }
 
+namespace {
+
+using MarkOwner = std::shared_ptr<const TensorMark>;
+constexpr const char* kMarkCapsule = "dynamo._guards.tensor_mark";
+
+void free_mark(PyObject* capsule) {
+  delete static_cast<MarkOwner*>(PyCapsule_GetPointer(capsule, kMarkCapsule));
+}
+
+}  // namespace
+
+PyObject* mark_tensor(PyObject*, PyObject* tensor) {
+  MarkOwner mark = tensor_mark(tensor);
+  if (mark == nullptr) Py_RETURN_NONE;
+  auto* owner = new MarkOwner(std::move(mark));
+  PyObject* capsule = PyCapsule_New(owner, kMarkCapsule, free_mark);
+  if (capsule == nullptr) delete owner;
+  return capsule;
+}
+
+PyObject* has_mark(PyObject*, PyObject* args) {
+  PyObject *tensor, *capsule;
+  if (!PyArg_ParseTuple(args, "OO", &tensor, &capsule)) return nullptr;
+  if (capsule == Py_None) return PyBool_FromLong(tensor_mark(tensor) == nullptr);
+  auto* owner = static_cast<MarkOwner*>(PyCapsule_GetPointer(capsule, kMarkCapsule));
+  return owner == nullptr ? nullptr : PyBool_FromLong((*owner)->is_on(tensor));
+}
+
 PyObject* accumulates(PyObject*, PyObject* tensor) {
   int answer = only_accumulates(tensor);
   return answer < 0 ? nullptr : PyBool_FromLong(answer);

@@ -147,6 +147,8 @@ std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Live
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 std::unique_ptr<Leaf> make_class_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 PyObject* accumulates(PyObject* module, PyObject* tensor);
+PyObject* mark_tensor(PyObject* module, PyObject* tensor);
+PyObject* has_mark(PyObject* module, PyObject* args);
 bool is_tensor(PyObject* object);
 bool is_plain_tensor(PyObject* object);  // not of a subclass, except for torch's own Parameter
 PyObject* tensor_grad(PyObject* tensor);

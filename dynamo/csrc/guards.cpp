@@ -177,6 +177,9 @@ bool init_tree_type() {
 PyMethodDef module_methods[] = {
     {"accumulates", accumulates, METH_O,
      "accumulates(tensor) -> bool: what a guard of this kind asks of it."},
+    {"mark_tensor", mark_tensor, METH_O,
+     "mark_tensor(tensor) -> its version counter, as an object for has_mark; None of inference tensors."},
+    {"has_mark", has_mark, METH_VARARGS, "has_mark(tensor, mark) -> bool"},
     {nullptr, nullptr, 0, nullptr},
 };
 

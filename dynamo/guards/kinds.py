@@ -10,13 +10,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dynamo._guards import GlobalState, GuardTree, accumulates
+from dynamo._guards import GlobalState, GuardTree, accumulates, has_mark, mark_tensor
 from dynamo.guards.classes import ClassAssumptions
 from dynamo.guards.sources import Source
 
-__all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree", "accumulates"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree", "KnownTensor", "accumulates"]
 
 # kind -> meaning of `payload`. The names are those that csrc/guard_leaves.cpp knows.
 # "Weakly": when the object dies, the tree becomes invalid (`is_valid`) and never passes again. A
@@ -250,3 +253,15 @@ class _TreeBuilder:
             self.nodes.append((parent, kind, key, None if source is None else _Shown(source)))
             index = self._of_step[step] = len(self.nodes)  # node 0 is the root
         return index
+
+
+class KnownTensor:
+    """Tells a tensor from others as guards do (see KINDS), also after the tensor's end: another
+    may then have the address.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.address, self.mark = id(tensor), mark_tensor(tensor)
+
+    def is_(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) == self.address and has_mark(tensor, self.mark)

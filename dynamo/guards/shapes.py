@@ -38,6 +38,7 @@ from dynamo import breaks
 from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.kinds import KnownTensor
 from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_range, marks
 from dynamo.guards.named_sources import is_argument, is_named
 from dynamo.guards.shape_payload import ShapePayload
@@ -114,9 +115,9 @@ class SeenFrame:
     tensors: dict[str, SeenTensor] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
     why: dict[str, str] = field(default_factory=dict)
-    # Of parameters that are arguments: the address of the one, or VARIES.
+    # Of parameters that are arguments: the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
-    members: dict[str, set[int]] = field(default_factory=dict)  # of modules: their addresses
+    members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
     compiled: int = 0
     ended: int = 0  # of those compiled, with objects that they are compiled for
     resets: int = 0  # before
@@ -229,8 +230,8 @@ class FrameSymbols:
             step = step.base
         if not isinstance(step, LocalSource):
             return False
-        before = self.seen.parameters.setdefault(source.name, id(parameter))
-        if before is not VARIES and before != id(parameter):
+        before = self.seen.parameters.setdefault(source.name, KnownTensor(parameter))
+        if before is not VARIES and not before.is_(parameter):
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 
@@ -238,9 +239,9 @@ class FrameSymbols:
         """Whether other modules, or others of their parameters and buffers, keep coming in this
         place of the frame: from then on any may come.
         """
-        members = self.seen.members.setdefault(source.name, set())
-        if len(members) <= _MEMBERS:
-            members.add(id(tensor))
+        members = self.seen.members.setdefault(source.name, [])
+        if len(members) <= _MEMBERS and not any(known.is_(tensor) for known in members):
+            members.append(KnownTensor(tensor))
         # Beside one that still lives, another came: layers or models in turn.
         return len(members) - self.seen.ended > 1 or self.seen.ended >= _MEMBERS
 

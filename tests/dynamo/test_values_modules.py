@@ -238,6 +238,26 @@ def test_of_parameters_that_each_call_replaces_any_may_come(kind):
     assert backend.graphs == 2
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", ["argument", "member"])
+def test_any_parameter_may_come_where_each_has_the_address_of_the_last(kind, kept):
+    layer, backend, detached, addresses = nn.Linear(4, 4), CountingBackend(), [], set()
+
+    def function(layer, weight, x):
+        return x @ weight if kind == "argument" else layer(x)
+
+    captured = compile(function, backend=backend, fullgraph=True)
+    values, x = torch.randn(12, 4, 4).unbind(), torch.randn(2, 4)
+    for value in values:
+        layer.weight = None
+        layer.weight = nn.Parameter(value)
+        addresses.add(id(layer.weight))
+        compare(captured(layer, layer.weight, x), function(layer, layer.weight, x))
+        detached += [layer.weight.detach()] * kept  # of which the version counter lives on
+    assert len(addresses) < len(values)
+    assert backend.graphs <= 3
+
+
 def a_new_layer(turn, kept):
     kept.append(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     return kept[-1]

@@ -364,10 +364,12 @@ def _repeat(tx, item, times=None):
 def _tee(tx, iterable, n=None):
     count = 2 if n is None else as_index(tx, n)
     call_real(tx, itertools.tee, (), count)
+    if not count:
+        return TupleValue([])  # of anything
     iterator = iterable.iterate(tx)
-    if isinstance(iterator, iterators.TeeIterator):  # the first of its own copies
-        copies = [iterator.py___copy__(tx) for _ in range(count - 1)]
-        return TupleValue([iterator, *copies][:count])
+    if isinstance(iterator, iterators.TeeIterator):
+        first = [iterator][: iterators.IS_FIRST_OF_ITS_COPIES]
+        return TupleValue([*first, *(iterator.py___copy__(tx) for _ in range(count - len(first)))])
     if type_holds(iterator.python_type(), "__copy__"):
         raise Unsupported(breaks.UncapturedCall("itertools.tee"))
     buffer = iterators.TeeBuffer(iterator)

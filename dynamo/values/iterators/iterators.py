@@ -243,8 +243,13 @@ class TeeBuffer(Value):
             self.drawing = False
 
 
+_TEED: Iterator[Any] = itertools.tee(())[0]
+# Whether tee() of an iterator of tee() gives that iterator itself first, as older releases do.
+IS_FIRST_OF_ITS_COPIES = itertools.tee(_TEED)[0] is _TEED
+
+
 class TeeIterator(IteratorValue):
-    kind: type = type(itertools.tee(())[0])
+    kind: type = type(_TEED)
     remembers_end = False
 
     def __init__(self, buffer: TeeBuffer, position: int = 0) -> None:

@@ -514,7 +514,8 @@ PROGRAMS = {
             copied = Copied()
             e, five = itertools.tee(copied)
             same = [a is c, a is d, a is one, e is copied]
-            return x + 1, same, list(a), list(d), list(b), itertools.tee(b, 0), five
+            nothing = itertools.tee(b, 0), itertools.tee(None, 0)
+            return x + 1, same, list(a), list(d), list(b), nothing, five
         ---
         run(T(3))
         """,
