@@ -123,3 +123,26 @@ def test_selections_of_no_rows_fail_where_the_program_catches(call, dynamic):
         compiled(torch.ones(rows, 3), mine)
         names["program"](torch.ones(rows, 3), theirs)
         assert mine == theirs, rows
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_strides_of_few_rows_that_an_int_chose(dynamic):
+    def program(x, n):
+        y = x[:n].t() * 2
+        return y, y.stride()
+
+    compiled = dynamo.compile(program, backend="eager", dynamic=dynamic)
+    for rows in (2, 0, 1, 3):
+        args = torch.ones(3, 4), rows
+        assert compiled(*args)[1] == program(*args)[1], rows
+
+
+def test_channels_last_order_of_no_images():
+    def program(x):
+        y = x.to(memory_format=torch.channels_last).relu()
+        return y, y.is_contiguous(memory_format=torch.channels_last)
+
+    compiled = dynamo.compile(program, backend="eager", dynamic=True)
+    for rows in (2, 0, 1):
+        x = torch.ones(rows, 3, 4, 4)
+        assert compiled(x)[1] == program(x)[1], rows

@@ -66,7 +66,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             return result
 
     try:
-        settle_strides(tx, name, args)
+        settle_strides(tx, name, args, kwargs)
         try:
             result = _run_usual(tx, run)
         except (DataDependentOutputException, DynamicOutputShapeException):

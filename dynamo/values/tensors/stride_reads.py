@@ -17,7 +17,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from fxgraph import Node
-from fxgraph.symbolic_values import expr_of, is_symbolic
+from fxgraph.symbolic_values import expr_of, hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -31,7 +31,9 @@ _EXACT = frozenset(
 )
 
 
-def settle_strides(tx: Interpreter, name: str, args: tuple[Any, ...]) -> None:
+def settle_strides(
+    tx: Interpreter, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Before a read of strides (`name`), guard that sizes are those for which they were computed.
     Raises DataDependent where data decides.
     """
@@ -42,12 +44,16 @@ def settle_strides(tx: Interpreter, name: str, args: tuple[Any, ...]) -> None:
         return
     if tx.output.symbols.active and args[0].op != "placeholder":
         tx.output.symbols.env.settle_few()
-    if name != "is_contiguous" and _has_few(fake) and not _is_exact(args[0], {}):
+    visible = 2  # sizes below are seen in the answer
+    if name == "is_contiguous":
+        visible = 1 if kwargs or args[1:] else 0  # another order of no elements
+    if _has_few(fake, visible) and not _is_exact(args[0], {}):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() with sizes of 0 or 1"))
 
 
-def _has_few(fake: torch.Tensor) -> bool:
-    return any(not is_symbolic(size) and size < 2 for size in fake.shape)
+def _has_few(fake: torch.Tensor, limit: int) -> bool:
+    """Whether a size is below the limit in this call, also where the sizes of calls vary."""
+    return any((known := hint_of(size)) is not None and known < limit for size in fake.shape)
 
 
 def _is_exact(node: Node, known: dict[Node, bool]) -> bool:
@@ -79,7 +85,7 @@ def _is_plain(node: Node) -> bool:
     fake = node.meta.get("example_value")
     if not isinstance(fake, torch.Tensor):
         return not isinstance(fake, tuple | list)
-    if fake.layout is not torch.strided or any(not is_symbolic(n) and n == 0 for n in fake.shape):
+    if fake.layout is not torch.strided or any(hint_of(n) == 0 for n in fake.shape):
         return False
     expected: Any = 1
     for size, stride in zip(reversed(fake.shape), reversed(fake.stride())):
