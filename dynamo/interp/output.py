@@ -150,6 +150,7 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (values/effects/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
+        self.real_strides: dict[Node, Any] = {}  # see values/tensors/stride_reads.py
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation

@@ -10,6 +10,8 @@ breaks the graph.
 
 from __future__ import annotations
 
+import math
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,18 +19,15 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from fxgraph import Node
+from fxgraph.args import map_aggregate
 from fxgraph.symbolic_values import expr_of, hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
 
 _READS = frozenset(["stride", "dim_order", "is_contiguous"])
-# Views whose strides fake tensors compute as real ones do.
-_EXACT = frozenset(
-    ["getitem", "getattr", "t", "transpose", "swapaxes", "swapdims", "permute", "movedim"]
-    + ["moveaxis", "narrow", "select", "unsqueeze", "squeeze", "expand", "expand_as", "detach"]
-    + ["chunk", "split", "unbind", "diagonal", "as_strided", "empty_strided", "alias"]
-)
+_LARGEST = 1 << 24  # elements of a tensor that is made to learn strides
 
 
 def settle_strides(
@@ -47,7 +46,7 @@ def settle_strides(
     visible = 2  # sizes below are seen in the answer
     if name == "is_contiguous":
         visible = 1 if kwargs or args[1:] else 0  # another order of no elements
-    if _has_few(fake, visible) and not _is_exact(args[0], {}):
+    if _has_few(fake, visible) and not _is_exact(tx.output, args[0]):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() with sizes of 0 or 1"))
 
 
@@ -56,28 +55,104 @@ def _has_few(fake: torch.Tensor, limit: int) -> bool:
     return any((known := hint_of(size)) is not None and known < limit for size in fake.shape)
 
 
-def _is_exact(node: Node, known: dict[Node, bool]) -> bool:
-    """Whether the strides of a node's tensors are those of real tensors."""
-    if node not in known:
-        known[node] = _is_exact_call(node, known)
-    return known[node]
+def _is_exact(output: OutputGraph, node: Node) -> bool:
+    """Whether real tensors have the strides of the node's fake one."""
+    try:
+        with (
+            torch.no_grad(),
+            torch._C.DisableTorchFunctionSubclass(),
+            torch.random.fork_rng(devices=()),
+        ):
+            real = _replayed(output.real_strides, node)
+    except NotImplementedError:  # a size that data decides
+        return False
+    return real == _strides_of(node.meta["example_value"])
 
 
-def _is_exact_call(node: Node, known: dict[Node, bool]) -> bool:
-    if node.op in ("placeholder", "get_attr"):
+def _replayed(real: dict[Node, Any], last: Node) -> Any:
+    """The strides of the node's result in real tensors, by its operations on zeros; those of fake
+    tensors where that fails. Operations on tensors in the order of their dimensions need no replay.
+    real: the strides of nodes so far.
+    """
+    made: dict[Node, Any] = {}
+    for node in _ancestors(last, real):
+        fake = node.meta["example_value"]
+        inputs = node.all_input_nodes
+        if node.op in ("placeholder", "get_attr") or not inputs or _keeps_order(node, real):
+            real[node] = _strides_of(fake)
+            continue
+        try:
+            made[node] = _called(node, real, made)
+            real[node] = _strides_of(made[node])
+        except (RuntimeError, TypeError, ValueError, IndexError):  # not of zeros, or too large
+            real[node] = _strides_of(fake)
+    return real[last]
+
+
+def _called(node: Node, real: dict[Node, Any], made: dict[Node, Any]) -> Any:
+    """The result of a node's operation on zeros."""
+    if not (node.op == "call_method" or _is_torchs(node.target)):
+        raise NotImplementedError
+    for one in node.all_input_nodes:
+        if one not in made:
+            made[one] = _stand_in(one.meta["example_value"], real[one])
+    args, kwargs = map_aggregate(
+        (node.args, node.kwargs), lambda arg: made[arg] if isinstance(arg, Node) else arg
+    )
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
+
+
+def _keeps_order(node: Node, real: dict[Node, Any]) -> bool:
+    inputs = node.all_input_nodes
+    return all(map(_is_plain, (node, *inputs))) and all(
+        real[one] == _strides_of(one.meta["example_value"]) for one in inputs
+    )
+
+
+def _ancestors(last: Node, real: dict[Node, Any]) -> list[Node]:
+    """The node and all that it is made of, in order, up to those whose strides are known."""
+    found = {last} - real.keys()
+    waiting = [*found]
+    while waiting:
+        new = {*waiting.pop().all_input_nodes} - found - real.keys()
+        found |= new
+        waiting += new
+    return [node for node in last.graph.nodes if node in found]
+
+
+def _strides_of(value: Any) -> Any:
+    """The strides of a tensor in this call, or of those in a sequence."""
+    if isinstance(value, torch.Tensor):
+        return [*map(_number, value.stride())]
+    return [*map(_strides_of, value)] if isinstance(value, tuple | list) else None
+
+
+def _stand_in(fake: Any, strides: Any) -> Any:
+    """Zeros of the sizes of this call and these strides; of a number, that of this call."""
+    if isinstance(fake, tuple | list):
+        return [*map(_stand_in, fake, strides)]
+    if not isinstance(fake, torch.Tensor):
+        return _number(fake)
+    sizes = [*map(_number, fake.shape)]
+    if math.prod(sizes) > _LARGEST:
+        raise NotImplementedError
+    return torch.empty_strided(sizes, strides, dtype=fake.dtype).zero_()
+
+
+def _number(value: Any) -> Any:
+    known = hint_of(value)
+    if known is None and value is not None:  # known to the graph alone
+        raise NotImplementedError
+    return known
+
+
+def _is_torchs(function: Any) -> bool:
+    """Whether the function is one of C's or torch's, which runs nothing of the program's."""
+    if isinstance(function, types.BuiltinFunctionType):
         return True
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name not in _EXACT:
-        involved = [node, *node.all_input_nodes]
-        if any(map(_may_have_few, involved)) and not all(map(_is_plain, involved)):
-            return False
-    return all(_is_exact(one, known) for one in node.all_input_nodes)
-
-
-def _may_have_few(node: Node) -> bool:
-    """Whether a node has a size of 0 or 1, as far as is known."""
-    fake = node.meta.get("example_value")
-    return not isinstance(fake, torch.Tensor) or _has_few(fake)
+    return type(function) is types.FunctionType and function.__module__.startswith("torch.")
 
 
 def _is_plain(node: Node) -> bool:
