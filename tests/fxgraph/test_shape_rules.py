@@ -31,6 +31,16 @@ def layouts(*size):
         yield x.transpose(0, -1).contiguous().transpose(0, -1)
 
 
+def seen(meta):
+    """Without the strides of dimensions of one element, which depend on the number of threads in
+    the gradient of a weight.
+    """
+    if meta is None:
+        return None
+    dtype, size, strides, *rest = meta
+    return [dtype, size, [s for n, s in zip(size, strides) if n != 1], *rest]
+
+
 def compare(op, args):
     mode = fake_tensor_mode()
     fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
@@ -38,7 +48,10 @@ def compare(op, args):
     real = op(*args)
     real = [real] if isinstance(real, torch.Tensor) else list(real)
     known = [None if t is None else metadata(t) for t in real]
-    if ours is not None:
+    if op is aten.convolution_backward.default and ours is not None:
+        ours, expected = [*map(seen, ours)], [*map(seen, known)]
+        assert ours == expected
+    elif ours is not None:
         assert ours == known
     result = FakePropagation(mode).run(op, tuple(fakes), {}, view=False)
     result = [result] if isinstance(result, torch.Tensor) else result
