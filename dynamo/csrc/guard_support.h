@@ -85,6 +85,8 @@ class TensorMark {
   virtual bool is_on(PyObject* object) const = 0;
   // Whether a tensor has it still: the one, or what was detached from the one.
   virtual bool is_in_use() const = 0;
+  // The address of the version counter.
+  const void* address = nullptr;
 };
 
 // nullptr if `object` is no tensor, or one without a mark.
@@ -116,6 +118,7 @@ class Held {
   // Whether another object may have the address while the Liveness is not dead.
   bool has_mark() const { return mark_ != nullptr; }
   PyObject* address() const { return object_; }
+  const void* mark_address() const { return mark_ == nullptr ? nullptr : mark_->address; }
   // "<class 'x.Y'>", or the name of the type if the object has died.
   std::string text() const;
   int traverse(visitproc visit, void* arg) const;

@@ -44,12 +44,12 @@ c10::TensorImpl* impl_of(PyObject* tensor) {
 // it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory.
 class VersionCounter final : public TensorMark {
  public:
-  explicit VersionCounter(const c10::VariableVersion& counter) : held_(counter), address_(address_of(counter)) {}
-  ~VersionCounter() override { known().erase(address_); }
+  explicit VersionCounter(const c10::VariableVersion& counter) : held_(counter) { address = address_of(counter); }
+  ~VersionCounter() override { known().erase(address); }
   bool is_on(PyObject* object) const override {
     if (!THPVariable_CheckExact(object) && !guards::is_tensor(object)) return false;
     c10::TensorImpl* impl = impl_of(object);
-    return !impl->is_inference() && address_of(impl->version_counter()) == address_;
+    return !impl->is_inference() && address_of(impl->version_counter()) == address;
   }
   bool is_in_use() const override { return !held_.unique(); }
 
@@ -65,7 +65,6 @@ class VersionCounter final : public TensorMark {
 
  private:
   c10::VariableVersion held_;
-  const void* address_;
 };
 
 // Sizes or strides to compare with; a dimension may be left out.
@@ -273,11 +272,15 @@ class StaticTensorLeaf : public Leaf {
   StaticTensorLeaf(PyObject* payload, Liveness* liveness)
       : tensor_(tensor_payload(payload), liveness),
         type_(reinterpret_cast<PyObject*>(Py_TYPE(payload)), liveness),
-        check_(payload) {}
+        check_(payload),
+        mark_(tensor_.mark_address()) {}
   int check(PyObject* value) const override {
-    if (!tensor_.is(value) || !type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value)))) return 0;
+    // As tensor_.is(value), of a value with the type of a tensor.
+    if (value != tensor_.address() || !type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value)))) return 0;
+    c10::TensorImpl* impl = impl_of(value);
+    if (mark_ != nullptr && VersionCounter::address_of(impl->version_counter()) != mark_) return 0;
     try {
-      return check_.match(impl_of(value));
+      return check_.match(impl);
     } catch (const std::exception&) {
       return PyErr_Occurred() ? -1 : 0;
     }
@@ -308,6 +311,7 @@ class StaticTensorLeaf : public Leaf {
  private:
   Held tensor_, type_;
   TensorCheck check_;
+  const void* mark_;
 };
 
 // What the user marked of a tensor's dimensions (dynamo/guards/shapes.py), a bit for each.
