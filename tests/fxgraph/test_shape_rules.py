@@ -33,7 +33,7 @@ def layouts(*size):
 
 def seen(meta):
     """Without the strides of dimensions of one element, which depend on the number of threads in
-    the gradient of a weight.
+    the gradient of a weight of one pixel.
     """
     if meta is None:
         return None
@@ -48,7 +48,8 @@ def compare(op, args):
     real = op(*args)
     real = [real] if isinstance(real, torch.Tensor) else list(real)
     known = [None if t is None else metadata(t) for t in real]
-    if op is aten.convolution_backward.default and ours is not None:
+    backward = op is aten.convolution_backward.default
+    if backward and ours is not None and all(n == 1 for n in args[2].shape[2:]):
         ours, expected = [*map(seen, ours)], [*map(seen, known)]
         assert ours == expected
     elif ours is not None:

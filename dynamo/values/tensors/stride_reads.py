@@ -4,8 +4,10 @@
     y.stride()        # guard: no size is 0 or 1 where torch's rules for many were taken
 
 Strides of dimensions of size 1, and of tensors without elements, reach no memory. The rules of fake
-tensors differ there from those of real ones; where no guard can exclude such a size, the read
-breaks the graph.
+tensors differ there from those of real ones. Where no guard can exclude such a size, the operations
+before the read run once on zeros, while capturing, and the read breaks the graph if the strides are
+others. Operations that refuse zeros, are the program's, or have very large operands are taken at
+the word of fake tensors.
 """
 
 from __future__ import annotations
@@ -138,7 +140,7 @@ def _stand_in(fake: Any, strides: Any) -> Any:
     sizes = [*map(_number, fake.shape)]
     if math.prod(sizes) > _LARGEST:
         raise NotImplementedError
-    return torch.empty_strided(sizes, strides, dtype=fake.dtype).zero_()
+    return torch.empty_strided(sizes, strides, dtype=fake.dtype, device="cpu").zero_()
 
 
 def _number(value: Any) -> Any:
