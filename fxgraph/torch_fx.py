@@ -120,6 +120,8 @@ class _FakeMode(FakeTensorMode):
     supports_higher_order_operators = True
     # Whether results are kept for equal arguments.
     remembers = True
+    # The tensor whose number an operator asked for last.
+    asked: torch.Tensor | None = None
 
     @property
     def results(self) -> FakeResults:
@@ -142,6 +144,8 @@ class _FakeMode(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            self.asked = args[0]
         if self.remembers and _depends_on_metadata_only(func):
             return self._remembered(func, types, args, kwargs)
         metas = self._ruled(func, args, kwargs) if self.shape_env is None else None
@@ -359,6 +363,11 @@ def fake_tensor_mode(**options: Any) -> FakeTensorMode:
     _defer_disabling()
     _silence_gradients()
     return _FakeMode(**options)
+
+
+def asked_tensor(mode: FakeTensorMode) -> torch.Tensor | None:
+    """The fake tensor whose number an operator asked for last."""
+    return mode.asked if isinstance(mode, _FakeMode) else None
 
 
 def forget_real_tensors(mode: FakeTensorMode) -> None:

@@ -77,10 +77,23 @@ def arrays(x):
     return x * sizes.sum().item(), sizes.tolist(), int(np.arange(3)[1])
 
 
+def bounds(x):
+    span = torch.tensor(3)
+    low, high = torch.tensor(-0.5), torch.tensor(2.5)
+    return torch.clamp(x - 1, 0, span * 2 - 1), torch.clamp(x, min=low, max=high), x.clamp(0, high)
+
+
+def promoted(x):
+    scalar = x.flatten()[0].to(torch.int8)
+    return torch.add(scalar, torch.tensor(5), alpha=torch.tensor(2))
+
+
 @pytest.mark.parametrize(
     "program",
     [
         arrays,
+        bounds,
+        promoted,
         scaled_by_an_element,
         reduced_over_listed_axes,
         sized_by_lengths,
@@ -102,6 +115,15 @@ def test_one_graph(program, grad):
         x = rows().requires_grad_(grad)
         torch.testing.assert_close(captured(x), program(x), rtol=0, atol=0)
     assert backend.graphs == 1
+
+
+def test_known_bounds_are_numbers_of_the_graph():
+    graphs = []
+    captured = dynamo.compile(bounds, backend=lambda gm, inputs: graphs.append(gm) or gm.forward)
+    captured(rows())
+    clamps = [node for node in graphs[0].graph.nodes if "clamp" in str(node.target)]
+    assert clamps[0].args[1:] == (0, 5)
+    assert len(clamps) == 3
 
 
 def test_sizes_that_vary_are_not_numbers():

@@ -364,29 +364,40 @@ def _scalar(tx: Interpreter, env: ShapeEnv, expr: Any, integral: bool) -> Tensor
 # -- tensors in the place of numbers --------------------------------------------------------------
 @bound_late
 def with_numbers(
-    tx: Interpreter, values: Sequence[Value], selects: bool = False
+    tx: Interpreter,
+    values: Sequence[Value],
+    selects: bool = False,
+    asked: torch.Tensor | None = None,
 ) -> list[Value] | None:
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
-    there are none. selects: each takes the one place of a dimension that it says.
+    there are none. selects: each takes the one place of a dimension that it says. asked: the fake
+    of the only one to read.
     """
-    made = [_number_in(tx, value, selects) for value in values]
+    made = [_number_in(tx, value, selects, asked) for value in values]
     return None if all(map(operator.is_, made, values)) else made
 
 
-def _number_in(tx: Interpreter, value: Value, selects: bool) -> Value:
-    if isinstance(value, TensorValue) and _is_index(value.fake):
+def _number_in(
+    tx: Interpreter, value: Value, selects: bool, asked: torch.Tensor | None = None
+) -> Value:
+    if isinstance(value, TensorValue):
+        if asked is not None and value.fake is not asked:
+            return value
+        known = value.fake.ndim == 0 and tx.output.known_tensors.real_of(value.fake) is not None
+        if not _is_index(value.fake) and not (known and asked is not None):
+            return value
         number = READ_METHODS["item"](tx, value)
         if number is None and selects and tx.output.symbols.selects_captured():
             number = _read(tx, value)
         return number or value
     if isinstance(value, SliceValue):
-        parts = with_numbers(tx, value.parts)
+        parts = with_numbers(tx, value.parts, asked=asked)
         if parts is None:
             return value
         start, stop, step = parts
         return SliceValue(start, stop, step)
     if isinstance(value, ListValue | TupleValue) and value.python_type() in (list, tuple):
-        parts = with_numbers(tx, value.wrapped())
+        parts = with_numbers(tx, value.wrapped(), asked=asked)
         return value if parts is None else TupleValue(parts)
     return value
 

@@ -142,6 +142,7 @@ class KnownTensors:
             for fake, real in zip(fakes, reals):
                 if (real.shape, real.dtype) == (fake.shape, fake.dtype):
                     self._held[id(fake)] = _Known(fake, real, version_of(fake), numbers)
+                    fake.constant = None  # or torch would tell operators the number by itself
 
     def _may_be_known(self, target: Any, nest: Any) -> bool:
         nodes = 0

@@ -17,6 +17,7 @@ from dynamo.values.base import Value
 from dynamo.values.scalars.constant import is_constant_type
 from fxgraph import Node
 from fxgraph.args import leaves
+from fxgraph.torch_fx import asked_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -120,10 +121,14 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 def arguments_as_numbers(
     tx: Interpreter, op: str, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> tuple[list[Value], dict[str, Value]] | None:
-    """The arguments, with integers that are in tensors read; None: there are none, or a break."""
+    """The arguments, with numbers that are in tensors read: the one that the operation asked for,
+    else all; None: there are none, or a break.
+    """
     owner = list(args[:1]) if op == "call_method" else []
     given = [*args[len(owner) :], *kwargs.values()]
-    numbers = late_bound.with_numbers(tx, given)
+    asked = asked_tensor(tx.output.fake_mode)
+    numbers = asked is not None and late_bound.with_numbers(tx, given, asked=asked)
+    numbers = numbers or late_bound.with_numbers(tx, given)
     if numbers is None:
         return None
     positional = len(args) - len(owner)
