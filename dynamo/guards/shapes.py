@@ -451,6 +451,17 @@ class FrameSymbols:
         self.read.append((made, source))
         return made
 
+    def is_beyond(self, value: Any, source: Source) -> bool:
+        """Whether an int from outside is one of several that no symbol can stand for."""
+        if not self.automatic or type(value) is not int or source.made_by_frame or _fits(value):
+            return False
+        if source in self._numbers or config.specialize_int:
+            return False
+        before = self.seen.numbers.setdefault(source.name, value)
+        if type(before) is int and before != value:
+            self.seen.numbers[source.name] = VARIES
+        return self.seen.numbers[source.name] is VARIES
+
     def drawn(self, kind: type, low: int | None, high: int | None, source: Source) -> Any:
         """The symbol of a number of which nothing is assumed: a random number that the rewritten
         frame draws before the graph, or one that config.unbacked_sources names.

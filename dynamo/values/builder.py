@@ -196,6 +196,9 @@ def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         if number is not None:
             tx.guard(source, "type", type(obj))
             return symbol_value(tx, number, source)
+        if tx.output.symbols.is_beyond(obj, source):
+            tx.guard(source, "type", int)
+            return late_bound.LargeIntValue(obj, source)
     tx.guard(source, "none" if obj is None else "constant", obj)
     return ConstantValue(obj, source)
 

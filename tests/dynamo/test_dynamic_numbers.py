@@ -6,6 +6,7 @@ import collections
 import enum
 import math
 import operator
+import random
 import warnings
 
 import pytest
@@ -603,3 +604,31 @@ def test_a_dimension_out_of_range():
     compiled = dynamo.compile(softmax, backend="aot_eager")
     for dim in (0, 1, -1, 2, -3, 0):
         assert outcome(compiled, dim) == outcome(softmax, dim)
+
+
+# -- ints that no symbol can stand for, as those that torch.seed() gives ---------------------------
+def seeded(x, seed):
+    short = int(seed % (2**63 - 1))
+    torch.manual_seed(short)
+    return torch.dropout(x, 0.5, True) * 2, short
+
+
+def asked(x, seed):
+    if seed > 5 and isinstance(seed, int) and type(seed) is int:
+        return x + 1, f"{seed}", hash(seed), [seed], {seed: 1}, -seed, seed & 1023, float(seed)
+    return x - 1, seed == 3
+
+
+def passed_on(x, seed):
+    return x * 2, [seed] * 2, seed is seed
+
+
+@pytest.mark.parametrize(("f", "most"), [(seeded, 6), (asked, 4), (passed_on, 4)])
+def test_ints_beyond_64_bits_that_vary(f, most):
+    backend = Counting()
+    compiled = dynamo.compile(f, backend=backend)
+    draw = random.Random(3)
+    for turn in range(16):
+        seed, x = draw.getrandbits(64 if turn % 4 else 20), torch.ones(8)
+        same(compiled(x, seed), f(x, seed))
+    assert len(backend.graphs) <= most

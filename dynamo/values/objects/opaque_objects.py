@@ -14,6 +14,7 @@ from dynamo.guards.sources import AttrSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.classes.lookup import MISSING, class_lookup
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import is_literal
 
@@ -40,6 +41,18 @@ class UnseenValue(Value):
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+
+@bound_late
+class LargeIntValue(UnseenValue):
+    """An int beyond 63 bits that varies from call to call, as torch.seed() gives: operations on the
+    int break the graph, and code behind the break may have a symbol again.
+    """
+
+    may_be_another = True
+
+    def identity(self) -> tuple[bool, Any]:
+        return False, None
 
 
 class ThreadLocalValue(UnseenValue):
