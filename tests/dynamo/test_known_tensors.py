@@ -83,6 +83,11 @@ def bounds(x):
     return torch.clamp(x - 1, 0, span * 2 - 1), torch.clamp(x, min=low, max=high), x.clamp(0, high)
 
 
+def divided(x):
+    half = torch.div(x.shape[1], 2, rounding_mode="trunc")
+    return x.view(-1, half), x[:, half], torch.clamp(x, 0, half)
+
+
 def promoted(x):
     scalar = x.flatten()[0].to(torch.int8)
     return torch.add(scalar, torch.tensor(5), alpha=torch.tensor(2))
@@ -93,6 +98,7 @@ def promoted(x):
     [
         arrays,
         bounds,
+        divided,
         promoted,
         scaled_by_an_element,
         reduced_over_listed_axes,

@@ -23,10 +23,6 @@ from fxgraph.args import leaves, map_aggregate
 from fxgraph.tensor_state import set_data_
 
 MOST_ELEMENTS = 256  # of a tensor that is computed while capturing
-_CREATORS = frozenset(
-    [torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange, torch.linspace, torch.zeros]
-    + [torch.ones, torch.full, torch.eye, torch.tril_indices, torch.triu_indices]
-)
 _PLAIN = (int, float, complex, str, slice, torch.dtype, torch.device, torch.layout)
 _PLAIN_OR_NONE = (*_PLAIN, torch.memory_format, type(None), type(...))
 
@@ -153,7 +149,7 @@ class KnownTensors:
                 nodes += not isinstance(leaf.meta.get("val"), _VARYING)
             elif not isinstance(leaf, _PLAIN_OR_NONE):
                 return False
-        return nodes > 0 or (callable(target) and target in _CREATORS)
+        return nodes > 0 or callable(target)
 
     def _numbers_of(self, nest: Any) -> frozenset[Any]:
         """The numbers that vary of which tensors are made."""
