@@ -7,9 +7,10 @@
     return y.relu()
 
 Both sides are captured, each in a graph of its own, from the jump to the instruction at which they
-meet (bytecode/branches.py); one of them is run. Sides compute tensors and nothing else: where a
-side could raise, where anything beside its tensors changes, or where both do not leave the same
-behind, the graph breaks at the jump.
+meet (bytecode/branches.py); one of them is run. Sides compute tensors, and write them to objects
+from outside where the writes can be made behind the branch (interp/side_writes.py). Where a side
+could raise, where it changes anything else, or where both do not leave the same behind, the graph
+breaks at the jump.
 
 Sides are compiled for each size that they meet. Where sizes vary, the graph breaks, too, unless it
 must not (fullgraph=True).
@@ -33,12 +34,11 @@ from dynamo.bytecode.branches import meeting_of, turn_of
 from dynamo.bytecode.liveness import live_before
 from dynamo.config import config
 from dynamo.interp.loops_on_data import run_loop
+from dynamo.interp.side_writes import Side, captured, paired_writes
 from dynamo.interp.sides import (
     Refused,
-    Side,
     State,
     are_equal,
-    captured,
     check_result,
     is_handed_on,
     is_inside,
@@ -347,12 +347,16 @@ class _Meeting:
         self.predicate = predicate
         if (first.result is None) is not (second.result is None):
             raise Refused("one side returns")
-        both = list(self._both())
+        writes = list(paired_writes(tx, first.written, second.written))
+        both = [*((write.one, write.other) for write in writes), *self._both()]
         for one, other in both:
             self._find(one, other)
         if self.pairs:
             self._record(predicate.node)
         made = [self._value(one, other) for one, other in both]
+        for write, value in zip(writes, made):
+            write.store(tx, value)
+        del made[: len(writes)]
         if first.result is not None:
             tx.result, tx.done = made[0], True
             return

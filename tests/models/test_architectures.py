@@ -56,8 +56,6 @@ OFF_THE_GRAPH_IN_TRAINING = {
     "data2vec_audio": DROPPED_LAYERS,
     "fsmt": (3, "asks whether any token is padding"),
     "hubert": DROPPED_LAYERS,
-    "ibert": (52, "collects the range of the activations by asserts and branches"),
-    "m2m_100": DROPPED_LAYERS,
     "sew": DROPPED_LAYERS,
     "unispeech": DROPPED_LAYERS,
     "unispeech_sat": DROPPED_LAYERS,
