@@ -106,6 +106,7 @@ class Conditionals:
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     places: list[str] = field(default_factory=list)  # of these
+    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_masks.py
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
@@ -231,7 +232,7 @@ def run_conditional(
     turn, meeting = turn_of(tx.code, instr), meeting_of(tx.code, instr)
     if turn is None and meeting is None:
         return False
-    place = _place(tx)
+    place = place_of(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
     forget = output.symbols.forgetting()
@@ -295,7 +296,7 @@ def _captured_where(
         return captured(tx, state, start, meeting)
 
 
-def _place(tx: Interpreter) -> str:
+def place_of(tx: Interpreter) -> str:
     frame = tx.user_stack()[-1]
     return f"{frame.filename}:{frame.lineno} in {frame.name}"
 
