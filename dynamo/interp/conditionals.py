@@ -7,9 +7,10 @@
     return y.relu()
 
 Both sides are captured, each in a graph of its own, from the jump to the instruction at which they
-meet (bytecode/branches.py); one of them is run. Sides compute tensors and nothing else: where a
-side could raise, where anything beside its tensors changes, or where both do not leave the same
-behind, the graph breaks at the jump.
+meet (bytecode/branches.py); one of them is run. Sides compute tensors, and write them to objects
+from outside where the writes can be made behind the branch (interp/side_writes.py). Where a side
+could raise, where it changes anything else, or where both do not leave the same behind, the graph
+breaks at the jump.
 
 Sides are compiled for each size that they meet. Where sizes vary, the graph breaks, too, unless it
 must not (fullgraph=True).
@@ -33,12 +34,11 @@ from dynamo.bytecode.branches import meeting_of, turn_of
 from dynamo.bytecode.liveness import live_before
 from dynamo.config import config
 from dynamo.interp.loops_on_data import run_loop
+from dynamo.interp.side_writes import Side, captured, paired_writes
 from dynamo.interp.sides import (
     Refused,
-    Side,
     State,
     are_equal,
-    captured,
     check_result,
     is_handed_on,
     is_inside,
@@ -106,6 +106,7 @@ class Conditionals:
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     places: list[str] = field(default_factory=list)  # of these
+    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_masks.py
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
@@ -231,7 +232,7 @@ def run_conditional(
     turn, meeting = turn_of(tx.code, instr), meeting_of(tx.code, instr)
     if turn is None and meeting is None:
         return False
-    place = _place(tx)
+    place = place_of(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
     forget = output.symbols.forgetting()
@@ -295,7 +296,7 @@ def _captured_where(
         return captured(tx, state, start, meeting)
 
 
-def _place(tx: Interpreter) -> str:
+def place_of(tx: Interpreter) -> str:
     frame = tx.user_stack()[-1]
     return f"{frame.filename}:{frame.lineno} in {frame.name}"
 
@@ -347,12 +348,16 @@ class _Meeting:
         self.predicate = predicate
         if (first.result is None) is not (second.result is None):
             raise Refused("one side returns")
-        both = list(self._both())
+        writes = list(paired_writes(tx, first.written, second.written))
+        both = [*((write.one, write.other) for write in writes), *self._both()]
         for one, other in both:
             self._find(one, other)
         if self.pairs:
             self._record(predicate.node)
         made = [self._value(one, other) for one, other in both]
+        for write, value in zip(writes, made):
+            write.store(tx, value)
+        del made[: len(writes)]
         if first.result is not None:
             tx.result, tx.done = made[0], True
             return

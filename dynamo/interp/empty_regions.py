@@ -81,13 +81,13 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     # In the iterations of a loop that are made it always runs.
     runs = around is not None and around.is_chosen(symbol, reversed(output.graph.nodes))
     if fits and any(telling(ran)) and not runs:
-        fits = _guess(tx, truth_in_graph(tx, value), not empty)
+        fits = guess(tx, truth_in_graph(tx, value), not empty)
     if not fits:
         raise Retry(output.plan.skipping(step))
     return True
 
 
-def _guess(tx: Interpreter, truth: Value | None, passes: bool) -> bool:
+def guess(tx: Interpreter, truth: Value | None, passes: bool) -> bool:
     """Go on as if a region ran, with a check; False: that cannot be."""
     checks = tx.output.checks
     if truth is None or not checks.may_guess():
@@ -190,7 +190,7 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
         out[mask] = expert(x[mask])
     """
     output, step = tx.output, tx.began
-    tested = _tested_mask(value)
+    tested = tested_mask(value)
     if tested is None or output.bodies or output.trial is not None or output.emptiness is not None:
         return False
     meeting = meeting_of(tx.code, instr)
@@ -215,13 +215,13 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     output.symbols.first_read, output.emptiness = first, None
     fits = fits and all(map(emptiness.spares, ran)) and not are_written(tx, {mask})
     if fits and any(telling(ran)):
-        fits = _guess(tx, later[0], not empty)
+        fits = guess(tx, later[0], not empty)
     if not fits:
         raise Retry(output.plan.skipping(step))
     return True
 
 
-def _tested_mask(value: Value) -> tuple[Node, bool] | None:
+def tested_mask(value: Value) -> tuple[Node, bool] | None:
     """The mask of which `value` says whether any element is one, and the truth that it has where
     none is.
     """

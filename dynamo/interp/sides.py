@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -81,16 +80,6 @@ class State(NamedTuple):
         tx.exc_info, tx.done, tx.result = self.exception, False, None
 
 
-@dataclass
-class Side:
-    """The record of one side. result: its return value, if the frame ends with the side."""
-
-    graph: Subgraph
-    stack: list[Any]
-    locals: dict[str, Any]
-    result: Value | None
-
-
 @contextlib.contextmanager
 def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterator[Subgraph]:
     """Inside, the frame goes on from `state` in a graph of its own. Raises Refused at the end, if
@@ -114,17 +103,6 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
         raise Refused("a side assumes something of data")
     _check_inputs(graph, output.context.fullgraph)
     _check_nodes(graph, may_fail)
-
-
-def captured(
-    tx: Interpreter, state: State, start: tuple[int, Sequence[Value]], meeting: int
-) -> Side:
-    """A side from the instruction start[0], with start[1] on the stack."""
-    with side_scope(tx, state, may_fail=True) as graph:
-        tx.index = start[0]
-        tx.stack += start[1]
-        run_until(tx, meeting)
-    return Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None)
 
 
 def run_until(tx: Interpreter, stop: int) -> None:

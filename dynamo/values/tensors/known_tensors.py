@@ -185,7 +185,7 @@ class KnownTensors:
         try:
             if op == "call_method":
                 function, real_args = getattr(real_args[0], target), real_args[1:]
-            with _alone():
+            with alone():
                 return function(*real_args, **real_kwargs)
         except Exception:  # of the program, which raises when the graph runs
             return None
@@ -222,7 +222,7 @@ def _is_plain(real: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Without the program's modes, which would notice."""
     with (
         _disable_current_modes(),

@@ -1,0 +1,223 @@
+"""Writes of a side of a branch to objects from outside of it: taken back at its end, and made
+behind the branch, with what both sides leave.
+
+    if x.sum() > 0:                         branch = higher_order.branch(gt, body_0, body_1, ...)
+        self.scale = self.scale * x.max()   self.scale = branch[0]
+    else:                            ->
+        self.scale = self.scale * 0.9
+
+Attributes, the items of dicts under keys that stay where they are, and the items of lists, which
+have to be as many behind either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dynamo.interp.sides import Refused, State, run_until, side_scope
+from dynamo.torch.modules import ModuleTable, ModuleValue
+from dynamo.torch.subgraph import Subgraph
+from dynamo.values.base import Value
+from dynamo.values.containers.containers import ListValue, TupleValue
+from dynamo.values.containers.dicts import DictValue, OrderedDictValue
+from dynamo.values.effects.side_effects import DELETED
+from dynamo.values.objects.builtin_object import Pending
+from dynamo.values.objects.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_OBJECTS = (ObjectValue, ModuleValue)
+_DICTS = (DictValue, OrderedDictValue, ModuleTable)
+_KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue])
+
+
+@dataclass
+class Written:
+    """What a side leaves in one object: the attributes, items of a dict (under the hash of the key:
+    key and value), and the known items of a list that it has written.
+    """
+
+    owner: Any
+    attributes: dict[str, Value] = field(default_factory=dict)
+    entries: dict[Hashable, tuple[Value, Value]] = field(default_factory=dict)
+    items: list[Value | Pending] | None = None
+
+
+class _Before:
+    """The state of an object in front of a side's first change of it."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        mutation = owner.mutation
+        self.dirty, self.attrs = mutation.dirty, dict(mutation.attrs)
+        self.moved = set(mutation.moved)
+        self.state: dict[str, Any] = {}
+        if isinstance(owner, ListValue):
+            self.behind, self.items = owner.behind, list(owner.known)
+        elif isinstance(owner, DictValue):
+            changes = None if owner.changes is None else owner.changes.copy()
+            self.state = {"entries": dict(owner.entries), "real": owner.real}
+            self.state |= {"state": owner.state, "changes": changes}
+
+    def written(self) -> Written:
+        owner = self.owner
+        found = Written(owner)
+        for name, value in owner.mutation.attrs.items():
+            if value is not self.attrs.get(name):
+                found.attributes[name] = value
+        gone = DELETED in found.attributes.values() or owner.mutation.moved != self.moved
+        if isinstance(owner, ListValue):
+            found.items = list(owner.known)
+            gone |= owner.behind is not self.behind  # the other side may not ask for all items
+        elif isinstance(owner, DictValue):
+            gone |= owner.state != self.state["state"]
+            found.entries = dict(self._entries())
+        if gone:
+            raise Refused(f"a side adds to {owner.describe()}, or deletes from it")
+        return found
+
+    def _entries(self) -> Iterator[tuple[Hashable, Any]]:
+        """The entries that were assigned, not only read."""
+        changes = self.owner.changes
+        for hashed, entry in self.owner.entries.items():
+            known = self.state["entries"].get(hashed)
+            if known is not None and entry[1] is known[1]:
+                continue
+            if changes is not None:
+                assigned = changes.assigned(hashed)
+            else:  # the frame's own dict, which may hold items that nobody has asked for
+                pending = known is not None and isinstance(known[1], Pending)
+                assigned = not pending or entry[1].source is not known[1].source
+            if assigned:
+                yield hashed, entry
+
+    def restore(self) -> None:
+        mutation = self.owner.mutation
+        mutation.dirty, mutation.attrs, mutation.moved = self.dirty, self.attrs, self.moved
+        if isinstance(self.owner, ListValue):
+            if self.behind is not self.owner.behind:
+                self.owner.behind = self.behind
+                del self.owner.contents
+            self.owner.known[:] = self.items
+        for name, value in self.state.items():
+            setattr(self.owner, name, value)
+
+
+class Journal:
+    """The objects from outside that a side changes."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, _Before] = {}
+
+    def admits(self, value: Any) -> bool:
+        """Whether the coming change of the value can be taken back."""
+        if id(value) in self._before:
+            return True
+        if type(value) not in _KINDS or value.holder is not None:
+            return False
+        if isinstance(value, ObjectValue) and value.storage is not None:
+            return False
+        self._before[id(value)] = _Before(value)
+        return True
+
+    def written(self) -> dict[int, Written]:
+        return {key: before.written() for key, before in self._before.items()}
+
+    def take_back(self) -> None:
+        for before in self._before.values():
+            before.restore()
+
+
+@dataclass
+class Side:
+    """The record of one side. result: its return value, if the frame ends with the side. written:
+    objects from outside, by the id of the Value.
+    """
+
+    graph: Subgraph
+    stack: list[Any]
+    locals: dict[str, Any]
+    result: Value | None
+    written: dict[int, Written]
+
+
+def captured(
+    tx: Interpreter, state: State, start: tuple[int, Sequence[Value]], meeting: int
+) -> Side:
+    """A side from the instruction start[0], with start[1] on the stack."""
+    journal = Journal()
+    try:
+        with side_scope(tx, state, may_fail=True) as graph:
+            tx.index = start[0]
+            tx.stack += start[1]
+            with tx.output.side_effects.journaled(journal.admits):
+                run_until(tx, meeting)
+            written = journal.written()
+    finally:
+        journal.take_back()
+    return Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None, written)
+
+
+# -- behind the branch ----------------------------------------------------------------------------
+class PairedWrite(NamedTuple):
+    """One place outside, and what both sides leave there. name: of an attribute. key: of an item of
+    a dict. Neither: all items of a list, as tuples.
+    """
+
+    owner: Any
+    one: Value
+    other: Value
+    name: str | None = None
+    key: Value | None = None
+
+    def store(self, tx: Interpreter, value: Value) -> None:
+        owner = self.owner
+        if self.name is not None:
+            tx.output.side_effects.store_attr(owner, self.name, value)
+        elif self.key is not None:
+            owner.assigning(tx, self.key)
+            owner.put(tx, self.key, value)
+        else:
+            owner.changing(tx)
+            owner.known[:] = value.unpack(tx)
+
+
+def paired_writes(
+    tx: Interpreter, first: dict[int, Written], second: dict[int, Written]
+) -> Iterator[PairedWrite]:
+    """The writes of two sides, with the value from before where one side does not write."""
+    for key, written in {**second, **first}.items():
+        owner = written.owner
+        one, other = (side.get(key) or Written(owner) for side in (first, second))
+        both = one, other
+        if _common(one, other) != _common(other, one):
+            raise Refused(f"the sides change {owner.describe()} in different order")
+        for name in {**one.attributes, **other.attributes}:
+            left, right = (s.attributes.get(name) or _own_attr(tx, owner, name) for s in both)
+            yield PairedWrite(owner, left, right, name=name)
+        for hashed, (key_value, _) in {**one.entries, **other.entries}.items():
+            left, right = (
+                s.entries[hashed][1] if hashed in s.entries else owner.lookup(tx, key_value)
+                for s in both
+            )
+            yield PairedWrite(owner, left, right, key=key_value)
+        if isinstance(owner, ListValue):
+            items = [list(owner.known) if s.items is None else s.items for s in both]
+            if len(items[0]) != len(items[1]):
+                raise Refused(f"the sides leave {owner.describe()} of different lengths")
+            yield PairedWrite(owner, TupleValue(items[0]), TupleValue(items[1]))
+
+
+def _common(one: Written, other: Written) -> list[str]:
+    """The attributes that both write, in the order of the first."""
+    return [name for name in one.attributes if name in other.attributes]
+
+
+def _own_attr(tx: Interpreter, owner: Any, name: str) -> Value:
+    value = owner.own_attr(tx, name)
+    if value is None:
+        raise Refused(f"one side alone sets {name!r} of {owner.describe()}")
+    return value

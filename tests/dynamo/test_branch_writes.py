@@ -1,0 +1,298 @@
+"""Branches on data whose sides write to objects from outside: beside eager, in one graph where both
+sides leave the same structure.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.eager import eager
+from backends.inductor import inductor
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+CALLS = ([3.0, 1.0], [-1.0, -2.0], [0.5, 0.5], [9.0, 0.0], [-4.0, 1.0])
+
+
+class Holder:
+    def __init__(self):
+        self.scale, self.other = torch.ones(2), torch.full((2,), 2.0)
+        self.flag, self.word = False, "same"
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2, bias=False)
+        torch.nn.init.ones_(self.linear.weight)
+        self.low = torch.nn.Buffer(torch.zeros(1))
+        self.high = torch.nn.Buffer(torch.zeros(1))
+        self.plain = torch.zeros(2)
+        self.holder = Holder()
+        self.table = {"a": torch.zeros(2), "b": torch.ones(2)}
+        self.seen = [torch.zeros(2)]
+
+    def state(self):
+        parts = [self.low, self.high, self.plain, *vars(self.holder).values()]
+        names = [*vars(self), *self._buffers, *vars(self.holder), *self.table]
+        return [*parts, *self.table.values(), *self.seen, *names, len(self.seen)]
+
+
+PROGRAMS = {}
+
+
+def program(graphs):
+    """graphs: of one call that serves all calls; None: more than one."""
+
+    def add(function):
+        PROGRAMS[function] = graphs
+        return function
+
+    return add
+
+
+@program(1)
+def range_of_activations(m, given):
+    x = given.detach()
+    if m.low.min() > -1e-5 and m.high.max() < 1e-5:
+        m.low = m.low + x.min()
+        m.high = m.high + x.max()
+    else:
+        m.low = m.low * 0.9 + x.min() * 0.1
+        m.high = m.high * 0.9 + x.max() * 0.1
+    return given.clamp(m.low, m.high)
+
+
+@program(1)
+def one_side_writes(m, x):
+    if x.sum() > 1:
+        m.plain = m.plain + x.detach()
+    return m.linear(x) + m.plain
+
+
+@program(1)
+def attributes_of_an_object(m, x):
+    h = m.holder
+    if x.sum() > 1:
+        h.scale, h.word = h.scale * 2, "same"
+        y = x * h.scale
+    else:
+        h.other = h.other - 1
+        y = x * h.other
+    return y + h.scale, h.word
+
+
+@program(1)
+def exchanges(m, x):
+    y = x * 2
+    h = m.holder
+    if y.sum() > 1:
+        h.scale, h.other = h.other * 1, h.scale * 1
+    return y + h.scale
+
+
+@program(1)
+def items_of_a_dict(m, x):
+    if x.sum() > 1:
+        m.table["a"] = x.detach() * 2
+    else:
+        m.table["b"] = m.table["a"] - 1
+    return x + m.table["b"]
+
+
+@program(1)
+def as_many_items(m, x):
+    if x.sum() > 1:
+        m.seen.append(x.detach() * 2)
+        y = m.linear(x)
+    else:
+        m.seen.append(x.detach() - 1)
+        y = x * 3
+    return y + 1
+
+
+@program(1)
+def items_replaced(m, x):
+    parts = [x * 1, x * 2]
+    if x.sum() > 1:
+        parts[0] = parts[1] + 1
+    return parts[0] + parts[1]
+
+
+@program(1)
+def nested(m, x):
+    if x.sum() > 1:
+        m.plain = m.plain + 1
+        if x.max() > 4:
+            m.plain = m.plain * 2
+        y = x + m.plain
+    else:
+        m.plain = m.plain - 1
+        y = x * m.plain
+    return y
+
+
+@program(1)
+def in_a_loop(m, x):
+    for k in range(3):
+        if x.sum() > k:
+            m.holder.scale = m.holder.scale + x.detach() * k
+            x = m.linear(x) * 0.5
+    return x
+
+
+@program(1)
+def drops_layers_and_counts(m, x):
+    for _ in range(2):
+        if torch.rand([]) < 0.5:
+            m.low = m.low + 1
+        else:
+            x = torch.nn.functional.dropout(m.linear(x), 0.4)
+    return x
+
+
+@program(1)
+def written_before_and_behind(m, x):
+    m.plain = m.plain + 1
+    if x.sum() > 1:
+        m.plain = m.plain * 3
+    m.plain = m.plain - 2
+    return x * m.plain
+
+
+@program(1)
+def a_flag(m, x):
+    h = m.holder
+    y = x * 1
+    if x.sum() > 1:
+        h.flag = True
+        y = y + 1
+    h.flag = False
+    return y
+
+
+@program(1)
+def keeps_a_gradient(m, x):
+    y = m.linear(x)
+    if y.sum() > 1:
+        m.holder.scale = y * 2
+    else:
+        m.holder.scale = y * y
+    z = m.holder.scale.sum()
+    m.holder.scale = m.holder.scale.detach()
+    return z
+
+
+@program(None)
+def more_items(m, x):
+    if x.sum() > 1:
+        m.seen.append(x.detach() * 2)
+    return m.linear(x)
+
+
+@program(None)
+def a_new_key(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.table["c"] = x.detach() * 2
+    return y + len(m.table)
+
+
+@program(None)
+def a_key_moves(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.table["a"] = m.table.pop("a") + 1
+    return y
+
+
+@program(None)
+def a_new_attribute(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.holder.new = x.detach() * 2
+    return y
+
+
+@program(None)
+def deleted(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.holder.new = 1
+        del m.holder.new
+        del m.holder.other
+        m.holder.other = x.detach() * 2
+    return y
+
+
+@program(None)
+def another_shape(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.plain = x.detach()[None]
+    return y
+
+
+@program(None)
+def one_tensor_twice(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.holder.scale = m.holder.other
+    return y + m.holder.scale
+
+
+@program(None)
+def written_in_place(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.plain.add_(1)
+    return y + m.plain
+
+
+def outcomes(run):
+    """All that calls of the program leave, and which of the state's tensors are which."""
+    torch.manual_seed(0)
+    found, facts, m = [], [], Layer()
+    for values in CALLS:
+        before = m.state()
+        x = torch.tensor(values, requires_grad=True)
+        result = run(m, x)
+        result = result if isinstance(result, tuple) else (result,)
+        y = result[0]
+        m.linear.weight.grad = None
+        y.sum().backward()
+        kept = [[a is b for b in before] for a in m.state() if isinstance(a, torch.Tensor)]
+        tensors = [t.detach().clone() for t in m.state() if isinstance(t, torch.Tensor)]
+        others = [t for t in (*m.state(), *result[1:]) if not isinstance(t, torch.Tensor)]
+        found += [y.detach(), x.grad, m.linear.weight.grad, tensors, torch.rand(2)]
+        facts.append((kept, others))
+    return found, facts
+
+
+def check(function, backend):
+    counting = Counting(backend)
+    compiled = dynamo.compile(lambda m, x: function(m, x), backend=counting)
+    (actual, facts), (expected, known) = outcomes(compiled), outcomes(function)
+    same(actual, expected)
+    assert facts == known
+    if PROGRAMS[function] == 1:
+        assert len(counting.graphs) == 1
+    else:
+        assert len(counting.graphs) > 1 or not counting.graphs
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_program(function):
+    check(function, eager)
+
+
+COMPILED = [range_of_activations, one_side_writes, nested, in_a_loop, keeps_a_gradient, exchanges]
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+@pytest.mark.parametrize("function", COMPILED, ids=lambda function: function.__name__)
+def test_compiled(function, backend):
+    check(function, backend)

@@ -1,0 +1,149 @@
+"""Branches on whether a mask has any ones, taken as in the first call: values, gradients, effects
+and random numbers are eager's in all calls, and calls unlike the first are few.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.eager import eager
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+WITH, WITHOUT = [1, 0, 2, 3], [1, 4, 2, 3]
+SEEN: list[object] = []
+
+
+def no_padding_is_none(ids, w):
+    mask = ids.eq(0)
+    if not mask.any():
+        mask = None
+    y = w * ids
+    return y.masked_fill(mask, -1.0) if mask is not None else y * 2
+
+
+def read_once(ids, w):
+    if w.ndim != 1:
+        raise ValueError(w.ndim)
+    some = (ids == 0).flatten().any().item()
+    y = w * ids
+    if some:
+        names = ["some"]
+    y = torch.nn.functional.dropout(y, 0.5)
+    if some:
+        y = y * len(names)
+    return y, names if some else None
+
+
+def with_effects(ids, w):
+    SEEN.append("first")
+    y = w * torch.rand(4)
+    if (ids < 1).any():
+        SEEN.append("padding")
+        return y.sum(), None
+    SEEN.append(len(SEEN))
+    return y * 3
+
+
+def counted(ids, w):
+    mask = ids == 0
+    y = w * 2
+    names = ["none"]
+    if mask.sum() > 0:
+        names.append("some")
+    return y, names
+
+
+def written(ids, w):
+    mask = ids == 0
+    names = []
+    if mask.any():
+        names.append("some")
+    mask = mask.fill_(True)
+    if mask.any():
+        names.append("all")
+    return w * 2, names
+
+
+PROGRAMS = [no_padding_is_none, read_once, with_effects, counted, written]
+
+
+def outcome(function, ids):
+    del SEEN[:]
+    torch.manual_seed(0)
+    w = torch.arange(1.0, 5.0, requires_grad=True)
+    result = function(torch.tensor(ids), w)
+    first, *others = result if isinstance(result, tuple) else (result,)
+    first.sum().backward()
+    return [first.detach(), w.grad, torch.rand(2)], [others, list(SEEN)]
+
+
+def check(function, compiled, ids):
+    (actual, others), (expected, known) = outcome(compiled, ids), outcome(function, ids)
+    same(actual, expected)
+    assert others == known
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager])
+@pytest.mark.parametrize("first", [WITH, WITHOUT])
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_program(function, first, backend):
+    counting = Counting(backend)
+    compiled = dynamo.compile(function, backend=counting)
+    if function is not written:
+        for _ in range(3):
+            check(function, compiled, first)
+        assert len(counting.graphs) == 1
+    for ids in (WITH, WITHOUT, WITH, WITHOUT, WITH, WITHOUT, WITH, WITHOUT):
+        check(function, compiled, ids)
+
+
+def test_after_some_calls_unlike_the_first_the_graph_breaks():
+    runs = []
+
+    def backend(gm, example_inputs):
+        def run(*args):
+            runs.append(gm)
+            return gm.forward(*args)
+
+        return run
+
+    compiled = dynamo.compile(no_padding_is_none, backend=backend)
+    check(no_padding_is_none, compiled, WITHOUT)
+    for _ in range(3):
+        check(no_padding_is_none, compiled, WITH)
+    assert len(set(map(id, runs))) == 1
+    del runs[:]
+    for ids in (WITH, WITHOUT, WITH, WITHOUT):
+        check(no_padding_is_none, compiled, ids)
+    assert len(runs) == 2 * 4
+
+
+def test_a_whole_graph_is_refused_as_before():
+    """An error in the fourth call would come late."""
+    compiled = dynamo.compile(no_padding_is_none, backend="eager", fullgraph=True)
+    with pytest.raises(dynamo.errors.Unsupported, match="a branch depends on"):
+        compiled(torch.tensor(WITHOUT), torch.ones(4))
+
+
+def test_explain_says_so():
+    report = dynamo.explain(no_padding_is_none, backend="eager")(
+        torch.tensor(WITHOUT), torch.ones(4)
+    )
+    assert report.graph_count == 1
+    assert any("taken as in this call, with a check" in text for text in report.branches)
+
+
+def test_not_of_masks_that_much_is_computed_for():
+    def function(x):
+        for _ in range(80):
+            x = x.sin() + 1
+        names = []
+        if (x == 0).any():
+            names.append("zero")
+        return x * 2, names
+
+    assert dynamo.explain(function, backend="eager")(torch.ones(3)).graph_count == 2
