@@ -32,9 +32,9 @@ from dynamo.values.containers.containers import ListValue, SequenceValue, TupleV
 from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, number_of
+from dynamo.values.tensors.memory_starts import guard_starts
 from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 from fxgraph.aot import fused
-from fxgraph.aot.history import memory_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -385,23 +385,8 @@ def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
 
 def _storage_offset(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
     """The offset of an input of the graph, or of a view of one, holds where the input's does."""
-    memory = memory_of(tensor.fake)
-    for item in tx.output.inputs:
-        fake = item.node.meta["example_value"]
-        if isinstance(fake, torch.Tensor) and memory_of(fake) == memory != -1:
-            tx.guard(item.source, "predicate", _StartsAt(int(fake.storage_offset())))
+    guard_starts(tx, tensor.fake)
     return call_in_graph(tx, "call_method", "storage_offset", [tensor, *args], kwargs)
-
-
-class _StartsAt:
-    """Whether a tensor starts at this element of its memory."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.__name__ = f"its storage offset is {offset}"
-
-    def __call__(self, tensor: torch.Tensor) -> bool:
-        return tensor.storage_offset() == self.offset
 
 
 SPECIAL_METHODS.update(new_tensor=_new_tensor, new=_new, storage_offset=_storage_offset)

@@ -21,6 +21,7 @@ from dynamo.values.tensors.fake_mismatches import (
     refuse_missing_device,
 )
 from dynamo.values.tensors.memory_overlap import refuse_partial_overlap
+from dynamo.values.tensors.memory_starts import guard_placed
 from dynamo.values.tensors.stride_reads import settle_strides
 from fxgraph import Node
 from fxgraph.aot import scalars
@@ -67,6 +68,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
 
     try:
         settle_strides(tx, name, args, kwargs)
+        guard_placed(tx, name, fake_args, fake_kwargs)
         try:
             result = _run_usual(tx, run)
         except (DataDependentOutputException, DynamicOutputShapeException):

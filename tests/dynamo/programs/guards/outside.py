@@ -493,6 +493,17 @@ PROGRAMS = {
         p.data = T(5)[2:]
         run(T(10)[2:5])
     """,
+    "storage_offset_of_as_strided": """
+        def f(x):
+            torch.as_strided(x.diagonal(), (2,), (1,), 0).add_(1.0)
+            return x, x.as_strided((2,), (2,), storage_offset=1), x.as_strided((2,), (1,))
+        ---
+        run(T(2, 4))
+        x = T(4, 4)
+        run(x[1:3]), x
+        run(x[2:]), x
+        run(T(2, 4))
+    """,
     "tensor_or_other": """
         def f(x, y):
             if y is None: return x * 2
