@@ -1,4 +1,4 @@
-"""Products and convolutions of half precision in float32, on processors that are slow at the other.
+"""Operators of half precision in float32, on processors that are slow at the other.
 
 before                                  after
     y = aten.mm(x, w)    | bfloat16         a = aten._to_copy(x, dtype=float32)
@@ -23,7 +23,9 @@ float32: 256x384x1536 1220, 1454, 1640, 177; 16x384x1536 253, 562, 1180, 160; 64
 
 Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
 24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
-2x32x32x32, 3x3, float16 34291, 549. Attention is no slower in half precision (867, 781).
+2x32x32x32, 3x3, float16 34291, 549. Attention is no slower in half precision (867, 781), but its
+backward: with AMX, 1 thread (heads, queries x keys x size) 6, 197x197x64 2494, 1554; 12, 128x128x64
+3873, 1632; 128, 49x49x32 18438, 3593; 12, 256x256x64 5633, 5538; 12, 1024x1024x64 48070, 65757.
 """
 
 from __future__ import annotations
@@ -38,21 +40,26 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.node import Node
+from fxgraph.sizes import Undecided, hint
 from inductor import panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, fastest
 from inductor.pack import PACKED, constant, is_packable, packed_sample, packs_convolutions
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
+_FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
 _IN_LAYOUT = ", packed"
+_ATTENTION = "attention backward"
+_LONGEST = 512  # queries and keys of a sample
 _AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
 
 
@@ -94,18 +101,21 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
     alone.
     """
     found = _KINDS.get(node.target)
-    if found is None or node.kwargs:
+    if found is None or (node.kwargs and found[0] != _ATTENTION):
         return None
     name, about = found
     tensors: list[Any] = [used.meta.get("val") for used in node.all_input_nodes]
     if not all(isinstance(val, torch.Tensor) for val in tensors):
         return None
     dtypes = {val.dtype for val in tensors}
+    if name == _ATTENTION:  # logarithms of sums are of float32, a mask may be
+        dtypes -= {torch.float32}
     if len(dtypes) != 1 or not dtypes <= _HALF or all(map(_is_small, tensors)):
         return None
     if any(val.device.type != "cpu" or val.layout is not torch.strided for val in tensors):
         return None
-    return (*dtypes, name, *about(node))
+    told = about(node)
+    return None if told is None else (*dtypes, name, *told)
 
 
 def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
@@ -144,12 +154,23 @@ def _groups(node: Node) -> tuple[str]:
     return ("grouped" if groups > 1 else "dense",)
 
 
-_KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str]]]] = {
+def _lengths(node: Node) -> tuple[str] | None:
+    """Queries, keys and elements of a head, as samples have them."""
+    q, k = (used.meta["val"] for used in node.args[1:3])
+    try:
+        sizes = [hint(GraphSizes().of(n)) for n in (q.shape[2], k.shape[2], q.shape[3])]
+    except Undecided:
+        return None
+    return ("x".join(str(max(1, min(n, _LONGEST))) for n in sizes),)
+
+
+_KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str] | None]]] = {
     aten.mm.default: ("mm", _order),
     aten.addmm.default: ("mm", _order),
     aten.bmm.default: ("bmm", _order),
     aten.convolution.default: ("convolution", _groups),
     aten.convolution_backward.default: ("convolution", _groups),
+    _FLASH_BACKWARD: (_ATTENTION, _lengths),
 }
 
 
@@ -184,6 +205,8 @@ def _sample(
     def full(*size: int) -> torch.Tensor:
         return torch.full(size, 0.5, dtype=through or dtype, device="cpu")
 
+    if name == _ATTENTION:
+        return _attention_sample(through or dtype, dtype, *map(int, about.split("x")))
     if name == "convolution":
         groups = 32 if about == "grouped" else 1
         x, w = full(1, 32, 16, 16), full(32, 32 // groups, 3, 3)
@@ -203,6 +226,21 @@ def _sample(
     if through is None:
         return lambda: compute(x, w)
     return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
+
+
+def _attention_sample(
+    given: torch.dtype, dtype: torch.dtype, queries: int, keys: int, size: int
+) -> Callable[[], object]:
+    """The backward of two heads, of tensors that are given in one dtype, computed in another."""
+    q, k = (torch.full((1, 2, n, size), 0.5, dtype=given, device="cpu") for n in (queries, keys))
+    out, logarithm = aten._scaled_dot_product_flash_attention_for_cpu(q, k, k)
+
+    def compute() -> torch.Tensor:
+        tensors = [tensor.to(dtype) for tensor in (q, q, k, k, out)]
+        found = _FLASH_BACKWARD(*tensors, logarithm, 0.0, False)
+        return [gradient.to(given) for gradient in found][-1]
+
+    return compute
 
 
 def _packed_sample(
@@ -277,6 +315,8 @@ class _Widen(GraphRewriter):
             super().add(node)
 
     def _widened(self, node: Node) -> Node:
+        if node.meta["val"].dtype == torch.float32:
+            return self.new[node]
         if node not in self._wide:
             made = self._cast(self.new[node], torch.float32)
             made.meta = {**node.meta, "val": _float32(node.meta["val"])}

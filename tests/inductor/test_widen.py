@@ -121,6 +121,76 @@ def test_training(fixed, name, dtype):
     assert any("widen: " in note for note in notes(context))
 
 
+def attention_step(fn, given, mask, causal=False):
+    """The result and the gradients of queries, keys and values, heads side by side in memory."""
+    tensors = [x.detach().requires_grad_() for x in given]
+    out = fn(*(x.transpose(1, 2) for x in tensors), mask, is_causal=causal)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    (out * weights).sum().backward()
+    return [out, *(x.grad for x in tensors)]
+
+
+def attend(q, k, v, mask, is_causal):
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=0.3)
+
+
+def drawn(*size, dtype):
+    return torch.randn(size, generator=torch.Generator().manual_seed(sum(size))).to(dtype)
+
+
+def check_attention(compiled, given, mask, causal=False):
+    got, expected = (attention_step(fn, given, mask, causal) for fn in (compiled, attend))
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == theirs.dtype and ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("masked", ["no", "causal", "bool", "of its dtype", "float32"])
+def test_backward_of_attention(fixed, dtype, masked):
+    fixed("float32")
+    given = [drawn(2, n, 3, 16, dtype=dtype) for n in (33, 40, 40)]
+    seen = torch.ones(2, 1, 33, 40, dtype=torch.bool).tril(5)
+    added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+    masks = {"bool": seen, "of its dtype": added.to(dtype), "float32": added}
+    compiled, context = compile_fresh(attend)
+    check_attention(compiled, given, masks.get(masked), masked == "causal")
+    note = f"backward: widen: 1 operators of {str(dtype).removeprefix('torch.')} in float32"
+    assert any(one.startswith(note) for one in notes(context))
+
+
+def test_backward_of_attention_of_special_values(fixed):
+    fixed("float32")
+    given = [drawn(1, 33, 2, 32, dtype=HALF[0]) for _ in range(3)]
+    given[0][0, 3, 0, 5], given[1][0, 7, 1, 2] = torch.nan, torch.inf
+    given[2][0, 9, 0, 0] = -torch.inf
+    compiled, _ = compile_fresh(attend)
+    check_attention(compiled, given, None)
+
+
+def test_backward_of_attention_of_sizes_that_vary(fixed):
+    fixed("float32")
+    compiled, context = compile_fresh(attend, dynamic=True)
+    for batch, length in ((1, 40), (3, 17), (2, 64)):
+        check_attention(compiled, [drawn(batch, length, 2, 32, dtype=HALF[0])] * 3, None)
+    assert any("backward: widen: 1 operators" in note for note in notes(context))
+
+
+def test_long_sequences_are_measured_by_shorter_ones(monkeypatch):
+    keys = []
+
+    def kept(key, candidates, budget, ahead):
+        keys.append(key)
+        return Choice("as it is", {})
+
+    monkeypatch.setattr(widening, "fastest", kept)
+    compiled, context = compile_fresh(attend)
+    given = [drawn(1, n, 1, 16, dtype=HALF[0]) for n in (8, 4000, 4000)]
+    check_attention(compiled, given, None)
+    assert keys == ["widen bfloat16 attention backward 8x512x16"]
+    assert not any("widen: " in note for note in notes(context))
+
+
 @pytest.mark.parametrize("lacking", [0, 1])
 def test_room_for_copies(fixed, monkeypatch, lacking):
     """The wide weight and bias are kept where both have room: all bytes, or one too few."""
