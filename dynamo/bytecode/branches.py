@@ -34,6 +34,7 @@ _LARGEST = 5000  # instructions, of code that people write
 
 _meetings: InstructionMap[int | None] = InstructionMap()
 _turns: InstructionMap[Turn | None] = InstructionMap()
+_counted: InstructionMap[Turn | None] = InstructionMap()
 
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
@@ -113,6 +114,24 @@ def _turn(program: Sequence[Instruction], jump: Instruction) -> Turn | None:
                 goes_on = bool(again.index(start))
                 return Turn(start, end.index, out, truth, goes_on, frozenset(stored))
     return None
+
+
+def counted_turn_of(code: CodeType, head: Instruction) -> Turn | None:
+    """The iterations of the `for` loop of a FOR_ITER, all of which lead back there; None if some
+    leave the loop. (No truth stands at their end.)
+    """
+    return _counted.computed(code, head.index, lambda: _counted_turn(normalize(code), head))
+
+
+def _counted_turn(program: Sequence[Instruction], head: Instruction) -> Turn | None:
+    if len(program) > _LARGEST or head.target is None:
+        return None
+    start, out = head.index + 1, head.target.index
+    body = _between(program, start, head.index)
+    if body is None or out in body:
+        return None
+    stored = {program[i].argval for i in body if program[i].op in _STORES}
+    return Turn(start, head.index, out, True, True, frozenset(stored))
 
 
 _STORES = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])

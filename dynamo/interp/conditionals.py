@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import torch
 
 from dynamo import breaks
-from dynamo.bytecode.branches import meeting_of, turn_of
+from dynamo.bytecode.branches import counted_turn_of, meeting_of, turn_of
 from dynamo.bytecode.liveness import live_before
 from dynamo.config import config
-from dynamo.interp.loops_on_data import run_loop
+from dynamo.interp.loops_on_data import run_counted, run_loop
 from dynamo.interp.side_writes import Side, captured, paired_writes
 from dynamo.interp.sides import (
     Refused,
@@ -59,6 +59,7 @@ from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.containers.ranges import SymbolicRangeIterator
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of
@@ -126,7 +127,17 @@ class Conditionals:
         names = (getattr(node.target, "__name__", "") for node in calls)
         return not any(mode in name for name in names for mode in _MODES)
 
-    def count(self, code: CodeType, jump: Instruction) -> None:
+    def enter(self, code: CodeType, jump: Instruction, broken: BreakBefore, place: str) -> None:
+        """Begin with the capture of the sides of a jump, or of the iterations of a loop."""
+        self.open.append(broken)
+        self.places.append(place)
+        self._count(code, jump)
+
+    def leave(self) -> None:
+        self.open.pop()
+        self.places.pop()
+
+    def _count(self, code: CodeType, jump: Instruction) -> None:
         """Refuse a jump whose sides have been captured too often: each jump to the end of a
         function has the function's rest as a side, and `a and b` has one side twice.
         """
@@ -184,8 +195,7 @@ class Conditionals:
         """Record the results in `made` that are tensors from outside of the side, or copies of
         views of such, if the side was run and left `values`.
         """
-        outside = outside_memory(side)
-        copies = {memory_of(copy.made): copy.original for copy in self._copies}
+        outside, copies = outside_memory(side), self.originals()
         for value, result in zip(values, made, strict=True):
             assert isinstance(result, TensorValue), "branches give tensors"
             memory = memory_of(value.fake)
@@ -193,6 +203,10 @@ class Conditionals:
                 self.note_copy(result, value.fake, place, is_handed_on(value, side))
             elif memory in copies:  # that the side made
                 self.note_copy(result, copies[memory], place, False)
+
+    def originals(self) -> dict[Any, torch.Tensor]:
+        """The tensors of which copies were made, by the memory of the copies."""
+        return {memory_of(copy.made): copy.original for copy in self._copies}
 
     def note_copy(
         self, made: TensorValue, original: torch.Tensor, place: str, is_object: bool
@@ -236,10 +250,8 @@ def run_conditional(
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
     forget = output.symbols.forgetting()
-    conditionals.open.append(broken)
-    conditionals.places.append(place)
     try:
-        conditionals.count(tx.code, instr)
+        conditionals.enter(tx.code, instr, broken, place)
         later = value.deferred_truth(tx)
         if later is None:
             return False
@@ -274,9 +286,42 @@ def run_conditional(
         state.restore(tx)
         raise
     finally:
-        conditionals.open.pop()
-        conditionals.places.pop()
+        conditionals.leave()
     conditionals.notes[place] = "a conditional in the graph"
+    return True
+
+
+def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRangeIterator) -> bool:
+    """Put the loop of a FOR_ITER over range(n), where n depends on data, into the graph; False if
+    that is not possible.
+    """
+    output, ends = tx.output, (iterator.of.start, iterator.of.stop)
+    conditionals = output.conditionals
+    if iterator.position or not iterator.of_loop or not conditionals.are_enabled(tx):
+        return False
+    if not any(isinstance(end, SymbolValue) and end.depends_on_data() for end in ends):
+        return False
+    turn = counted_turn_of(tx.code, head)
+    if turn is None:
+        return False
+    place = _place(tx)
+    broken = output.checks.breaking_at(tx, breaks.DataDependentValue("range"))
+    state = State.of(tx)
+    forget = output.symbols.forgetting()
+    try:
+        conditionals.enter(tx.code, head, broken, place)
+        run_counted(tx, turn, ends, broken, state, place)
+    except Refused as refused:
+        state.restore(tx)
+        forget()
+        conditionals.notes[place] = _breaks(refused.why)
+        return False
+    except BaseException:
+        state.restore(tx)
+        raise
+    finally:
+        conditionals.leave()
+    conditionals.notes[place] = "a loop in the graph"
     return True
 
 

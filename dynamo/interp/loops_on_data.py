@@ -1,4 +1,4 @@
-"""Loops that go on while a tensor says so, as loops in the graph.
+"""Loops that go on while a tensor says so, or over range(n) where n is data, as loops in the graph.
 
     while x.norm() > 1:            gt = x.norm() > 1
         x = x * w             ->   loop = fxgraph.higher_order.loop(gt, body_0, (x,), (w,))
@@ -13,8 +13,11 @@ alone or in tuples, of the same shapes and kinds.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from dynamo.bytecode.branches import Turn
 from dynamo.bytecode.liveness import live_before
@@ -23,22 +26,28 @@ from dynamo.interp.sides import (
     State,
     are_equal,
     check_result,
+    is_handed_on,
     is_inside,
     joined_fake,
     lift_sizes,
     like,
+    memory_of,
     paired_items,
     rebuilt,
     refusals,
     results_of,
     run_until,
+    side_may_fail,
     side_scope,
 )
+from dynamo.plans import BreakBefore
 from dynamo.torch.bodies import attach, wrap_nest
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.builder import realized
 from dynamo.values.containers.containers import NamedTupleValue, TupleValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.loop_counter import LoopCounter
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph.higher_order import loop
 
@@ -52,6 +61,20 @@ def run_loop(tx: Interpreter, turn: Turn, predicate: TensorValue, state: State, 
         _Loop(tx, turn, state, place).record(_as_going_on(tx, predicate, turn.continues))
 
 
+def run_counted(
+    tx: Interpreter,
+    turn: Turn,
+    ends: tuple[Value, Value],
+    broken: BreakBefore,
+    state: State,
+    place: str,
+) -> None:
+    """Go on behind the loop over range(*ends), whose iterator is on the stack. Raises Refused."""
+    with refusals():
+        loop = _CountedLoop(tx, turn, ends, broken, state, place)
+        loop.record(loop.goes_on(loop.counter))
+
+
 def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> TensorValue:
     """A tensor that is true if `predicate` has this truth."""
     if truth:
@@ -63,6 +86,8 @@ def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> Tensor
 
 class _Loop:
     """carried: the values that change from iteration to iteration; and the tensors in them."""
+
+    may_fail = False  # whether the operations of an iteration may
 
     def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
         self.tx = tx
@@ -101,34 +126,71 @@ class _Loop:
         tx, output = self.tx, self.tx.output
         # Made where the loop stands, of what is used there: the nodes are those of this graph.
         carried = [value.node for value in self.carried]
-        with side_scope(tx, self.state) as graph:
-            begins = self._begin(graph)
+        with side_scope(tx, self.state, self.may_fail) as graph:
+            inputs = self._inputs(graph)
+            begins = self._begin(inputs)
             again = self._run()
-            ends = list(self._ends(begins, graph))
-            pairs = [(one, other) for one, other in zip(self._in(begins), ends, strict=True)]
-            results = self._results(graph, [other for _, other in pairs], again)
-        fakes = [joined_fake(tx, one.fake, fake) for (one, _), (_, fake) in zip(pairs, results)]
+            ends = list(self._ends(begins))
+            sources = self._sources(graph, inputs, ends)
+            results = self._results(graph, ends, again)
+        fakes = [joined_fake(tx, one.fake, fake) for one, (_, fake) in zip(inputs, results)]
         lift_sizes(tx, graph)
+        fails = side_may_fail(graph)
+        if fails:
+            output.checks.side_may_fail(tx)
         module = graph.finish(graph.local(tuple(node for node, _ in results)))
         args = (predicate.node, attach(tx, module, output), tuple(carried), tuple(graph.lifted))
         self.state.restore(tx)
         node = output.create_node("call_function", loop, args, {}, tuple(fakes), tx)
+        node.meta["side_may_fail"] = fails
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
-        for value, result in zip(self.carried, made, strict=True):
+        for originals, result in zip(sources, made, strict=True):
             assert isinstance(result, TensorValue), "loops give tensors"
-            output.conditionals.note_copy(result, value.fake, self.place, True)
+            for original, is_object in originals:
+                output.conditionals.note_copy(result, original, self.place, is_object)
         self._go_on(made)
 
-    def _begin(self, graph: Subgraph) -> dict[str, Value]:
-        """The frame at the start of an iteration, with tensors that are inputs of its graph."""
+    def _sources(
+        self, graph: Subgraph, inputs: Sequence[TensorValue], ends: Sequence[TensorValue]
+    ) -> list[list[tuple[torch.Tensor, bool]]]:
+        """For each tensor that the loop leaves, those outside of which it may be a view, or which
+        it may be (True): the one that the loop begins with, what an iteration hands on, and what
+        its next iteration makes of that.
+        """
+        places = {memory_of(value.fake): place for place, value in enumerate(inputs)}
+        outside = {
+            memory_of(n.meta["example_value"]): n.meta["example_value"] for n in graph.lifted
+        }
+        originals = self.tx.output.conditionals.originals()
+        found = [{id(value.fake): (value.fake, True)} for value in self.carried]
+        for _ in self.carried:
+            for place, end in enumerate(ends):
+                memory, whole = memory_of(end.fake), is_handed_on(end, graph)
+                if memory in places:
+                    for key, (fake, is_object) in [*found[places[memory]].items()]:
+                        known = found[place].get(key, (fake, True))[1]
+                        found[place][key] = fake, known and is_object and whole
+                elif memory in outside or memory in originals:
+                    fake = outside[memory] if memory in outside else originals[memory]
+                    known = found[place].get(id(fake), (fake, True))[1]
+                    found[place][id(fake)] = fake, known and whole and memory in outside
+        return [list(one.values()) for one in found]
+
+    def _inputs(self, graph: Subgraph) -> list[TensorValue]:
+        """The tensors with which an iteration begins."""
         tx = self.tx
-        inputs: list[Value] = []
+        inputs = []
         for number, value in enumerate(self.carried):
             fake = like(tx, value.fake)
             node = graph.placeholder(f"carried_{number}", fake)
             made = tx.output.tensor_value(node, fake, TensorValue)
             made.may_be_another = True
             inputs.append(made)
+        return inputs
+
+    def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
+        """The frame at the start of an iteration, with these tensors."""
+        tx = self.tx
         tensors = iter(inputs)
         begins = {name: self._replaced(self.before[name], tensors) for name in self.changing}
         tx.locals.update(begins)
@@ -154,10 +216,7 @@ class _Loop:
             raise Refused("a turn ends with more than one truth")
         return again
 
-    def _in(self, begins: dict[str, Value]) -> list[TensorValue]:
-        return [tensor for name in self.changing for tensor in self._tensors(begins[name])]
-
-    def _ends(self, begins: dict[str, Value], graph: Subgraph) -> Iterator[TensorValue]:
+    def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
         """The tensors with which the next iteration begins."""
         for name in self.changing:
             if name not in self.tx.locals:
@@ -205,3 +264,67 @@ class _Loop:
         for name in self.dead:
             tx.locals.pop(name, None)
         tx.done, tx.result, tx.index = False, None, self.turn.exit
+
+
+class _CountedLoop(_Loop):
+    """Its counter is one more tensor that changes."""
+
+    may_fail = True
+
+    def __init__(
+        self,
+        tx: Interpreter,
+        turn: Turn,
+        ends: tuple[Value, Value],
+        broken: BreakBefore,
+        state: State,
+        place: str,
+    ) -> None:
+        super().__init__(tx, turn, state, place)
+        self.broken = broken
+        self.counter, self.stop = (self._in_tensor(end) for end in ends)
+        self.carried.append(self.counter)
+        self.next: TensorValue | None = None
+
+    def _in_tensor(self, number: Value) -> TensorValue:
+        form: dict[str, Value] = {
+            "dtype": ConstantValue(torch.int64),
+            "device": ConstantValue(torch.device("cpu")),  # also where another is the default
+        }
+        made = call_in_graph(self.tx, "call_function", torch.scalar_tensor, [number], form)
+        assert isinstance(made, TensorValue)
+        return made
+
+    def goes_on(self, counter: TensorValue) -> TensorValue:
+        """Whether there is an iteration of this number."""
+        made = call_in_graph(self.tx, "call_function", operator.lt, [counter, self.stop], {})
+        assert isinstance(made, TensorValue)
+        return made
+
+    def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
+        begins = super()._begin(inputs)
+        self.number = inputs[-1]
+        self.tx.push(LoopCounter(self.tx.output, self.number, int, self.broken, True))
+        return begins
+
+    def _run(self) -> TensorValue:
+        tx = self.tx
+        run_until(tx, self.turn.end)
+        if tx.done or len(tx.stack) != len(self.state.stack):
+            raise Refused("the loop leaves another stack")
+        if any(one is not other for one, other in zip(tx.stack, self.state.stack)):
+            raise Refused("the loop leaves another stack")
+        operands = [self.number, ConstantValue(1)]
+        made = call_in_graph(tx, "call_function", operator.add, operands, {})
+        assert isinstance(made, TensorValue)
+        self.next = made
+        return self.goes_on(made)
+
+    def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
+        yield from super()._ends(begins)
+        assert self.next is not None, "the iteration ran"
+        yield self.next
+
+    def _go_on(self, made: Sequence[Value]) -> None:
+        super()._go_on(made)
+        self.tx.pop()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from dynamo.values.tensors.deferred_scalar import tensor_truth_value as tensor_truth_value
     from dynamo.values.tensors.indexing import select as select
     from dynamo.values.tensors.number_calls import call_with_real_numbers as call_with_real_numbers
+    from dynamo.values.tensors.number_views import view_by_numbers as view_by_numbers
     from dynamo.values.tensors.python_numbers import call_python as call_python
 
 Bound = TypeVar("Bound")

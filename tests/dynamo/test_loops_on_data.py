@@ -71,6 +71,27 @@ def swaps(x, w):
     return a - 2 * b
 
 
+@program(None)
+def leaves_a_view_of_another(x, w):
+    y = x * 1
+    z = w[:2] * 1
+    while y.sum() < 20:
+        z = w[:2]
+        y = y + w.abs() + 1
+    w.add_(1)
+    return y, z * 1
+
+
+@program(None)
+def returns_a_view_of_another(x, w):
+    y = x * 1
+    z = w[:2] * 1
+    while y.sum() < 20:
+        z = w[:2]
+        y = y + w.abs() + 1
+    return y, z
+
+
 @program(1)
 def until(x, w):
     y = x

@@ -91,17 +91,59 @@ def test_second_gradients():
     same(outcome(f, 2, True, twice=True), outcome(compiled, 2, True, twice=True))
 
 
-def test_views_are_left_to_eager():
+VIEWS = {
+    "diagonal": lambda x, n: x.diagonal(n) * 2,
+    "diagonal_itself": lambda x, n: x.diagonal(offset=n),
+    "diagonal_of_others": lambda x, n: torch.diagonal(x.view(2, 3, 4), n, 1, -1).exp(),
+    "diagonal_written": lambda x, n: x.diagonal(n).fill_(7).sum() + x,
+    "unfold": lambda x, n: x.unfold(0, n, 2) * 2,
+    "unfold_transposed": lambda x, n: x.t().unfold(-1, n, 1).sum(-1),
+    "unfold_written": lambda x, n: x.unfold(0, n, 3).mul_(2).sum() + x,
+    "unflatten": lambda x, n: x.unflatten(0, (n, -1)) * 1,
+    "unflatten_written": lambda x, n: x.unflatten(0, (n, 2)).select(1, 0).zero_().sum() + x,
+}
+
+
+def viewed(function, number, trains):
+    """The result, its layout, the tensor that was viewed, and its gradient."""
+    leaf = torch.arange(24.0).view(6, 4).requires_grad_(trains)
+    x = leaf * 1
+    try:
+        made = function(x, torch.tensor(number))
+        if trains:
+            made.square().sum().backward()
+    except Exception as error:
+        return type(error), str(error).partition("\nException raised")[0]
+    return made.detach(), made.stride(), x.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_share_memory(name, trains):
+    def f(x, t):
+        n = (t + 0).item()
+        return VIEWS[name](x, n)
+
+    backends = ["eager"] if trains or "written" not in name else ["eager", "inductor"]
+    for backend in backends:
+        compiled = dynamo.compile(f, backend=backend, fullgraph=True)
+        for number in (3, 1, 0, 2, -1, -5, 6, 7):
+            same(viewed(f, number, trains), viewed(compiled, number, trains))
+        assert [len(record.graphs) for record in compiled.context.records] == [1]
+
+
+def test_other_views_are_left_to_eager():
     """A view shares memory, which a result of the operator does not."""
 
     def f(x, t):
         n = (t + 0).item()
-        x.diagonal(n).fill_(7)
+        x.movedim(n, 0)[0].fill_(7)
         return x + 1
 
     with dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = dynamo.compile(f, backend="eager")
         for n in (0, 1, -2):
             same(
                 f(torch.ones(4, 4), torch.tensor(n)),
-                dynamo.compile(f, backend="eager")(torch.ones(4, 4), torch.tensor(n)),
+                compiled(torch.ones(4, 4), torch.tensor(n)),
             )

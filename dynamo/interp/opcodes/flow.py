@@ -10,7 +10,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
-from dynamo.interp.conditionals import run_conditional
+from dynamo.interp.conditionals import run_conditional, run_counted_loop
 from dynamo.interp.empty_regions import run_masked_region, run_region
 from dynamo.interp.guessed_masks import guessed_before, guessed_truth
 from dynamo.interp.inlining import finish_call, push_call
@@ -19,6 +19,7 @@ from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value
 from dynamo.values.classes.lookup import type_holds
+from dynamo.values.containers.ranges import SymbolicRangeIterator
 from dynamo.values.iterators.stored_iterators import ItemProtocolIterator
 from dynamo.values.objects.descriptors import MISSING, class_lookup
 from dynamo.values.objects.exceptions import caught_classes, is_caught, new_raised, raise_python
@@ -177,7 +178,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         if not type_holds(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
             raise
         iterator = value  # iterators that C defines are their own; the loop asks for the items
-    if isinstance(iterator, ItemProtocolIterator) and iterator is not value:
+    if isinstance(iterator, ItemProtocolIterator | SymbolicRangeIterator) and iterator is not value:
         iterator.of_loop = True
     tx.push(iterator)
 
@@ -190,6 +191,8 @@ def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
     if type(iterator) is DeferredPlaces:
         run_loop_on_places(tx, instr, iterator)
+        return
+    if type(iterator) is SymbolicRangeIterator and run_counted_loop(tx, instr, iterator):
         return
     tx.in_tail_position(iterator, "__next__", _ENDS_LOOP)
     tx.resumes(iterator)

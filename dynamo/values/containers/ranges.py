@@ -254,6 +254,7 @@ class SymbolicRangeIterator(RangeIterator):
         IteratorValue.__init__(self)
         self.of = of
         self.position = 0
+        self.of_loop = False  # nothing but a `for` has the iterator
 
     @property
     def whole(self) -> range:  # type: ignore[override]

@@ -154,7 +154,7 @@ def _is_number(value: Value) -> bool:
 
 def options_of(value: Value) -> list[Value]:
     """The values between which a choice is made; the value itself, if that is no choice."""
-    return [*value.alternatives] if value.alternatives else [value]
+    return [*value.alternatives] if isinstance(value, ChoiceValue) else [value]
 
 
 def is_option(value: Value) -> bool:
@@ -183,11 +183,12 @@ def _in_dtype(tx: Interpreter, option: Value, dtype: torch.dtype, device: torch.
 def chosen_operands(tx: Interpreter, target: Any, args: Sequence[Value]) -> list[Value]:
     """The operands of arithmetic, with choices as tensors; another operation breaks the graph."""
     beside = next((arg.fake for arg in args if isinstance(arg, TensorValue)), None)
-    choices = [arg for arg in args if isinstance(arg, ChoiceValue)]
+    choices: list[Any] = [arg for arg in args if arg.alternatives]
     name = target_name(target).strip("_")
     if beside is None or len(args) != 2 or len(choices) != 1 or name not in _ARITHMETIC:
         choices[0].refuse()
-    return [arg.as_tensor(tx, beside) if isinstance(arg, ChoiceValue) else arg for arg in args]
+    chosen = choices[0].as_tensor(tx, beside)
+    return [chosen if arg.alternatives else arg for arg in args]
 
 
 @bound_late

@@ -21,6 +21,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.captured_scalars import with_numbers
+from dynamo.values.tensors.loop_counter import LoopCounter
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph.size_forms import row_major
 
@@ -133,6 +134,8 @@ def _in_side(tx: Interpreter, tensor: TensorValue, key: Value) -> TensorValue | 
     conditionals = tx.output.conditionals
     if not conditionals.open or len(conditionals.open) != len(tx.output.bodies):
         return None
+    if isinstance(key, LoopCounter) and key.kind is int and key.is_current():
+        key = key.tensor
     if not isinstance(key, TensorValue) or not _is_integer(key.fake) or tensor.fake.ndim == 0:
         return None
     if tx.output.known_tensors.real_of(key.fake) is not None or not row_major(tensor.fake):

@@ -575,7 +575,9 @@ def call_in_graph(
         numbers = arguments_as_numbers(tx, op, args, kwargs) if needs_value else None
         if numbers is not None:
             return call_in_graph(tx, op, target, *numbers)
-        made = late_bound.call_with_real_numbers(
+        by_data = needs_value or isinstance(error.reason, breaks.OpError)
+        made = late_bound.view_by_numbers(tx, target, args, kwargs) if by_data else None
+        made = made or late_bound.call_with_real_numbers(
             tx, op, target, proxy_args, proxy_kwargs, error.reason
         )
         if made is None:

@@ -1,0 +1,71 @@
+"""The variable of a loop over range(n) in the graph, where n depends on data.
+
+    for i in range(n):
+        x = x * 0.5 + rows[i]
+
+Each iteration has another number, which a tensor without dimensions holds. Arithmetic with numbers
+gives further such numbers, arithmetic with a tensor takes the tensor, as rows[i] does; anything
+else keeps the loop out of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.values.base import Value
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.operators import BINARY_FUNCTIONS
+from dynamo.values.tensors.deferred_scalar import DeferredScalar
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_LARGEST = 1 << 20  # of constants: products with counters are ints of 64 bits
+_OPERATORS = ("+", "-", "*", "/", "//", "%")
+# Kind of number -> types of tensors for which the number's tensor is as good as the number.
+_BESIDE = {
+    int: (torch.float32, torch.float64, torch.int64),
+    float: (torch.float32, torch.float64),
+}
+
+
+class LoopCounter(DeferredScalar):
+    """An int or float that is computed from the number of the iteration."""
+
+    @property
+    def alternatives(self) -> Sequence[Value]:  # type: ignore[override]
+        return (self.tensor,)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        op = op.removesuffix("=")
+        if isinstance(other, TensorValue):
+            operands = [other, self] if reflected else [self, other]
+            return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+        number: Any = other.as_constant() if other.is_constant() else None
+        if type(number) not in (int, float) or op not in _OPERATORS or not self.is_current():
+            self.refuse()
+        if not abs(number) < _LARGEST or (op in ("/", "//", "%") and (reflected or not number)):
+            self.refuse()
+        kind = float if op == "/" or type(number) is float else self.kind
+        if kind is float and op in ("//", "%"):
+            self.refuse()
+        tensor: Value = self.tensor
+        if kind is not self.kind:
+            wide = ConstantValue(torch.float64)
+            tensor = call_in_graph(tx, "call_method", "to", [tensor, wide], {})
+        pair = [ConstantValue(number), tensor] if reflected else [tensor, ConstantValue(number)]
+        made = call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], pair, {})
+        assert isinstance(made, TensorValue), "of a tensor"
+        return LoopCounter(tx.output, made, kind, self.broken, True)
+
+    def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
+        """The number as a tensor that arithmetic with `beside` takes for a number."""
+        if beside.dtype not in _BESIDE[self.kind] or (self.kind is float and not beside.ndim):
+            self.refuse()
+        if not self.is_current():
+            self.refuse()
+        return self.tensor
