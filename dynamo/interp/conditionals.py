@@ -304,7 +304,7 @@ def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRange
     turn = counted_turn_of(tx.code, head)
     if turn is None:
         return False
-    place = _place(tx)
+    place = place_of(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentValue("range"))
     state = State.of(tx)
     forget = output.symbols.forgetting()
