@@ -63,6 +63,15 @@ def decides_jump(code: CodeType, instr: Instruction) -> bool:
     return False
 
 
+def is_compared_with_none(code: CodeType, instr: Instruction) -> bool:
+    """Whether the value that `instr` pushes is only asked whether it is None."""
+    following = normalize(code)[instr.index + 1 : instr.index + 3]
+    ops = [one.op for one in following]
+    if ops[:1] in (["POP_JUMP_IF_NONE"], ["POP_JUMP_IF_NOT_NONE"]):
+        return True
+    return ops == ["LOAD_CONST", "IS_OP"] and following[0].argval is None
+
+
 _FEW = 12
 _BEFORE_JUMPS = frozenset(
     ["LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "CALL"]

@@ -34,11 +34,12 @@ def _functional_call(
 ):
     if not isinstance(module, ModuleValue) or module.real is None:
         raise _refuse("the module was made by the frame")
-    if strict is not None and strict.as_constant():
-        raise _refuse("strict is set")
     tensors = _merged(opened(tx, parameter_and_buffer_dicts))
     if tie_weights is None or tie_weights.as_constant():
         tensors = _tied(module.real, tensors)
+    checked = strict is not None and strict.as_constant()
+    if checked and tensors.keys() != _names(tx, module):
+        raise _refuse("strict is set, and the names are not those of the module")
     positional = () if args is None or is_none(args) else opened(tx, args)
     given = args.unpack(tx) if isinstance(positional, tuple) and args is not None else [args]
     given = [] if positional == () else given
@@ -47,6 +48,17 @@ def _functional_call(
         for name, value in tensors.items():
             stack.enter_context(_shown(tx, module, name, value))
         return module.call(tx, given, named)
+
+
+def _names(tx: Interpreter, module: ModuleValue) -> set[str]:
+    """The names of all parameters and buffers, guarded."""
+    return {
+        pair.unpack(tx)[0].as_constant()
+        for method in ("named_parameters", "named_buffers")
+        for pair in module.call_method(
+            tx, method, [], {"remove_duplicate": ConstantValue(False)}
+        ).unpack(tx)
+    }
 
 
 def _merged(nest: Any) -> dict[str, Value]:

@@ -491,13 +491,21 @@ def fold_drawn(function: Any) -> Callable[..., Value]:
 
 
 def fold_batch_norm(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """torch.nn.functional.batch_norm, whose operator reads the momentum: where that varies, as with
-    `momentum=None`, arithmetic takes its place.
+    """torch.nn.functional.batch_norm, whose operator reads the momentum: where that varies, or is
+    a tensor, as with `momentum=None`, arithmetic takes its place.
     """
     function = torch.nn.functional.batch_norm
-    if any(isinstance(value, SymbolValue) for value in (*args[6:7], kwargs.get("momentum"))):
+    momentum = args[6] if len(args) > 6 else kwargs.get("momentum")
+    if isinstance(momentum, SymbolValue) or _is_plain_number(momentum):
         return polyfill(tx, torch_polyfills.batch_norm, *args, **kwargs)
     return call_in_graph(tx, "call_function", function, args, kwargs)
+
+
+def _is_plain_number(value: Value | None) -> bool:
+    """Whether a tensor without dimensions and gradient holds the number."""
+    if not isinstance(value, TensorValue) or type(value) is not TensorValue:
+        return False
+    return not value.fake.dim() and not value.fake.requires_grad
 
 
 # -- classes ---------------------------------------------------------------------------------------

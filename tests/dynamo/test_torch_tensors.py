@@ -330,7 +330,17 @@ def attributes_of_leaf(x):
 @program(lambda: torch.randn(2, 3, requires_grad=True), breaks="ATTRIBUTE_ACCESS")
 def grad_fn(x):
     y = x * 2
-    return y.grad_fn is None, x.grad_fn is None, y
+    return y.grad_fn.name()[:3], y
+
+
+@program(lambda: torch.randn(2, 3, requires_grad=True))
+def whether_there_is_a_grad_fn(x):
+    y = x * 2
+    with torch.no_grad():
+        z = y * 3
+    if y.grad_fn is not None and z.grad_fn is None:
+        y = y + 1
+    return y.grad_fn is None, y.detach().grad_fn is None, x.grad_fn is not None, y, z
 
 
 @program(matrix)

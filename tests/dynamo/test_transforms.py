@@ -599,6 +599,19 @@ def buffers_given_to_functional_call(model, x):
     return functional_call(model, state, (x,)), state
 
 
+@program(normed(True))
+def functional_call_of_all_names(model, x):
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    return functional_call(model, (parameters, buffers), (x,), strict=True)
+
+
+@program(model_and((5, 3)), graphs=0, codes=("OP_ERROR",))
+def functional_call_of_too_few_names(model, x):
+    state = dict(model.named_parameters())
+    state.popitem()
+    return functional_call(model, state, (x,), strict=True)
+
+
 @program(model_and((5, 3)), graphs=0, codes=("OP_ERROR",))
 def functional_call_of_a_missing_name(model, x):
     return functional_call(model, {"nothing": x}, (x,), strict=True)

@@ -105,6 +105,8 @@ def _takes(node: Node, dtype: torch.dtype) -> bool:
     return not held or any(fake.dtype is dtype for fake in held)
 
 
+# Gives the inverse of its counter to batch_norm (with momentum=None): a tensor serves as well.
+_AVERAGES = torch.nn.modules.batchnorm._BatchNorm.forward.__code__
 _MOST_TRUTHS = 2  # of one frame: each combination is a compilation
 _CHAIN = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mod", "remainder"])
 
@@ -216,6 +218,9 @@ def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _float(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    if tx.code is _AVERAGES and not tensor.fake.dim():
+        wide = ConstantValue(torch.float64)
+        return call_in_graph(tx, "call_method", "to", [tensor, wide], {})
     return branch_scalar(tx, tensor, float) or _converted(tx, tensor, float)
 
 

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from dynamo import breaks
+from dynamo.bytecode.branches import is_compared_with_none
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
 from dynamo.guards.sources import AttrSource, Source
@@ -221,6 +222,9 @@ class TensorValue(Value):
             return tx.wrap(self.python_type(), None)
         if name == "grad_fn" and self.fake.grad_fn is None:
             return ConstantValue(None)
+        read = name == "grad_fn" and tx.current.op == "LOAD_ATTR" and not tx.output.bodies
+        if read and is_compared_with_none(tx.code, tx.current):
+            return ConstantValue(True)  # stands for the function, which is dropped at once
         if name in ("grad", "_grad"):
             return self._grad(tx)
         if name == "_version":

@@ -519,8 +519,8 @@ PROGRAMS = {
         """,
     ),
     "bn_modes": (
-        4,
-        "DATA_DEPENDENT_VALUE",
+        2,
+        "",
         """
         m = nn.BatchNorm1d(3, momentum=None)
         n = nn.BatchNorm1d(3, track_running_stats=False)
