@@ -36,8 +36,8 @@ _KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue])
 
 @dataclass
 class Written:
-    """What a side leaves in one object: the attributes, items of a dict (under the hash of the key:
-    key and value), and the known items of a list that it has written.
+    """The writes of a side to one object: the attributes, items of a dict (under the hash of the key:
+    key and value), and the known items of a list.
     """
 
     owner: Any
