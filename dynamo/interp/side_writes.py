@@ -36,8 +36,8 @@ _KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue])
 
 @dataclass
 class Written:
-    """What a side leaves in one object: the attributes, items of a dict (under the hash of the key:
-    key and value), and the known items of a list that it has written.
+    """The writes of a side to an object: attributes, items of a dict (by the hash of the key: key
+    and value), and the known items of a list.
     """
 
     owner: Any
@@ -163,8 +163,8 @@ def captured(
 
 # -- behind the branch ----------------------------------------------------------------------------
 class PairedWrite(NamedTuple):
-    """One place outside, and what both sides leave there. name: of an attribute. key: of an item of
-    a dict. Neither: all items of a list, as tuples.
+    """A place outside, and the values that both sides leave there. name: of an attribute. key: of
+    an item of a dict. Neither: all known items of a list, as tuples.
     """
 
     owner: Any
