@@ -36,6 +36,7 @@ _UNIQUES = (
 )
 # Operators by element to whose results rules give other layouts than kernels do.
 _BY_ELEMENT = frozenset(["copysign", "floor_divide", "binary_cross_entropy"])
+_SHIFTS = (torch.ops.aten.__lshift__.Tensor, torch.ops.aten.__rshift__.Tensor)
 _MOST_RESULTS = 20_000  # of a process
 
 
@@ -136,6 +137,18 @@ def plain_tensor(tensor: torch.Tensor) -> bool:
         and not tensor._is_zerotensor()
         and getattr(tensor, "constant", None) is None
     )
+
+
+def ruled_as(op: Any, args: tuple[Any, ...]) -> Any:
+    """The operator whose rule tells the result of `op`: rules of shifts refuse a bool beside an
+    integer, which kernels promote.
+    """
+    if op not in _SHIFTS:
+        return op
+    types = {arg.dtype for arg in args}
+    promoted = len(types) == 2 and torch.bool in types
+    integral = not any(dtype.is_floating_point or dtype.is_complex for dtype in types)
+    return torch.ops.aten.bitwise_and.Tensor if promoted and integral else op
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

@@ -21,7 +21,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
 from fxgraph.args import leaves
-from fxgraph.fake_results import PLAIN_RESULTS, FakeResults, corrected, key_of, make_fake, metadata
+from fxgraph.fake_results import (
+    PLAIN_RESULTS,
+    FakeResults,
+    corrected,
+    key_of,
+    make_fake,
+    metadata,
+    ruled_as,
+)
 from fxgraph.general_case import taking_general_case
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
@@ -157,6 +165,7 @@ class _FakeMode(FakeTensorMode):
     def _run(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The result of torch's rule."""
         env: Any = self.shape_env
+        func = ruled_as(func, args)
         if env is None:
             return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         if func in _ALLOCATING:

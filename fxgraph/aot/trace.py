@@ -599,7 +599,10 @@ class Tracer:
             dtype=want.dtype,
             device=want.device,
         )
-        return self.emit(aten.copy.default, memory, node)
+        copied = self.emit(aten.copy.default, memory, node)
+        if copied.meta["val"].stride() != want.stride():
+            raise Unfunctionalizable("memory is written in which elements share a place")
+        return copied
 
     def _copy_(self, op: Any, args: Any, kwargs: Any) -> Any:
         target, source = self.view_of(args[0]), self.view_of(args[1])

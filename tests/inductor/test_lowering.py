@@ -163,6 +163,8 @@ INTEGER_BINARY = {
     "xor": lambda a, b: a ^ b,
     "not": lambda a, b: ~a,
     "shift_left": lambda a, b: a << 2,
+    "shift_of_bool": lambda a, b: (a > 0) >> (b.abs() & 1),
+    "shift_by_bool": lambda a, b: a << (b > 0),
     "shift_right": lambda a, b: a >> 1,
     "pow2": lambda a, b: a**2,
     "pow3": lambda a, b: a**3,

@@ -15,6 +15,16 @@ def linear(k=1):
 FAMILY = Family(prelude=PRELUDE)
 
 PROGRAMS = {
+    # -- memory in which elements share a place
+    "filled_repeated_memory": (
+        [1],
+        """
+        def f(x):
+            return x.new_empty_strided((3, 5), (0, 1)).zero_(), x + 1
+        ---
+        run(T(5))
+        """,
+    ),
     # -- copies
     "copied_tensor": (
         [1, 1],
