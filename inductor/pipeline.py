@@ -68,6 +68,7 @@ from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.pack import pack_convolutions, packed_weights
+from inductor.patches import gradients_of_patches
 from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
@@ -182,10 +183,11 @@ def _layout(c: Compilation) -> None:
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference and c.options.tuning in _TUNING:
-        found = generated_training(c.functional)
-        if found is not None:
-            c.functional, note = found
-            c.notes.append(note)
+        for one in (generated_training, gradients_of_patches):
+            found = one(c.functional)
+            if found is not None:
+                c.functional, note = found
+                c.notes.append(note)
     if (found := convolutions_as_products(c.functional)) is not None:
         c.functional, note = found
         c.notes.append(note)
