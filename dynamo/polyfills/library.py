@@ -11,6 +11,8 @@ import dataclasses
 import functools
 import itertools
 import types
+from collections.abc import Callable
+from typing import Any
 
 from dynamo.polyfills import builtins
 
@@ -255,7 +257,7 @@ def copy_defaultdict(x):
 
 
 # Methods of C containers that make another object of the instance's class, by calls of that.
-CLASS_COPIES = {
+CLASS_COPIES: dict[Any, Callable[..., Any]] = {
     (collections.deque, "copy"): copy_deque,
     (collections.deque, "__copy__"): copy_deque,
     (collections.deque, "__add__"): join_deques,
