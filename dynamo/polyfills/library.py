@@ -11,6 +11,8 @@ import dataclasses
 import functools
 import itertools
 import types
+from collections.abc import Callable
+from typing import Any
 
 from dynamo.polyfills import builtins
 
@@ -191,34 +193,77 @@ def reduce_object(x, slot_names, own_getstate, own_newargs):
     return copyreg.__newobj__, (cls, *args), state, items, pairs
 
 
-def object_state(x, slot_names, own_getstate):
-    """x.__getstate__()."""
+def object_state(x, slot_names=(), own_getstate=None):
+    """x.__getstate__(); None for `own_getstate`: x is of a C container's type itself, and the names
+    are those of its attributes, which are set one by one.
+    """
+    if own_getstate is None:
+        return (None, {name: getattr(x, name) for name in slot_names}) if slot_names else None
     if own_getstate:
         return x.__getstate__()
-    state = x.__dict__ if hasattr(x, "__dict__") else None
+    state = (x.__dict__ or None) if hasattr(x, "__dict__") else None
     slots = {name: getattr(x, name) for name in slot_names if hasattr(x, name)}
     return (state, slots) if slots else state
 
 
+# The __reduce__ of C containers: (x, the arguments of object_state besides) -> the result.
 REDUCTIONS = {
-    slice: lambda x: (slice, (x.start, x.stop, x.step)),
-    set: lambda x: (set, (list(x),), None),
-    frozenset: lambda x: (frozenset, (list(x),), None),
-    collections.deque: lambda x: (
-        collections.deque,
+    slice: lambda x, *how: (slice, (x.start, x.stop, x.step)),
+    set: lambda x, *how: (type(x), (list(x),), object_state(x, *how)),
+    frozenset: lambda x, *how: (type(x), (list(x),), object_state(x, *how)),
+    collections.deque: lambda x, *how: (
+        type(x),
         () if x.maxlen is None else ((), x.maxlen),
-        None,
+        object_state(x, *how),
         iter(x),
     ),
-    collections.OrderedDict: lambda x: (collections.OrderedDict, (), None, None, iter(x.items())),
-    collections.defaultdict: lambda x: (
-        collections.defaultdict,
+    collections.OrderedDict: lambda x, *how: (
+        type(x),
+        (),
+        object_state(x, *how),
+        None,
+        iter(x.items()),
+    ),
+    collections.defaultdict: lambda x, *how: (
+        type(x),
         () if x.default_factory is None else (x.default_factory,),
         None,
         None,
         iter(x.items()),
     ),
-    types.SimpleNamespace: lambda x: (types.SimpleNamespace, (), x.__dict__),
+    types.SimpleNamespace: lambda x, *how: (type(x), (), x.__dict__),
+}
+
+
+def copy_deque(x):
+    return type(x)(x) if x.maxlen is None else type(x)(x, x.maxlen)
+
+
+def join_deques(x, other):
+    result = copy_deque(x)
+    collections.deque.extend(result, other)
+    return result
+
+
+def copy_ordered(x):
+    result = type(x)()
+    for key in collections.OrderedDict.__iter__(x):
+        result[key] = x[key]
+    return result
+
+
+def copy_defaultdict(x):
+    return type(x)(x.default_factory, x)
+
+
+# Methods of C containers that make another object of the instance's class, by calls of that.
+CLASS_COPIES: dict[Any, Callable[..., Any]] = {
+    (collections.deque, "copy"): copy_deque,
+    (collections.deque, "__copy__"): copy_deque,
+    (collections.deque, "__add__"): join_deques,
+    (collections.OrderedDict, "copy"): copy_ordered,
+    (collections.defaultdict, "copy"): copy_defaultdict,
+    (collections.defaultdict, "__copy__"): copy_defaultdict,
 }
 
 

@@ -19,8 +19,8 @@ from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import library as polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles, polyfill
-from dynamo.values.containers.containers import SizeValue
-from dynamo.values.containers.dicts import DictValue
+from dynamo.values.containers.containers import NamedTupleValue, SizeValue
+from dynamo.values.containers.dicts import DictValue, OrderedDictValue
 from dynamo.values.objects.descriptors import SLOT_TYPES, class_lookup
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
@@ -34,7 +34,7 @@ _COPY_RULES: dict[type, Any] = vars(copy)["_copy_dispatch"]
 _DEEP_RULES: dict[type, Any] = vars(copy)["_deepcopy_dispatch"]
 _IMMUTABLE = vars(copy)["_copy_immutable"]
 _ATOMIC = vars(copy)["_deepcopy_atomic"]
-# C containers whose copies are known here: `copy` method, and the function that they reduce to.
+# C containers whose copies without attributes are those of their `copy` method.
 _COPY_METHOD = (collections.OrderedDict, collections.deque, collections.defaultdict)
 
 
@@ -48,10 +48,13 @@ def _copy(tx, x):
     rule = _COPY_RULES.get(cls)
     if rule is _IMMUTABLE or x.is_constant() or issubclass(cls, type):
         return x
-    if rule is not None or cls in _COPY_METHOD:
+    bare = cls in _COPY_METHOD and not _attributes(tx, x)
+    if rule is not None or bare:
         return _tracked(tx, x.call_method(tx, "copy", [], {}))
     if isinstance(x, TensorValue):
         return copy_tensor(tx, x)
+    if issubclass(cls, (collections.deque, collections.defaultdict)):
+        return x.call_method(tx, "__copy__", [], {})
     return polyfill(tx, polyfills.shallow_copy, x, _reduced(tx, x, "copy"))
 
 
@@ -106,20 +109,43 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
             return x.call_method(tx, name, args, {})
         if found is not getattr(object, name):
             return _reduced_container(tx, x, found, function)
+    known = getattr(x, "cls", None) is not None and hasattr(x, "storage")
+    if not (known or isinstance(x, NamedTupleValue)):
+        raise _breaks(x, function)
+    newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
+    return polyfill(tx, polyfills.reduce_object, x, *_state(tx, x, function), newargs)
+
+
+def _state(tx: Interpreter, x: Value, function: str) -> tuple[Value, Value]:
+    """The arguments of polyfills.object_state besides x."""
+    cls = x.python_type()
     state = class_lookup(cls, "__getstate__")
     if isinstance(state, SLOT_TYPES) and state is not vars(object)["__getstate__"]:
         raise _breaks(x, function)
     names = from_constant(tuple(copyreg._slotnames(cls)))  # type: ignore[attr-defined]
-    own = tx.wrap(isinstance(state, types.FunctionType))
-    known = getattr(x, "cls", None) is not None and hasattr(x, "storage")
-    if not known:
-        raise _breaks(x, function)
-    newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
-    return polyfill(tx, polyfills.reduce_object, x, names, own, newargs)
+    return names, tx.wrap(isinstance(state, types.FunctionType))
 
 
 def _reduced_container(tx: Interpreter, x: Value, found: Any, function: str) -> Value:
     rule = polyfills.REDUCTIONS.get(getattr(found, "__objclass__", object))
-    if rule is None or x.python_type() is not found.__objclass__:
+    if rule is None:
         raise _breaks(x, function)
-    return polyfill(tx, rule, x)
+    if x.python_type() is not found.__objclass__:
+        return polyfill(tx, rule, x, *_state(tx, x, function))
+    return polyfill(tx, rule, x, from_constant(_attributes(tx, x)))
+
+
+def _attributes(tx: Interpreter, x: Value) -> tuple[str, ...]:
+    """The names of the attributes of a container of a C type itself, guarded."""
+    if not isinstance(x, OrderedDictValue):
+        return ()
+    names = () if x.outside is None else tuple(vars(x.outside))
+    if x.source is not None:
+
+        def has_these_attributes(now: Any) -> bool:
+            return tuple(vars(now)) == names
+
+        tx.guard(x.source, "predicate", has_these_attributes)
+    stored = tx.output.side_effects.stored_attrs(x)
+    kept = [name for name in names if name not in stored]
+    return (*kept, *(name for name, value in stored.items() if isinstance(value, Value)))

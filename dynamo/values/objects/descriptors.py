@@ -302,7 +302,7 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
     """__slots__: storage of the instance itself."""
     if name == "__dict__":  # of types.SimpleNamespace
         return _bind_getset(tx, value, found, name)
-    held = _literal_part(tx, value, found)
+    held = _storage_part(tx, value, found, name)
     if held is not None:
         return held
     stored = tx.output.side_effects.load_attr(value, name)
@@ -327,7 +327,7 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
         return late_bound.InstanceDictValue(value)
     if name == "__class__":
         return class_told(tx, value)
-    held = _literal_part(tx, value, found)
+    held = _storage_part(tx, value, found, name)
     if held is not None:
         return held
     real = getattr(value, "real", None)
@@ -356,10 +356,20 @@ def plain_reader(name: str) -> Callable[[Any], Any]:
     return lambda obj: object.__getattribute__(obj, name)
 
 
-def _literal_part(tx: Interpreter, value: Any, found: Any) -> Value | None:
-    """An attribute of the literal (complex.real) in an instance of a subclass."""
+# The fields of C containers besides their items.
+_CONTAINER_FIELDS = frozenset(
+    [collections.deque.maxlen, vars(collections.defaultdict)["default_factory"]]
+)
+
+
+def _storage_part(tx: Interpreter, value: Any, found: Any, name: str) -> Value | None:
+    """An attribute of the literal (complex.real) or container in an instance of a subclass."""
     storage = getattr(value, "storage", None)
-    if storage is None or not storage.is_constant():
+    if storage is None:
+        return None
+    if found in _CONTAINER_FIELDS:
+        return storage.getattr(tx, name)
+    if not storage.is_constant():
         return None
     literal = storage.as_constant()
     return tx.wrap(found.__get__(literal)) if isinstance(literal, found.__objclass__) else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import library as polyfills
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, is_none
+from dynamo.values.builtins.table import TABLE, is_none, polyfill
 from dynamo.values.classes.builtin_bases import is_written_as_it_is
 from dynamo.values.containers.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.containers.dicts import DefaultDictValue, DictValue, OrderedDictValue, pairs_of
@@ -74,6 +76,9 @@ def storage_slot(
     if name in _DICT_COPIES and isinstance(storage, DictValue):
         of_class |= isinstance(storage, (OrderedDictValue, DefaultDictValue))
         of_class |= class_lookup(receiver.cls, "__iter__") is not dict.__iter__  # asked for keys()
+    made = polyfills.CLASS_COPIES.get((getattr(found, "__objclass__", None), name))
+    if made is not None and _is_made_by_class(receiver.cls, made, args):
+        return polyfill(tx, made, receiver, *args)
     if of_class or past_override(storage, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     handler = _HANDLERS.get(name)
@@ -116,6 +121,13 @@ def storage_slot(
         return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
     result = storage.call_method(tx, name, args, kwargs)
     return _answer(tx, result, receiver)
+
+
+def _is_made_by_class(cls: type, made: Callable[..., Any], args: Sequence[Value]) -> bool:
+    """Whether a polyfill says what C does: a class may make objects of another one."""
+    plain = isinstance(class_lookup(cls, "__new__"), types.BuiltinFunctionType)
+    deques = all(issubclass(arg.python_type(), collections.deque) for arg in args)
+    return plain and deques and made.__code__.co_argcount == 1 + len(args)
 
 
 def _is_number(value: ConstantValue) -> bool:

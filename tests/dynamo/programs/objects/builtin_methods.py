@@ -105,4 +105,123 @@ PROGRAMS = {
         ---
         run(T(2), {1, 2}, S([1, 2]), D(a=1))
     """,
+    "copies_of_containers_are_made_by_their_class": (
+        1,
+        "",
+        """
+        import copy
+        class D(collections.deque):
+            def __init__(self, it=(), maxlen=None, tag=None):
+                super().__init__(it, maxlen)
+                self.tag = tag
+        class O(collections.OrderedDict):
+            def __init__(self, *a, **k):
+                log.append("init")
+                super().__init__(*a, **k)
+            def __getitem__(self, k):
+                log.append(("get", k))
+                return super().__getitem__(k)
+            def copy(self):
+                r = super().copy()
+                r.extra = 1
+                return r
+        class DD(collections.defaultdict):
+            def __missing__(self, k):
+                self[k] = v = self.default_factory(k)
+                return v
+        class ST(set): pass
+        def f(x, d):
+            a = D([x, x + 1], maxlen=3, tag="t")
+            b, c, e, g = a.copy(), copy.copy(a), copy.deepcopy(a), a + D([4])
+            b.append(3)
+            log.append([(type(v).__name__, v.maxlen, v.tag) for v in (b, c, e, g)])
+            o = O(a=x, b=x + 1)
+            p, q, r = o.copy(), copy.deepcopy(o), copy.copy(o)
+            log.append([(type(v).__name__, hasattr(v, "extra")) for v in (p, q, r)])
+            h = DD(lambda k: x * k)
+            y = h[2] + h.copy()[3] + copy.copy(h)[4] + d.copy()[1]
+            s = ST([1, 2]); s.tag = 5
+            t = copy.copy(s)
+            log.append((sorted(h), type(t).__name__, t.tag, len(t)))
+            return y + b[0] + e[1] + p["a"], d.default_factory
+        ---
+        run(T(3), DD(abs))
+        run(T(3), DD(abs))
+    """,
+    ),
+    "fields_of_containers_are_read_of_subclasses": (
+        1,
+        "",
+        """
+        class DD(collections.defaultdict): pass
+        class D(collections.deque): pass
+        def f(x, d):
+            made = DD(lambda: 3)
+            y = x * (2 if getattr(made, "default_factory", None) is None else 5)
+            log.append((DD().default_factory, D([1, 2, 3], 2).maxlen, hasattr(D(), "maxlen")))
+            return y + (d.maxlen or 7)
+        ---
+        run(T(3), D([1, 2]))
+        run(T(3), D([1]))
+    """,
+    ),
+    "a_class_that_makes_others_copies_natively": (
+        2,
+        """
+        class D(collections.deque):
+            def __new__(cls, *a, **k): return super().__new__(cls) if a else 5
+        def f(x):
+            d = D([1])
+            y = x + 1
+            e = d.copy()
+            return y * len(e)
+        ---
+        run(T(3))
+    """,
+    ),
+    "an_empty_dict_is_no_state": (
+        1,
+        "",
+        """
+        import copy, typing
+        class A:
+            def __setstate__(self, state): log.append(state)
+        class B(A):
+            __slots__ = ("q",)
+        class DQ(collections.deque):
+            def __getstate__(self): return {"got": 1}
+        class P(typing.NamedTuple):
+            a: object
+            b: int = 2
+        def f(x, p):
+            copy.copy(A()); copy.deepcopy(B())
+            c = A(); c.k = 3; copy.copy(c)
+            d = copy.deepcopy(DQ([x], 4))
+            q = copy.deepcopy(P([x], 4))
+            log.append((d.got, d.maxlen, copy.copy(p) is p, type(q).__name__))
+            return d[0] + q.a[0]
+        ---
+        run(T(3), P(1))
+    """,
+    ),
+    "attributes_of_ordered_dicts_are_copied": (
+        None,
+        """
+        import copy
+        m = nn.Linear(3, 3)
+        def f(x, o):
+            made = copy.deepcopy(m.state_dict())
+            a, b, c = copy.deepcopy(o), copy.copy(o), o.copy()
+            log.append([hasattr(v, "tag") for v in (o, a, b, c)])
+            return x + made["weight"], list(made._metadata), a, b
+        def tagged(tag):
+            made = collections.OrderedDict(a=1)
+            made.tag = tag
+            return made
+        ---
+        run(T(3), tagged([1]))
+        run(T(3), tagged([1]))
+        run(T(3), collections.OrderedDict(a=1))
+    """,
+    ),
 }
