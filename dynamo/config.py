@@ -78,7 +78,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "capture_branches": (
         "all",
-        "branches and while loops on tensors whose sides and turns only compute tensors are "
+        "branches and while loops on tensors, and loops over range(n) where a tensor holds n, "
+        "whose sides and turns only compute tensors are "
         "conditionals and loops in the graph: 'all', those of functions with fullgraph=True "
         "('fullgraph'), or 'none', which break the graph",
     ),

@@ -158,9 +158,8 @@ class _Loop:
         its next iteration makes of that.
         """
         places = {memory_of(value.fake): place for place, value in enumerate(inputs)}
-        outside = {
-            memory_of(n.meta["example_value"]): n.meta["example_value"] for n in graph.lifted
-        }
+        lifted = [node.meta["example_value"] for node in graph.lifted]
+        outside = {memory_of(fake): fake for fake in lifted if isinstance(fake, torch.Tensor)}
         originals = self.tx.output.conditionals.originals()
         found = [{id(value.fake): (value.fake, True)} for value in self.carried]
         for _ in self.carried:

@@ -78,6 +78,39 @@ def two_loops(x, n):
 
 
 @program(True)
+def one_in_the_other(x, n):
+    for i in range(n):
+        for j in range(n + 1):
+            x = x * 0.5 + j
+        x = x - i
+    return x
+
+
+@program(True)
+def draws(x, n):
+    for i in range(n):
+        x = x + torch.rand(2) * i
+    return x + torch.rand(1)
+
+
+@program(True)
+def last_way_out(x, n):
+    for i in range(n):
+        x = x + i
+    else:
+        x = x * 2
+    return x
+
+
+@program(False)
+def a_type_for_which_numbers_are_others(x, n):
+    y = (x * 10).to(torch.int32)
+    for i in range(n):
+        y = y + i
+    return y * x
+
+
+@program(True)
 def swapped(x, n):
     a, b = x * 1, x * 3
     for _ in range(n):
@@ -159,6 +192,7 @@ def of_other_sizes(x, n):
 
 
 def outcome(function, count, trains):
+    torch.manual_seed(0)
     leaf = X.clone().requires_grad_(trains)
     try:
         found = function(leaf, torch.tensor(count))
