@@ -129,6 +129,9 @@ class RoundTripValue(ForwardValue):
             tx.call_function(backward, [context, *gradients], {})
         finally:
             self.running.pop()
+        # Whoever holds a gradient sees the write: `retain_grad`, the caller of `backward`.
+        if any(isinstance(one, TensorValue) and one.fake._version for one in gradients):
+            raise _refuse("backward writes to the gradients that it is given")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
             if guard.kind not in _LASTING:

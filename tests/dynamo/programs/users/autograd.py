@@ -26,6 +26,30 @@ PROGRAMS = {
         run(a, T(3)).backward()
     """,
     ),
+    "function_backward_writes_gradients": (
+        2,
+        """
+        class Second(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x.clone(), x.clone()
+            @staticmethod
+            def backward(ctx, first, second): return first.copy_(second)
+        class Part(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * 2
+            @staticmethod
+            def backward(ctx, g):
+                g.view(-1)[0] = 7
+                return g * 2
+        def f(x, both):
+            return (*Second.apply(x), Part.apply(x)) if both else (Part.apply(x),)
+        ---
+        x = T(3, grad=True)
+        gradients = [torch.full((3,), 5.0), torch.full((3,), 6.0), torch.full((3,), 8.0)]
+        torch.autograd.backward(run(x, True), gradients)
+        torch.autograd.backward(run(x, False), gradients[:1])
+    """,
+    ),
     "function_mark_dirty": (
         1,
         """
