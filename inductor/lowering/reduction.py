@@ -272,20 +272,6 @@ def var_mean(
     if not x.dtype.is_floating_point:
         raise NotLowered("moments of integers")
     mu, variance = moments(ctx, x, dim, amount, bounded=True)
-    count = count_of(x, dims_of(x, dim))
-
-    def as_running(m: Value) -> Value:
-        """Eager's mean is a running one: after an infinity, the next number makes it NaN. (That
-        eager keeps one in the last place is not told here.)
-        """
-        running = ops.add(m, ops.sub(m, m))
-        if not isinstance(count, Size):
-            return running
-        one = ops.eq(ops.constant(count, m.dtype), ops.constant(1, m.dtype))
-        return ops.where(one, m, running)
-
-    if count != 1:
-        mu = ctx.pointwise(as_running, [mu], mu.dtype, work=2)
     return (
         _finish(ctx, x, convert(ctx, variance, x.dtype), dim, keepdim),
         _finish(ctx, x, convert(ctx, mu, x.dtype), dim, keepdim),
