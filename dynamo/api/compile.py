@@ -17,6 +17,7 @@ from dynamo.api.context import CompileContext
 from dynamo.api.convert import convert_frame
 from dynamo.api.generator_functions import CompiledGeneratorFunction, makes_generators
 from dynamo.api.module import CompiledModule, compile_module, disable_module
+from dynamo.api.shared_contexts import context_of, forget_all
 from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
 from dynamo.guards.shapes import History, takes_symbols
@@ -51,8 +52,8 @@ def compile(
     disable: return `model` as it is.
     name: of this compilation, in place of the backend's in explain and logs.
     recompile_limit: as config.recompile_limit, for this function alone.
-    isolate_recompiles: for programs written for torch.compile. Each call of dynamo.compile keeps
-        its compiled code apart in any case.
+    isolate_recompiles: keep the compiled code apart from that of other calls of dynamo.compile with
+        equal arguments for the same function, or for equal modules, which share theirs otherwise.
 
     Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make
     no sense. Nothing is compiled before the first call.
@@ -82,12 +83,15 @@ def compile(
             stacklevel=2,
         )
     if model is None:
-        return lambda fn: compile(fn, **settings, disable=disable)
+        settings |= {"disable": disable, "isolate_recompiles": isolate_recompiles}
+        return lambda fn: compile(fn, **settings)
     if not callable(model) or (isinstance(model, type) and _call_of_instances(model) is None):
         raise TypeError(f"dynamo.compile takes a function, a method or an nn.Module, not {model!r}")
     if disable or config.disable:
         return model
-    return _compile(model, make_context(settings))
+    if isolate_recompiles:
+        return _compile(model, make_context(settings))
+    return _compile(model, context_of(model, settings, make_context))
 
 
 def _check_flags(**flags: Any) -> None:
@@ -240,6 +244,7 @@ def compile_fresh(
 def reset() -> None:
     """Forget everything compiled; functions stay decorated and compile again when called."""
     _hook.reset_all()
+    forget_all()
     History.resets += 1
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo import stances
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import CodeMap, IdentityMap
 from dynamo.config import config
 from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
@@ -40,12 +40,15 @@ class CompileContext:
     varying: frozenset[str] = frozenset()
     guard_filter: Filter | None = None  # options["guard_filter_fn"]
     recompile_limit: int | None = None  # in place of config.recompile_limit
+    # The functions or modules whose compilations share the context (dynamo/api/shared_contexts.py).
+    sharers: IdentityMap[Any, None] = field(default_factory=IdentityMap)
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
 
     @property
     def limit(self) -> int:
-        """How many versions of one code object are compiled."""
-        return config.recompile_limit if self.recompile_limit is None else self.recompile_limit
+        """How many versions of one code object are compiled, for each that shares the context."""
+        each = config.recompile_limit if self.recompile_limit is None else self.recompile_limit
+        return each * max(1, len(self.sharers))
 
     @property
     def backend_now(self) -> Callable[..., Any]:

@@ -453,12 +453,10 @@ class FrameSymbols:
 
     def is_beyond(self, value: Any, source: Source) -> bool:
         """Whether an int from outside is one of several that no symbol can stand for."""
-        if not self.automatic or type(value) is not int or source.made_by_frame or _fits(value):
+        constant = config.specialize_int or not self.automatic or source.made_by_frame
+        if constant or source in self._numbers or type(value) is not int or _fits(value):
             return False
-        if source in self._numbers or config.specialize_int:
-            return False
-        before = self.seen.numbers.setdefault(source.name, value)
-        if type(before) is int and before != value:
+        if self.seen.numbers.setdefault(source.name, value) != value:
             self.seen.numbers[source.name] = VARIES
         return self.seen.numbers[source.name] is VARIES
 

@@ -325,6 +325,7 @@ def test_cache_archives(tmp_path, monkeypatch):
 )
 def test_damaged_archives(tmp_path, monkeypatch, damage):
     monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    dynamo.reset()  # the code is compiled into this folder
     dynamo.compile(lambda x: x.sin() * 0.375 + 1)(torch.randn(19))
     archive, _ = dynamo.save_cache_artifacts()
     before = sorted(path for path in tmp_path.rglob("*") if path.is_file())

@@ -1,0 +1,131 @@
+"""One context for compilations that are alike: code compiled for one serves the others.
+
+    for block in blocks:                # equal blocks: two graphs, however many there are
+        block.call = dynamo.compile(block)
+
+    def step(x):
+        return dynamo.compile(f)(x)     # one graph, not one for each call
+
+Alike are compilations of one function's code, or of modules of one class with the same submodules
+and sizes of parameters, by the same settings and configuration. The first of several modules has a
+context of its own: its code may know its parameters. Contexts are kept for the latest families
+that had a second member.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dynamo.api.context import CompileContext
+from dynamo.config import config
+
+_MOST_FAMILIES = 128
+
+
+@dataclass
+class _Family:
+    """Compilations that are alike. anchor: whose id stands in the key."""
+
+    anchor: Any
+    first: weakref.ref[CompileContext]
+    shared: CompileContext | None = None
+
+
+_families: OrderedDict[Hashable, _Family] = OrderedDict()
+_lock = threading.Lock()
+
+
+def context_of(
+    target: Any, settings: dict[str, Any], make: Callable[[dict[str, Any]], CompileContext]
+) -> CompileContext:
+    """The context for compiling `target`: make(settings), or that of an earlier target like it."""
+    owner = _owner(target)
+    key = None if owner is None else _key(target, owner, settings)
+    if key is None:
+        return make(settings)
+    with _lock:
+        family = _families.get(key)
+        if family is None:
+            context = make(settings)
+            _families[key] = _Family(_anchor(target, owner), weakref.ref(context))
+            if len(_families) > _MOST_FAMILIES:
+                _families.popitem(last=False)
+        else:
+            _families.move_to_end(key)
+            if family.shared is None:
+                first = None if isinstance(owner, torch.nn.Module) else family.first()
+                family.shared = first or make(settings)
+            context = family.shared
+        context.sharers.set(owner, None)
+    return context
+
+
+def forget_all() -> None:
+    with _lock:
+        _families.clear()
+
+
+def _owner(target: Any) -> Any:
+    """The module, the object of a method, or the function that is compiled; None: another kind."""
+    if isinstance(target, types.MethodType):
+        target = target.__self__ if isinstance(target.__self__, torch.nn.Module) else None
+    return target if isinstance(target, (torch.nn.Module, types.FunctionType)) else None
+
+
+def _anchor(target: Any, owner: Any) -> Any:
+    if isinstance(target, types.MethodType):
+        return target.__func__
+    return type(owner) if isinstance(owner, torch.nn.Module) else owner.__code__
+
+
+def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:
+    """What two compilations that share a context have alike; None: this one has its own."""
+    options = settings["options"]
+    module = _structure(owner) if isinstance(owner, torch.nn.Module) else ()
+    if module is None:
+        return None
+    key = (
+        id(_anchor(target, owner)),
+        isinstance(target, types.MethodType) and type(owner),
+        module,
+        tuple([value for name, value in settings.items() if name != "options"]),
+        None if options is None else tuple(sorted(options.items(), key=repr)),
+        config.describe(),
+    )
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _structure(module: torch.nn.Module) -> Hashable | None:
+    """Names and classes of submodules, and types and sizes of parameters and buffers; read without
+    the program's methods, which would notice.
+    """
+    found: list[Hashable] = []
+    seen: set[int] = set()
+    rest: list[tuple[str, Any]] = [("", module)]
+    with torch._C.DisableTorchFunctionSubclass():
+        while rest:
+            name, part = rest.pop()
+            found.append((name, type(part)))
+            if id(part) in seen or not isinstance(part, torch.nn.Module):
+                continue
+            seen.add(id(part))
+            members = part.__dict__
+            for key, tensor in [*members["_parameters"].items(), *members["_buffers"].items()]:
+                if torch.nn.parameter.is_lazy(tensor):
+                    return None
+                if tensor is not None:
+                    found.append((f"{name}.{key}", tensor.shape, tensor.dtype, tensor.device))
+            rest += [(f"{name}.{key}", child) for key, child in members["_modules"].items()]
+    return tuple(found)

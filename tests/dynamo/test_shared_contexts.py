@@ -1,0 +1,177 @@
+"""Compilations that are alike share their code: equal blocks, one function compiled again."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+import dynamo
+from dynamo.api import shared_contexts
+from tests.dynamo.values_support import CountingBackend
+
+
+class Block(torch.nn.Module):
+    def __init__(self, index: int, size: int = 8) -> None:
+        super().__init__()
+        self.index = index
+        self.linear = torch.nn.Linear(size, size)
+
+    def forward(self, x):
+        return x + self.linear(x).relu()
+
+
+class Indexed(Block):
+    def forward(self, x, cache):
+        cache[f"layer {self.index}"] = x
+        return super().forward(x)
+
+
+@pytest.fixture(autouse=True)
+def no_families():
+    shared_contexts.forget_all()
+    yield
+    shared_contexts.forget_all()
+
+
+def compiled(target, backend, **settings):
+    return dynamo.compile(target, backend=backend, **settings)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+def test_equal_blocks_share_code(kept, grad):
+    backend, x = CountingBackend(), torch.randn(3, 8)
+    blocks = [Block(i) for i in range(12)]
+    with torch.set_grad_enabled(grad):
+        held = [compiled(block, backend) for block in blocks if kept]
+        for _ in range(2 if kept else 1):
+            for i, block in enumerate(blocks):
+                call = held[i] if kept else compiled(block, backend)
+                result, expected = call(x), block(x)
+                assert torch.equal(result, expected)
+                if grad:
+                    given = torch.autograd.grad(result.sum(), [block.linear.weight])
+                    wanted = torch.autograd.grad(expected.sum(), [block.linear.weight])
+                    assert torch.equal(*given, *wanted)
+    assert backend.graphs == 3  # the first's, the second's, that of any
+
+
+def test_methods_of_equal_blocks_share_code():
+    backend, x = CountingBackend(), torch.randn(3, 8)
+    for block in [Block(i) for i in range(6)]:
+        assert torch.equal(compiled(block.forward, backend)(x), block(x))
+    assert backend.graphs == 3
+
+
+def test_each_block_may_have_code_of_its_own():
+    """Where blocks differ in what they read, the limit of versions is one for each of them."""
+    backend, x, cache, expected = CountingBackend(), torch.randn(3, 8), {}, {}
+    with dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for block in [Indexed(i) for i in range(12)]:
+            assert torch.equal(compiled(block, backend)(x, cache), block(x, expected))
+    assert list(cache) == list(expected)
+
+
+def test_other_sizes_classes_settings_and_configurations_do_not_share():
+    x = torch.randn(3, 8)
+    first = [Block(0), Block(1)]
+    context = [compiled(block, "eager")._dynamo_context for block in first][1]
+    others = [
+        compiled(Block(2, 9), "eager"),
+        compiled(Indexed(2), "eager"),
+        compiled(Block(2), "aot_eager"),
+        compiled(Block(2), "eager", dynamic=True),
+        compiled(Block(2), "eager", fullgraph=True),
+        compiled(Block(2), "eager", isolate_recompiles=True),
+        compiled(torch.nn.LazyLinear(3), "eager"),
+    ]
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        others.append(compiled(Block(2), "eager"))
+    assert all(other._dynamo_context is not context for other in others)
+    third = compiled(Block(2), "eager")
+    assert third._dynamo_context is context
+    assert torch.equal(third(x), third._orig_mod(x))
+
+
+def test_a_function_compiled_at_each_call():
+    backend = CountingBackend()
+
+    def step(x):
+        return x.sin() * 2
+
+    for size in (3, 3, 3, 4, 5, 6):
+        x = torch.randn(size)
+        assert torch.equal(compiled(step, backend)(x), step(x))
+    assert backend.graphs <= 3
+
+
+def test_closures_of_one_function():
+    backend, x = CountingBackend(), torch.randn(4)
+
+    def scaled(by):
+        return lambda x: x * by
+
+    for by in (2, 3.5, 4, torch.tensor(3.0), 5, -1.5):
+        assert torch.equal(compiled(scaled(by), backend)(x), x * by)
+    assert backend.graphs <= 6
+
+
+def test_options_that_cannot_be_keys_keep_contexts_apart():
+    class Backend:
+        __hash__ = None
+
+        def __call__(self, gm, inputs):
+            return gm.forward
+
+    backend = Backend()
+    calls = [compiled(Block(i), backend) for i in range(3)]
+    assert len({id(call._dynamo_context) for call in calls}) == 3
+
+
+def test_modules_are_not_kept_alive():
+    x, alive = torch.randn(3, 8), []
+    for i in range(4):
+        block = Block(i)
+        compiled(block, "eager")(x)
+        alive.append(weakref.ref(block))
+        del block
+    gc.collect()
+    assert not any(ref() is not None for ref in alive)
+
+
+def test_a_copy_and_a_state_of_its_own():
+    x = torch.randn(3, 8)
+    block = compiled(Block(0), "eager")
+    twins = [copy.deepcopy(block) for _ in range(3)]
+    with torch.no_grad():
+        for i, twin in enumerate([block, *twins]):
+            twin.linear.weight.fill_(i)
+            twin.linear.bias.zero_()
+    for twin in [block, *twins]:
+        assert torch.equal(twin(x), twin._orig_mod(x))
+
+
+def test_threads_that_compile_equal_blocks():
+    x, results = torch.randn(3, 8), {}
+
+    def work(i):
+        block = Block(i)
+        results[i] = torch.equal(compiled(block, "eager")(x), block(x))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == dict.fromkeys(range(8), True)
+
+
+def test_reset_forgets():
+    blocks = [compiled(Block(i), "eager") for i in range(2)]
+    dynamo.reset()
+    assert compiled(Block(2), "eager")._dynamo_context is not blocks[1]._dynamo_context
