@@ -1,4 +1,4 @@
-"""One context for compilations that are alike: code compiled for one serves the others.
+"""Contexts that compilations which are alike share: code compiled for one serves the others.
 
     for block in blocks:                # equal blocks: two graphs, however many there are
         block.call = dynamo.compile(block)
@@ -87,7 +87,7 @@ def _anchor(target: Any, owner: Any) -> Any:
 
 
 def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:
-    """What two compilations that share a context have alike; None: this one has its own."""
+    """The properties that two compilations with one context have alike; None: one of its own."""
     options = settings["options"]
     module = _structure(owner) if isinstance(owner, torch.nn.Module) else ()
     if module is None:
