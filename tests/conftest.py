@@ -205,6 +205,9 @@ def pytest_runtest_setup() -> None:
     if backends is not None:
         backends.__allow_nonbracketed_mutation_flag = True
     _remove_frame_hooks()
+    shared: Any = sys.modules.get("dynamo.api.shared_contexts")
+    if shared is not None:
+        shared.forget_all()  # a test counts what it compiles itself
 
 
 def _remove_frame_hooks() -> None:

@@ -208,7 +208,7 @@ def compare(function, backend, trains):
     def reading(x, t):
         return function(x, t.item())
 
-    compiled = dynamo.compile(reading, backend=backend)
+    compiled = dynamo.compile(reading, backend=backend, isolate_recompiles=True)
     with dynamo.config.patch(capture_scalar_outputs=True):
         for count in COUNTS:
             same(outcome(reading, count, trains), outcome(compiled, count, trains))

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import dynamo
-from dynamo.api import shared_contexts
 from tests.dynamo.values_support import CountingBackend
 
 
@@ -29,13 +28,6 @@ class Indexed(Block):
     def forward(self, x, cache):
         cache[f"layer {self.index}"] = x
         return super().forward(x)
-
-
-@pytest.fixture(autouse=True)
-def no_families():
-    shared_contexts.forget_all()
-    yield
-    shared_contexts.forget_all()
 
 
 def compiled(target, backend, **settings):
