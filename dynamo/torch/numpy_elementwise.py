@@ -37,17 +37,24 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from fxgraph.symbolic_values import is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
 def call_torch(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value:
-    """Call torch's function on tensors and constants."""
-    wrapped = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
-    named = {k: v if isinstance(v, Value) else ConstantValue(v) for k, v in kwargs.items()}
+    """Call torch's function on tensors, sizes and constants."""
+    wrapped = [_argument(tx, arg) for arg in args]
+    named = {key: _argument(tx, value) for key, value in kwargs.items()}
     kind = "call_method" if isinstance(target, str) else "call_function"
     return call_in_graph(tx, kind, target, wrapped, named)
+
+
+def _argument(tx: Interpreter, arg: Any) -> Value:
+    if isinstance(arg, Value):
+        return arg
+    return tx.wrap(arg) if is_symbolic(arg) else ConstantValue(arg)
 
 
 def array_view(tensor: Value) -> ArrayValue:

@@ -162,7 +162,7 @@ def test_slices(name, backend):
     function = SLICES[name]
     with dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
         for grad in (False, True):
-            compiled = dynamo.compile(function, backend=backend)
+            compiled = dynamo.compile(function, backend=backend, isolate_recompiles=True)
             for n in (3, 0, 1, 6, 8, -1, -3, -9, 2):
                 found = []
                 for run in (function, compiled):

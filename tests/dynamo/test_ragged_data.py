@@ -200,13 +200,15 @@ def cut_in_pieces(x, n):
     return [part.sum() for part in x.chunk(n.item())], torch.tensor_split(x, n)[0]
 
 
-@pytest.mark.parametrize("function", [unrolled, cut_in_pieces])
-def test_inputs_that_decide_the_one_graph(function):
-    """The number is guarded, and another one compiled for itself, as with torch.compile."""
+@pytest.mark.parametrize(("function", "graphs"), [(unrolled, 1), (cut_in_pieces, 3)])
+def test_inputs_that_decide_the_one_graph(function, graphs):
+    """The loop is in the graph; a number of results is guarded, and another one compiled for
+    itself, as with torch.compile.
+    """
     compiled = dynamo.compile(function, backend="eager", fullgraph=True)
     for n in (3, 1, 3, 2):
         same(function(ROWS, T(n)), compiled(ROWS, T(n)))
-    assert len(compiled.context.records) == 3
+    assert len(compiled.context.records) == graphs
 
 
 def test_inputs_that_are_written_decide_nothing():
@@ -301,7 +303,7 @@ def test_counts_are_not_negative():
 
 def side_of_data(x, kept):
     total = x[x > 0].sum()
-    if kept.any():
+    if (x * kept).sum() > 0:
         x = x * x[kept].sum()
     return x + total
 
