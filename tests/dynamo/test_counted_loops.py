@@ -185,6 +185,20 @@ def as_an_argument(x, n):
 
 
 @program(False)
+def ints_beyond_64_bits(x, n):
+    for i in range(n):
+        x = x + i * 1000000 * 1000000 * 1000000 % 7
+    return x
+
+
+@program(False)
+def large_numbers_from_the_start(x, n):
+    for i in range(n << 60, (n << 60) + 2):
+        x = x + i * 100 % 7
+    return x
+
+
+@program(False)
 def of_other_sizes(x, n):
     for _ in range(n):
         x = torch.cat([x, x])
