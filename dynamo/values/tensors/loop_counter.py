@@ -18,6 +18,7 @@ import torch
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS
+from dynamo.values.tensors.choice import beside_tensor
 from dynamo.values.tensors.deferred_scalar import DeferredScalar
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
@@ -60,8 +61,7 @@ class LoopCounter(DeferredScalar):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         op = op.removesuffix("=")
         if isinstance(other, TensorValue):
-            operands = [other, self] if reflected else [self, other]
-            return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+            return beside_tensor(tx, op, self, other, reflected)
         number: Any = other.as_constant() if other.is_constant() else None
         if type(number) not in (int, float) or op not in _OPERATORS or not self.is_current():
             self.refuse()
