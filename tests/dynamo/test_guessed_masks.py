@@ -156,6 +156,20 @@ def test_a_whole_graph_is_refused_as_before():
         compiled(torch.tensor(WITHOUT), torch.ones(4))
 
 
+def test_region_behind_a_truth_that_was_written():
+    def function(ids):
+        mask, out = ids == 0, ids * 1.0
+        count = mask.sum()
+        count -= 1
+        if count > 0:
+            out[mask] = out[mask] + 5
+        return out + 1
+
+    compiled = dynamo.compile(function, backend="eager")
+    for ids in (WITH, WITHOUT, [0, 0, 1, 0]):
+        same(function(torch.tensor(ids)), compiled(torch.tensor(ids)))
+
+
 def test_explain_says_so():
     report = dynamo.explain(no_padding_is_none, backend="eager")(
         torch.tensor(WITHOUT), torch.ones(4)
