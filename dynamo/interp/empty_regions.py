@@ -190,7 +190,7 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
         out[mask] = expert(x[mask])
     """
     output, step = tx.output, tx.began
-    tested = tested_mask(value)
+    tested = tested_mask(tx, value)
     if tested is None or output.bodies or output.trial is not None or output.emptiness is not None:
         return False
     meeting = meeting_of(tx.code, instr)
@@ -221,19 +221,18 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     return True
 
 
-def tested_mask(value: Value) -> tuple[Node, bool] | None:
+def tested_mask(tx: Interpreter, value: Value) -> tuple[Node, bool] | None:
     """The mask of which `value` says whether any element is one, and the truth that it has where
-    none is.
+    none is. (The mask alone may have been written since.)
     """
     tensor = value.tensor if isinstance(value, DeferredScalar) else value
     node: Any = tensor.node if isinstance(tensor, TensorValue) else None
-    empty = False
+    empty, steps = False, []
     while is_tensor(node) and node.op.startswith("call_") and node.args and not node.kwargs:
         name, (source, *rest) = name_of(node), node.args
-        if name == "any" and not rest:
-            return (source, empty) if is_mask(source) else None
-        if name in ("sum", "count_nonzero") and not rest:
-            return (source, empty) if is_mask(source) else None
+        steps.append(node)
+        if name in ("any", "sum", "count_nonzero") and not rest:
+            return (source, empty) if is_mask(source) and not are_written(tx, steps) else None
         if name in ("logical_not", "not_", "eq") and rest in ([], [0]):
             empty = not empty
         elif name not in ("gt", "ne", "bool", "to") or rest not in ([], [0]):

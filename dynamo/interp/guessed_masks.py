@@ -34,7 +34,7 @@ def guessed_truth(tx: Interpreter, value: Value) -> bool | None:
     is not known, or may not be taken for granted.
     """
     output = tx.output
-    tested = tested_mask(value)
+    tested = tested_mask(tx, value)
     if tested is None or output.bodies or output.trial is not None or output.guesses:
         return None
     if output.context.fullgraph or output.context.export or not output.checks.may_guess():
@@ -55,7 +55,7 @@ def guessed_truth(tx: Interpreter, value: Value) -> bool | None:
 def guessed_before(tx: Interpreter, value: Value) -> bool | None:
     """The truth of `value` by an earlier guess about its mask."""
     guessed = tx.output.conditionals.guessed_masks
-    tested = tested_mask(value) if guessed and not tx.output.bodies else None
+    tested = tested_mask(tx, value) if guessed and not tx.output.bodies else None
     if tested is None or tested[0] not in guessed or are_written(tx, {tested[0]}):
         return None
     mask, empty = tested

@@ -280,7 +280,7 @@ class _CountedLoop(_Loop):
         place: str,
     ) -> None:
         super().__init__(tx, turn, state, place)
-        self.broken = broken
+        self.broken, self.start = broken, ends[0]
         self.counter, self.stop = (self._in_tensor(end) for end in ends)
         self.carried.append(self.counter)
         self.next: TensorValue | None = None
@@ -303,7 +303,7 @@ class _CountedLoop(_Loop):
     def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
         begins = super()._begin(inputs)
         self.number = inputs[-1]
-        self.tx.push(LoopCounter(self.tx.output, self.number, int, self.broken, True))
+        self.tx.push(LoopCounter.of_loop(self.tx, self.number, self.start, self.broken))
         return begins
 
     def _run(self) -> TensorValue:

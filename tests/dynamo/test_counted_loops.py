@@ -185,6 +185,20 @@ def as_an_argument(x, n):
 
 
 @program(False)
+def ints_beyond_64_bits(x, n):
+    for i in range(n):
+        x = x + i * 1000000 * 1000000 * 1000000 % 7
+    return x
+
+
+@program(False)
+def large_numbers_from_the_start(x, n):
+    for i in range(n << 60, (n << 60) + 2):
+        x = x + i * 100 % 7
+    return x
+
+
+@program(False)
 def of_other_sizes(x, n):
     for _ in range(n):
         x = torch.cat([x, x])
@@ -226,3 +240,21 @@ def test_program(function, trains):
 def test_kernels(trains):
     for function in (branches, counted):
         assert compare(function, "inductor", trains) == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_quotients_have_eager_s_bits(dtype):
+    """Tensor.__rtruediv__ multiplies by the reciprocal."""
+
+    def function(x, t):
+        y = (2 if t > 1 else 3) / x
+        for i in range(t.item()):
+            y = y + (i + 7) / x
+        return y
+
+    x = torch.arange(3, 200).to(dtype)
+    compiled = dynamo.compile(function, backend="eager")
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        for n in (1, 3):
+            assert torch.equal(function(x, torch.tensor(n)), compiled(x, torch.tensor(n)))
+    assert [len(record.graphs) for record in compiled.context.records] == [1]

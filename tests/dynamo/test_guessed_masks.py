@@ -68,7 +68,34 @@ def written(ids, w):
     return w * 2, names
 
 
+def truth_written(ids, w):
+    mask = ids == 0
+    names, some, count, none = [], mask.any(), mask.sum(), mask.any().logical_not()
+    if mask.any():
+        names.append("some")
+    if some.logical_not_():
+        names.append("none")
+    count -= 1
+    if count == 0:
+        names.append("one")
+    none.view(1)[0] = True
+    if none:
+        names.append("always")
+    return w * 2, names
+
+
+def truth_written_at_once(ids, w):
+    mask = ids == 0
+    names, some = [], mask.any()
+    if some.logical_not_():
+        names.append("none")
+    if mask.any():
+        names.append("some")
+    return w * 2, names
+
+
 PROGRAMS = [no_padding_is_none, read_once, with_effects, counted, written]
+PROGRAMS += [truth_written, truth_written_at_once]
 
 
 def outcome(function, ids):
@@ -93,7 +120,7 @@ def check(function, compiled, ids):
 def test_program(function, first, backend):
     counting = Counting(backend)
     compiled = dynamo.compile(function, backend=counting)
-    if function is not written:
+    if "written" not in function.__name__:
         for _ in range(3):
             check(function, compiled, first)
         assert len(counting.graphs) == 1
@@ -127,6 +154,20 @@ def test_a_whole_graph_is_refused_as_before():
     compiled = dynamo.compile(no_padding_is_none, backend="eager", fullgraph=True)
     with pytest.raises(dynamo.errors.Unsupported, match="a branch depends on"):
         compiled(torch.tensor(WITHOUT), torch.ones(4))
+
+
+def test_region_behind_a_truth_that_was_written():
+    def function(ids):
+        mask, out = ids == 0, ids * 1.0
+        count = mask.sum()
+        count -= 1
+        if count > 0:
+            out[mask] = out[mask] + 5
+        return out + 1
+
+    compiled = dynamo.compile(function, backend="eager")
+    for ids in (WITH, WITHOUT, [0, 0, 1, 0]):
+        same(function(torch.tensor(ids)), compiled(torch.tensor(ids)))
 
 
 def test_explain_says_so():

@@ -132,6 +132,18 @@ def test_views_share_memory(name, trains):
         assert [len(record.graphs) for record in compiled.context.records] == [1]
 
 
+def test_rows_of_nothing_are_not_split_into_any_number():
+    def f(x, t):
+        return x.unflatten(0, ((t + 0).item(), 7))
+
+    compiled = dynamo.compile(f, backend="eager")
+    with (
+        dynamo.config.patch(capture_scalar_outputs=True),
+        pytest.raises(RuntimeError, match="size"),
+    ):
+        compiled(torch.ones(6, 0), torch.tensor(3))
+
+
 def test_other_views_are_left_to_eager():
     """A view shares memory, which a result of the operator does not."""
 

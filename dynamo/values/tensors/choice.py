@@ -67,8 +67,7 @@ class ChoiceValue(Value):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         self.check_current()
         if isinstance(other, TensorValue):
-            operands = [other, self] if reflected else [self, other]
-            return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+            return beside_tensor(tx, op, self, other, reflected)
         if op.endswith("=") and not self._are_known():
             self.refuse()  # the tensor would change
         if not _is_number(other):
@@ -177,6 +176,17 @@ def _in_dtype(tx: Interpreter, option: Value, dtype: torch.dtype, device: torch.
     form["device"] = ConstantValue(device)
     number = ConstantValue(option.as_constant())
     return call_in_graph(tx, "call_function", torch.full, [ConstantValue(()), number], form)
+
+
+def beside_tensor(
+    tx: Interpreter, op: str, number: Value, tensor: TensorValue, reflected: bool
+) -> Value:
+    """The operator on a number that a tensor of the graph holds, and another tensor."""
+    operands = [tensor, number] if reflected else [number, tensor]
+    if op == "/" and not reflected:  # Tensor.__rtruediv__
+        inverse = call_in_graph(tx, "call_method", "reciprocal", [tensor], {})
+        op, operands = "*", [inverse, number]
+    return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
 
 
 @bound_late

@@ -18,13 +18,17 @@ import torch
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS
+from dynamo.values.tensors.choice import beside_tensor
 from dynamo.values.tensors.deferred_scalar import DeferredScalar
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.plans import BreakBefore
 
-_LARGEST = 1 << 20  # of constants: products with counters are ints of 64 bits
+_LARGEST = 1 << 20  # of constants
+_TURNS = 1 << 40  # more than any loop makes
+_UNKNOWN = 1 << 62  # numbers of loops that begin at a number of data
 _OPERATORS = ("+", "-", "*", "/", "//", "%")
 # Kind of number -> types of tensors for which the number's tensor is as good as the number.
 _BESIDE = {
@@ -34,7 +38,21 @@ _BESIDE = {
 
 
 class LoopCounter(DeferredScalar):
-    """An int or float that is computed from the number of the iteration."""
+    """An int or float that is computed from the number of the iteration. largest: its magnitude is
+    below, which has to fit in 64 bits.
+    """
+
+    largest = _UNKNOWN
+
+    @classmethod
+    def of_loop(
+        cls, tx: Interpreter, number: TensorValue, start: Value, broken: BreakBefore
+    ) -> LoopCounter:
+        """The number of the iteration, which is `start` in the first one."""
+        made = cls(tx.output, number, int, broken, True)
+        if start.is_constant():
+            made.largest = abs(start.as_constant()) + _TURNS
+        return made
 
     @property
     def alternatives(self) -> Sequence[Value]:  # type: ignore[override]
@@ -43,8 +61,7 @@ class LoopCounter(DeferredScalar):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         op = op.removesuffix("=")
         if isinstance(other, TensorValue):
-            operands = [other, self] if reflected else [self, other]
-            return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+            return beside_tensor(tx, op, self, other, reflected)
         number: Any = other.as_constant() if other.is_constant() else None
         if type(number) not in (int, float) or op not in _OPERATORS or not self.is_current():
             self.refuse()
@@ -57,10 +74,16 @@ class LoopCounter(DeferredScalar):
         if kind is not self.kind:
             wide = ConstantValue(torch.float64)
             tensor = call_in_graph(tx, "call_method", "to", [tensor, wide], {})
+        by = int(abs(number)) + 1
+        largest = self.largest * by if op == "*" else self.largest + by
+        if kind is int and largest >= 1 << 63:
+            self.refuse()
         pair = [ConstantValue(number), tensor] if reflected else [tensor, ConstantValue(number)]
         made = call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], pair, {})
         assert isinstance(made, TensorValue), "of a tensor"
-        return LoopCounter(tx.output, made, kind, self.broken, True)
+        counter = LoopCounter(tx.output, made, kind, self.broken, True)
+        counter.largest = largest
+        return counter
 
     def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
         """The number as a tensor that arithmetic with `beside` takes for a number."""

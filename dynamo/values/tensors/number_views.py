@@ -99,7 +99,10 @@ def _unflatten(tx: Interpreter, input: TensorValue, dim: Value, sizes: Value) ->
     parts = sizes.unpack(tx)
     if not any(isinstance(part, SymbolValue) for part in parts):
         return None
-    shape = [number_value(tx, n) for n in input.fake.shape]
+    whole = [*input.fake.shape]
+    if any(n == 0 for n in whole[:place] + whole[place + 1 :]):
+        return None  # where a view may have any sizes
+    shape = [number_value(tx, n) for n in whole]
     shape[place : place + 1] = parts
     return call_in_graph(tx, "call_method", "view", [input, TupleValue(shape)], {})
 
