@@ -425,7 +425,8 @@ def leaves_trace(node: Node) -> bool:
     """
     does = effects.of(node)
     if does.writes and _name(node) in _NORMALISATIONS:
-        return any(arg.op != "placeholder" for arg in _statistics(node))
+        kept = [arg for arg in _statistics(node) if arg.target is not torch.zeros_like]
+        return any(arg.op != "placeholder" for arg in kept)
     if any(isinstance(leaf, torch.Generator) for leaf in leaves((node.args, node.kwargs))):
         return True
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:

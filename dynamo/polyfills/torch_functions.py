@@ -403,7 +403,7 @@ def batch_norm(
     eps=1e-5,
 ):
     """The statistics of the batch, and then the running ones moved by a momentum that varies."""
-    if not training or running_mean is None or running_var is None:
+    if not training or running_mean is None or running_var is None or not input.numel():
         return torch.nn.functional.batch_norm(
             input, running_mean, running_var, weight, bias, training, 0.0, eps
         )

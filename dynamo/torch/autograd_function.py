@@ -130,7 +130,8 @@ class RoundTripValue(ForwardValue):
         finally:
             self.running.pop()
         # Whoever holds a gradient sees the write: `retain_grad`, the caller of `backward`.
-        if any(isinstance(one, TensorValue) and one.fake._version for one in gradients):
+        fakes = [one.fake for one in gradients if isinstance(one, TensorValue)]
+        if any(fake._version or tx.output.checks.has_written(fake) for fake in fakes):
             raise _refuse("backward writes to the gradients that it is given")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:

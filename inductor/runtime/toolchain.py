@@ -196,7 +196,8 @@ class Started:
     """
 
     def __init__(self, sources: list[str], compiler: Compiler, store: cache.Store) -> None:
-        self._key, self._store = library_key(sources, compiler), store
+        self._sources, self._compiler, self._store = sources, compiler, store
+        self._key = library_key(sources, compiler)
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(store.workspace())
             self._build = _Build(sources, compiler, folder, store)
@@ -207,7 +208,8 @@ class Started:
         """Raises CompileError."""
         with self._end:
             library = self._build.finish()
-            self._store.write("kernels", self._key, ".so", library.read_bytes())
+            if library_key(self._sources, self._compiler) == self._key:
+                self._store.write("kernels", self._key, ".so", library.read_bytes())
 
     def stop(self) -> None:
         """End the compilers, if they are at work."""
@@ -239,7 +241,9 @@ def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) ->
             started = time.perf_counter()
             library = _Build(sources, compiler, folder, store).finish()
             log.debug("compiled %d units in %.2f s", len(sources), time.perf_counter() - started)
-            return store.write("kernels", key, ".so", library.read_bytes())
+            if library_key(sources, compiler) == key:
+                return store.write("kernels", key, ".so", library.read_bytes())
+    return _compile_into(store, sources, compiler)  # our sources were edited meanwhile
 
 
 _objects: dict[str, bytes] = {}  # by key: those that this process has made
@@ -259,8 +263,9 @@ class _Build:
             unit.write_text(text)
         known: list[Path] = []
         self._new: dict[Path, Path] = {}  # of our own functions: file -> object
+        self._keys: dict[Path, str] = {}  # of their sources as they were before
         for file in _definitions(sources):
-            key = _object_key(file, compiler)
+            key = self._keys[file] = _object_key(file, compiler)
             data = _ready(file, compiler) or _objects.get(key) or store.read("kernels", key, ".o")
             if data is None:
                 self._new[file] = folder / f"{file.stem}.o"
@@ -285,7 +290,9 @@ class _Build:
         if self._link:
             _Commands([self._link]).finish()
         for file, made in self._new.items():
-            key = _object_key(file, self._compiler)
+            key = self._keys[file]
+            if _object_key(file, self._compiler) != key:
+                continue  # somebody edits our sources: nobody knows what the object is of
             data = _objects[key] = made.read_bytes()
             self._store.write("kernels", key, ".o", data)
         return self.library

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import stat
@@ -220,6 +221,26 @@ def test_compiler_on_path_that_is_broken(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(toolchain.NoCompiler, match="empty file"):
         toolchain.find_compiler()
+
+
+def test_sources_that_are_edited_while_compilers_work(monkeypatch, tmp_path):
+    """Neither objects nor libraries are kept under keys of sources that they are not of."""
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    text = 'extern "C" int number() { return %d; }'
+    (ours / "number.cpp").write_text(text % 1)
+    monkeypatch.setattr(toolchain, "INCLUDE", ours)
+    monkeypatch.setattr(toolchain, "DEFINED_IN", {"number(": ("number.cpp",)})
+    finish = toolchain._Commands.finish
+
+    def edit(self):
+        finish(self)
+        (ours / "number.cpp").write_text(text % 2)
+
+    monkeypatch.setattr(toolchain._Commands, "finish", edit)
+    source = 'extern "C" int number(); extern "C" int twice() { return 2 * number(); }'
+    library = ctypes.CDLL(str(toolchain.compile_library(source)))
+    assert library.twice() == 4
 
 
 def test_flags_that_the_compiler_lacks(monkeypatch, tmp_path):

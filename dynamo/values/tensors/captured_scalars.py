@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from dynamo import breaks
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE, handles
@@ -218,10 +219,21 @@ def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _float(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    if tx.code is _AVERAGES and not tensor.fake.dim():
+    if tx.code is _AVERAGES and not tensor.fake.dim() and _divides(tx, tensor):
         wide = ConstantValue(torch.float64)
         return call_in_graph(tx, "call_method", "to", [tensor, wide], {})
     return branch_scalar(tx, tensor, float) or _converted(tx, tensor, float)
+
+
+def _divides(tx: Interpreter, tensor: TensorValue) -> bool:
+    """Whether the graph checks from here on that a number is not 0, by which Python divides."""
+    checks = tx.output.checks
+    if not checks.can_be_made():
+        return False
+    divides: Any = tensor.compare(tx, "!=", ConstantValue(0))
+    reason = breaks.DataDependentValue("float(tensor)")
+    checks.make(divides, checks.breaking_at(tx, reason), True)
+    return True
 
 
 def _converted(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None:

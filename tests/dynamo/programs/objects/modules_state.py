@@ -518,6 +518,26 @@ PROGRAMS = {
         m.weight_orig.grad
         """,
     ),
+    "bn_average_of_all_batches": (
+        3,
+        "",
+        """
+        m = nn.BatchNorm1d(3, momentum=None)
+        def f(x):
+            log.append(len(x))
+            return m(x + 1)
+        ---
+        x = torch.arange(12.0).reshape(4, 3)
+        run(x).sum().backward()
+        run(2 * x)
+        run(x[:0])
+        m.num_batches_tracked.fill_(-1)
+        run(x)
+        run(x)
+        m.eval()
+        run(x)
+        """,
+    ),
     "bn_modes": (
         2,
         "",

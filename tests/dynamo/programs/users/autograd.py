@@ -50,6 +50,30 @@ PROGRAMS = {
         torch.autograd.backward(run(x, False), gradients[:1])
     """,
     ),
+    "function_backward_writes_gradients_by_other_names": (
+        2,
+        """
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * 2
+        class Data(Double):
+            @staticmethod
+            def backward(ctx, g):
+                g.data.mul_(2)
+                return g * 1
+        class Each(Double):
+            @staticmethod
+            def backward(ctx, g):
+                torch._foreach_mul_([g], 2)
+                return g * 1
+        def f(x, function): return function.apply(x)
+        ---
+        x = T(3, grad=True)
+        gradients = [torch.full((3,), 5.0), torch.full((3,), 6.0)]
+        run(x, Data).backward(gradients[0])
+        run(x, Each).backward(gradients[1])
+    """,
+    ),
     "function_mark_dirty": (
         1,
         """
