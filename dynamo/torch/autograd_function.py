@@ -31,7 +31,7 @@ from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.classes.classes import ClassValue
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
-from dynamo.values.objects.objects import ObjectValue, build_object
+from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
@@ -72,16 +72,17 @@ class RunningContextValue(ObjectValue):
             super().generic_setattr(tx, name, value)
 
     def generic_getattr(self, tx: Interpreter, name: str) -> Value:
-        written = tx.output.side_effects.stored_attrs(self)
-        if isinstance(class_lookup(self.cls, name), types.GetSetDescriptorType):
-            if any(note in written for note in _NOTES):  # saved_tensors are those of to_save
-                raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        stored = tx.output.side_effects.stored_attrs(self)
+        written = any(note in stored for note in _NOTES)
+        # A field of C may be another note's: saved_tensors are those of to_save.
+        if written and isinstance(class_lookup(self.cls, name), types.GetSetDescriptorType):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return super().generic_getattr(tx, name)
 
 
 @subclass_builder(_FunctionBase)
 def _build_context(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return build_object(tx, obj, source, RunningContextValue)
+    return object_of_kind(tx, RunningContextValue, obj, source)
 
 
 class ForwardValue(Value):

@@ -628,8 +628,12 @@ def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
 
 
 @fallback_builder
-def build_object(
-    tx: Interpreter, obj: Any, source: Source | None, kind: type[ObjectValue] = ObjectValue
+def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return object_of_kind(tx, ObjectValue, obj, source)
+
+
+def object_of_kind(
+    tx: Interpreter, kind: type[ObjectValue], obj: Any, source: Source | None
 ) -> Value:
     """Any object: its type is guarded, its attributes when they are read."""
     if source is None:
