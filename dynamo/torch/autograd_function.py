@@ -11,11 +11,13 @@ marked `traceable`: compiling backends may then run both once, on fake tensors.
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C import _FunctionBase
 from torch.autograd.function import FunctionCtx
 
 from dynamo import breaks
@@ -24,15 +26,17 @@ from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
 from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.classes.classes import ClassValue
 from dynamo.values.containers.containers import TupleValue
-from dynamo.values.objects.descriptors import class_lookup
-from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
+from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
+    from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
 
 _DEFAULT_SETUP = class_lookup(torch.autograd.Function, "setup_context")
@@ -52,6 +56,33 @@ class ContextValue(ObjectValue):
             saved = tx.output.side_effects.load_attr(self, "to_save")
             return saved if isinstance(saved, Value) else TupleValue([])
         return super().getattr(tx, name)
+
+
+# The notes that forward leaves for torch, which reads them behind the frame.
+_NOTES = ("to_save", "dirty_tensors", "non_differentiable", "materialize_grads")
+
+
+class RunningContextValue(ObjectValue):
+    """The `ctx` of a forward that torch has called, in a frame of its own: notes are written."""
+
+    def generic_setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name in _NOTES and guarded_lookup(tx, self, name) is vars(_FunctionBase)[name]:
+            tx.output.side_effects.store_attr(self, name, value)
+        else:
+            super().generic_setattr(tx, name, value)
+
+    def generic_getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.stored_attrs(self)
+        written = any(note in stored for note in _NOTES)
+        # A field of C may be another note's: saved_tensors are those of to_save.
+        if written and isinstance(class_lookup(self.cls, name), types.GetSetDescriptorType):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return super().generic_getattr(tx, name)
+
+
+@subclass_builder(_FunctionBase)
+def _build_context(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return object_of_kind(tx, RunningContextValue, obj, source)
 
 
 class ForwardValue(Value):

@@ -46,6 +46,8 @@ SIZES = {
     "nonzero_sum": lambda x: x.nonzero().sum() + x.sum(),
     "masked_select": lambda x: x.masked_select(x > 0) * 2,
     "mask_index": lambda x: x[x > 0].sum(),
+    "flag_index": lambda x: x[x[0] > 0].sum() + x[..., x[1] > 0, None, -1].sum(),
+    "flag_alone": lambda x: x[0][x[0] > 0].sum(),
     "unique": lambda x: torch.unique(x),
     "size_of_nonzero": lambda x: x.sum() / x.nonzero().size(0),
     "repeat_interleave": lambda x: x.repeat_interleave(x.long()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MemberDescriptorType
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.functions.functional import PartialValue
     from dynamo.values.objects.objects import ObjectValue
+
+_FIELDS = (MemberDescriptorType, GetSetDescriptorType)
 
 
 @bound_late
@@ -59,11 +61,13 @@ class InstanceDictValue(DictValue):
 
     def lookup(self, tx: Interpreter, key: Value) -> Value | None:
         name = key.as_constant()
-        return None if self._in_slot(name) else self.owner.own_attr(tx, name)
+        if self._in_slot(name) and tx.output.side_effects.load_attr(self.owner, name) is not None:
+            return None
+        return self.owner.own_attr(tx, name)
 
     def _in_slot(self, name: str) -> bool:
-        """Stores in __slots__ are not in the dict."""
-        return isinstance(class_lookup(self.owner.cls, name), MemberDescriptorType)
+        """Stores in __slots__ and in fields of C are not in the dict."""
+        return isinstance(class_lookup(self.owner.cls, name), _FIELDS)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(self.lookup(tx, item) is not None)

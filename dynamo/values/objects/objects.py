@@ -629,12 +629,18 @@ def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
 
 @fallback_builder
 def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return object_of_kind(tx, ObjectValue, obj, source)
+
+
+def object_of_kind(
+    tx: Interpreter, kind: type[ObjectValue], obj: Any, source: Source | None
+) -> Value:
     """Any object: its type is guarded, its attributes when they are read."""
     if source is None:
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "type", type(obj))
     tx.output.objects_override |= class_lookup(type(obj), "__torch_function__") is not MISSING
-    value = ObjectValue(type(obj), source, obj)
+    value = kind(type(obj), source, obj)
     own = (value.instance_dict() or ()) if _has_dict(type(obj)) else ()
     if not all(type(name) is str for name in own):  # it may compare itself
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))

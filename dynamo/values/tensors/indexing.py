@@ -70,6 +70,10 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     if read is not None or any(part is not old for part, old in zip(listed, parts)):
         parts, key = listed, TupleValue(listed) if is_tuple else listed[0]
     unknown = [part for part in parts if _is_unknown(part)]
+    flags = [place for place, part in enumerate(parts) if _is_flag(part)]
+    mapped = len(tx.output.conditionals.open) != len(tx.output.bodies)  # torch refuses there
+    if len(flags) == 1 and not unknown and not mapped:
+        return _chosen(tx, tensor, parts, flags[0]) or (tensor, key)
     dims = _dimensions(parts, tensor.fake.ndim) if unknown else None
     if dims is None:
         return tensor, key
@@ -81,6 +85,23 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     assert isinstance(selected, TensorValue)
     rest = [part for part in parts if part not in unknown]
     return selected, TupleValue(rest) if rest else None
+
+
+def _chosen(
+    tx: Interpreter, tensor: TensorValue, parts: list[Value], place: int
+) -> tuple[TensorValue, Value] | None:
+    """A key with a mask of no dimensions, whose value torch would read; None: it is an error.
+
+    x[..., flag]    x.unsqueeze(-1)[..., flag.unsqueeze(0)]
+    """
+    dims = _dimensions(parts, tensor.fake.ndim)
+    if dims is None:
+        return None
+    mask = call_in_graph(tx, "call_method", "unsqueeze", [parts[place], ConstantValue(0)], {})
+    at = ConstantValue(dims[place])
+    row = call_in_graph(tx, "call_method", "unsqueeze", [tensor, at], {})
+    assert isinstance(row, TensorValue)
+    return row, TupleValue([*parts[:place], mask, *parts[place + 1 :]])
 
 
 def _listed(tx: Interpreter, part: Value) -> Value:
@@ -162,6 +183,10 @@ def _is_example(tx: Interpreter, part: Value) -> bool:
 def _is_integer(fake: torch.Tensor) -> bool:
     integral = (torch.int64, torch.int32, torch.int16, torch.int8)
     return fake.ndim == 0 and fake.dtype in integral
+
+
+def _is_flag(part: Value) -> bool:
+    return isinstance(part, TensorValue) and part.fake.ndim == 0 and part.fake.dtype is torch.bool
 
 
 def _is_unknown(part: Value) -> bool:

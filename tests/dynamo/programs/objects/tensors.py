@@ -4,6 +4,24 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "store_by_a_mask_of_no_dimensions": (
+        1,
+        "",
+        """
+        def f(x, s):
+            y, z = x * 2, s * 2
+            y[s > 0.5] = s * 3
+            y[..., s < 0.7, 0] = x[:, :1]
+            z[z > 0] = 5.0
+            y[True, s < 0] = 3.0
+            return y.sin(), z
+        ---
+        x = T(3, 2, grad=True)
+        for value in (1.0, 0.6, 0.2, -1.0):
+            y, z = run(x, torch.tensor(value, requires_grad=True))
+            (y.sum() + z).backward()
+    """,
+    ),
     "sub_tensor_plain": (
         1,
         "",

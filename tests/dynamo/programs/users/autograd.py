@@ -26,6 +26,70 @@ PROGRAMS = {
         run(a, T(3)).backward()
     """,
     ),
+    # The lambda breaks the graph at apply; the notes of forward are written in its own frame.
+    "function_given_new_lambda": (
+        SOME,
+        "NOT_GRAPH_ARGUMENT",
+        """
+        class Kernel(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, s, function, k):
+                ctx.set_materialize_grads(False)
+                first, second = function(x / s), (x > 0.5).double()
+                ctx.save_for_backward(x, s, first)
+                ctx.mark_non_differentiable(second)
+                ctx.function = function
+                return first, second, sorted(vars(ctx)), len(ctx.needs_input_grad)
+            @staticmethod
+            def backward(ctx, g, none, names, count):
+                assert none is names is count is None
+                x, s, first = ctx.saved_tensors
+                return g * x * first, ctx.function(g * s), None, None
+        class Halve(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, function):
+                ctx.mark_dirty(x.div_(function()))
+                return x
+            @staticmethod
+            def backward(ctx, g): return g / 2, None
+        def f(x, s, k):
+            first, second, *rest = Kernel.apply(x, s, lambda a: a.sin() * k, k)
+            return first, second, rest, Halve.apply(x * s, lambda: 2)
+        ---
+        x, s = T(3, grad=True), T(3, grad=True)
+        for k in (2.0, 3.0, 2.0):
+            first, second, rest, half = run(x, s, k)
+            (first.sum() + half.sum()).backward()
+            assert second.grad_fn is None and rest == [["function"], 4], rest
+        first, second, rest, half = run(x.detach(), s, 2.0)
+        first.sum().backward()
+    """,
+    ),
+    "function_given_new_object": (
+        SOME,
+        "NOT_GRAPH_ARGUMENT",
+        """
+        class Shift:
+            def __init__(self, by): self.by = by
+            def __call__(self, x): return x + self.by
+        class Shifted(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, shift):
+                ctx.shift = shift
+                ctx.save_for_backward(x)
+                shift.by = shift.by * 2
+                return shift(x)
+            @staticmethod
+            def backward(ctx, g): return g * ctx.saved_tensors[0] * ctx.shift.by, None
+        def f(x, by):
+            shift = Shift(by)
+            return Shifted.apply(x, shift), shift.by
+        ---
+        x = T(3, grad=True)
+        for by in (2.0, 3.0):
+            run(x, by)[0].sum().backward()
+    """,
+    ),
     "function_backward_writes_gradients": (
         2,
         """
