@@ -45,10 +45,15 @@ class CompileContext:
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
 
     @property
+    def targets(self) -> int:
+        """How many functions or modules share the context."""
+        return max(1, len(self.sharers))
+
+    @property
     def limit(self) -> int:
         """How many versions of one code object are compiled, for each that shares the context."""
         each = config.recompile_limit if self.recompile_limit is None else self.recompile_limit
-        return each * max(1, len(self.sharers))
+        return each * self.targets
 
     @property
     def backend_now(self) -> Callable[..., Any]:

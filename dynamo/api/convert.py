@@ -140,7 +140,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if older:
         record.recompile_reason = _recompile_reason(frame, older[0])
         log_recompiles.debug("%s %s: %s", record.compile_id, record.name, record.recompile_reason)
-        if config.error_on_recompile:
+        if config.error_on_recompile and len(older) >= context.targets:
             raise RecompileLimitExceeded(
                 f"{record.name} ({record.filename}:{record.lineno}) would be compiled again, and "
                 f"dynamo.config.error_on_recompile is True. The reason: {record.recompile_reason}"

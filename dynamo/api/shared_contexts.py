@@ -6,10 +6,10 @@
     def step(x):
         return dynamo.compile(f)(x)     # one graph, not one for each call
 
-Alike are compilations of one function's code, or of modules of one class with the same submodules
-and sizes of parameters, by the same settings and configuration. The first of several modules has a
-context of its own: its code may know its parameters. Contexts are kept for the latest families
-that had a second member.
+Alike are compilations of one function, or of modules of one class with the same submodules and
+sizes of parameters, by the same settings and configuration. The first of several modules has a
+context of its own: its code may know its parameters, as that of a closure over a model does, which
+shares with no other closure. Contexts are kept for the latest families that had a second member.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MOST_FAMILIES = 128
 
 @dataclass
 class _Family:
-    """Compilations that are alike. anchor: whose id stands in the key."""
+    """Compilations that are alike. anchor: the object whose id stands in the key."""
 
-    anchor: Any
+    anchor: weakref.ref[Any]
     first: weakref.ref[CompileContext]
     shared: CompileContext | None = None
 
@@ -52,10 +52,10 @@ def context_of(
     if key is None:
         return make(settings)
     with _lock:
-        family = _families.get(key)
-        if family is None:
+        anchor, family = _anchor(target, owner), _families.get(key)
+        if family is None or family.anchor() is not anchor:
             context = make(settings)
-            _families[key] = _Family(_anchor(target, owner), weakref.ref(context))
+            _families[key] = _Family(weakref.ref(anchor), weakref.ref(context))
             if len(_families) > _MOST_FAMILIES:
                 _families.popitem(last=False)
         else:
@@ -83,7 +83,9 @@ def _owner(target: Any) -> Any:
 def _anchor(target: Any, owner: Any) -> Any:
     if isinstance(target, types.MethodType):
         return target.__func__
-    return type(owner) if isinstance(owner, torch.nn.Module) else owner.__code__
+    if isinstance(owner, torch.nn.Module):
+        return type(owner)
+    return owner if owner.__closure__ else owner.__code__
 
 
 def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:

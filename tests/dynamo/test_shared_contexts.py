@@ -102,15 +102,52 @@ def test_a_function_compiled_at_each_call():
     assert backend.graphs <= 3
 
 
-def test_closures_of_one_function():
+def test_closures_share_with_themselves_alone():
     backend, x = CountingBackend(), torch.randn(4)
 
     def scaled(by):
         return lambda x: x * by
 
-    for by in (2, 3.5, 4, torch.tensor(3.0), 5, -1.5):
-        assert torch.equal(compiled(scaled(by), backend)(x), x * by)
-    assert backend.graphs <= 6
+    closures = [scaled(by) for by in (2, 3.5, torch.tensor(3.0))]
+    contexts = set()
+    for closure in closures:
+        calls = [compiled(closure, backend) for _ in range(3)]
+        assert all(torch.equal(call(x), closure(x)) for call in calls)
+        assert len({id(call.context) for call in calls}) == 1
+        contexts.add(calls[0].context)
+    assert len(contexts) == 3
+
+
+def test_a_function_at_the_place_of_another_one():
+    """A family is known by the id of its function, which another one may have later."""
+    x = torch.randn(4)
+    for by in range(50):
+
+        def scaled(x, by=float(by)):
+            return x * (by + len(kept))
+
+        kept = [by]
+        assert torch.equal(compiled(scaled, "eager")(x), x * (by + 1.0))
+        del scaled
+        gc.collect()
+
+
+def test_recompiles_of_equal_blocks_are_no_errors():
+    backend, x = CountingBackend(), torch.randn(3, 8)
+    with dynamo.config.patch(error_on_recompile=True):
+        blocks = [Block(i) for i in range(4)]
+        calls = [compiled(block, backend) for block in blocks]
+        for block, call in zip(blocks, calls):
+            assert torch.equal(call(x), block(x))
+
+    def single(x):
+        return x * 2
+
+    with dynamo.config.patch(error_on_recompile=True):
+        call = compiled(single, backend)
+        call(x)
+        with pytest.raises(dynamo.errors.RecompileLimitExceeded):
+            call(torch.randn(5, 9))
 
 
 def test_options_that_cannot_be_keys_keep_contexts_apart():
