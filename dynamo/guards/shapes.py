@@ -425,7 +425,7 @@ class FrameSymbols:
         kind = type(value)
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value
-            self.seen.why[name] = f"was {before}, then {value}"
+            self.seen.why[name] = f"was {_text(before)}, then {value}"
         scheduled = name in self.varying
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
@@ -792,9 +792,8 @@ def _fits(value: Any) -> bool:
     return 0.0 < abs(value) <= _LARGEST
 
 
-__all__ = [
-    "FrameSymbols",
-    "History",
-    "SymbolInfo",
-    "takes_symbols",
-]
+def _text(number: Any) -> str:
+    return "a longer int" if type(number) is int and not _fits(number) else str(number)
+
+
+__all__ = ["FrameSymbols", "History", "SymbolInfo", "takes_symbols"]

@@ -30,6 +30,7 @@ import platform
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,11 @@ class Store:
             pass
         with contextlib.suppress(OSError):
             stamp.touch()
+            # Looks at 100,000 files took two minutes where the disk had to be asked.
+            threading.Thread(target=self._clean_quietly, daemon=True).start()
+
+    def _clean_quietly(self) -> None:
+        with contextlib.suppress(OSError):
             self.clean()
 
     def clean(self) -> None:
