@@ -9,7 +9,8 @@
 Alike are compilations of one function, or of modules of one class with the same submodules and
 sizes of parameters, by the same settings and configuration. The first of several modules has a
 context of its own: its code may know its parameters, as that of a closure over a model does, which
-shares with no other closure. Contexts are kept for the latest families that had a second member.
+shares with no other closure. Contexts are kept for the latest families that had a second member,
+until the function or class is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _Family:
 
 
 _families: OrderedDict[Hashable, _Family] = OrderedDict()
-_lock = threading.Lock()
+_lock = threading.RLock()  # comparing keys may call the program, which may compile
 
 
 def context_of(
@@ -55,7 +56,7 @@ def context_of(
         anchor, family = _anchor(target, owner), _families.get(key)
         if family is None or family.anchor() is not anchor:
             context = make(settings)
-            _families[key] = _Family(weakref.ref(anchor), weakref.ref(context))
+            _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
             if len(_families) > _MOST_FAMILIES:
                 _families.popitem(last=False)
         else:
@@ -66,6 +67,19 @@ def context_of(
             context = family.shared
         context.sharers.set(owner, None)
     return context
+
+
+def _watched(anchor: Any, key: Hashable) -> weakref.ref[Any]:
+    """A reference to the anchor, with whose end the family ends: compiled code of closures holds
+    what they close over.
+    """
+
+    def forget(ref: weakref.ref[Any]) -> None:
+        family = _families.get(key)
+        if family is not None and family.anchor is ref:
+            del _families[key]
+
+    return weakref.ref(anchor, forget)
 
 
 def forget_all() -> None:
@@ -94,19 +108,27 @@ def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:
     module = _structure(owner) if isinstance(owner, torch.nn.Module) else ()
     if module is None:
         return None
-    key = (
-        id(_anchor(target, owner)),
-        isinstance(target, types.MethodType) and type(owner),
-        module,
-        tuple([value for name, value in settings.items() if name != "options"]),
-        None if options is None else tuple(sorted(options.items(), key=repr)),
-        config.describe(),
-    )
     try:
+        key = (
+            id(_anchor(target, owner)),
+            isinstance(target, types.MethodType) and type(owner),
+            module,
+            _weakly(settings["backend"]),
+            tuple([settings[name] for name in settings if name not in ("options", "backend")]),
+            None if options is None else tuple(sorted(options.items(), key=repr)),
+            config.describe(),
+        )
         hash(key)
     except TypeError:
         return None
     return key
+
+
+def _weakly(backend: Any) -> Hashable:
+    """The backend as a part of a key, which does not keep it alive: often one holds graphs."""
+    if isinstance(backend, str):
+        return backend
+    return (weakref.WeakMethod if isinstance(backend, types.MethodType) else weakref.ref)(backend)
 
 
 def _structure(module: torch.nn.Module) -> Hashable | None:
@@ -124,8 +146,10 @@ def _structure(module: torch.nn.Module) -> Hashable | None:
                 continue
             seen.add(id(part))
             members = part.__dict__
+            if not members.keys() >= {"_parameters", "_buffers", "_modules"}:
+                return None  # Module.__init__ did not run yet
             for key, tensor in [*members["_parameters"].items(), *members["_buffers"].items()]:
-                if torch.nn.parameter.is_lazy(tensor):
+                if torch.nn.parameter.is_lazy(tensor) or getattr(tensor, "is_nested", False):
                     return None
                 if tensor is not None:
                     found.append((f"{name}.{key}", tensor.shape, tensor.dtype, tensor.device))

@@ -173,6 +173,103 @@ def test_modules_are_not_kept_alive():
     assert not any(ref() is not None for ref in alive)
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_closures_and_their_models_are_not_kept_alive(times):
+    def run(model):
+        closure = lambda x: model(x)  # noqa: E731
+        for _ in range(times):
+            compiled(closure, "eager")(torch.randn(3, 8))
+        return weakref.ref(model)
+
+    alive = run(Block(0))
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_backend_is_not_kept_alive_for_a_second_member():
+    class Kept(CountingBackend):
+        def method(self, gm, inputs):
+            return self(gm, inputs)
+
+    def double(x):
+        return x * 2
+
+    x, alive = torch.randn(4), []
+    for name in ("__call__", "method"):
+        backend = Kept()
+        alive.append(weakref.ref(backend))
+        called = backend if name == "__call__" else backend.method
+        assert torch.equal(compiled(double, called)(x), double(x))
+        del backend, called
+    gc.collect()
+    assert not any(ref() is not None for ref in alive)
+
+
+def test_a_method_of_a_backend_is_the_same_one_each_time():
+    class Kept(CountingBackend):
+        def method(self, gm, inputs):
+            return self(gm, inputs)
+
+    def triple(x):
+        return x * 3
+
+    backend, x = Kept(), torch.randn(4)
+    for _ in range(5):
+        assert torch.equal(compiled(triple, backend.method)(x), triple(x))
+    assert backend.graphs == 2
+
+
+def test_a_backend_that_compiles_where_it_is_compared():
+    def single(x):
+        return x * 2
+
+    class Backend:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            compiled(single, "eager")
+            return self is other
+
+        def __call__(self, gm, inputs):
+            return gm.forward
+
+    done = []
+
+    def work():
+        backends = [Backend(), Backend()]  # alive, so that they are compared
+        done.extend([compiled(single, backend) for backend in backends])
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert len(done) == 2
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_modules_without_a_structure_have_contexts_of_their_own():
+    class Early(torch.nn.Module):
+        def __init__(self):
+            self.call = compiled(self.double, "eager")
+            super().__init__()
+
+        def double(self, x):
+            return x * 2
+
+    class Nested(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            rows = [torch.ones(2), torch.ones(3)]
+            self.register_buffer("rows", torch.nested.nested_tensor(rows))
+
+        def forward(self, x):
+            return x * 2
+
+    x = torch.randn(3)
+    for call in (Early().call, compiled(Nested(), "eager")):
+        assert torch.equal(call(x), x * 2)
+
+
 def test_a_copy_and_a_state_of_its_own():
     x = torch.randn(3, 8)
     block = compiled(Block(0), "eager")
