@@ -77,7 +77,7 @@ def _watched(anchor: Any, key: Hashable) -> weakref.ref[Any]:
     def forget(ref: weakref.ref[Any]) -> None:
         family = _families.get(key)
         if family is not None and family.anchor is ref:
-            del _families[key]
+            _families.pop(key, None)
 
     return weakref.ref(anchor, forget)
 
