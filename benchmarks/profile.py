@@ -9,14 +9,16 @@
     python -m benchmarks.profile gpt2 --beside-eager --threads 1    # on a busy machine
 
 Times are the least of all calls, of each step, by torch's own profiler, which slows each row down
-by about a microsecond. GFLOP/s of a library call counts the products that the profiler knows; GB/s
-of a generated kernel counts each operand once, read or written, and sizes that vary as 1.
+by about a microsecond. GFLOP/s counts the products that the profiler knows, of generated kernels
+those of matrices and of attention (half of a causal one); GB/s of a generated kernel counts each
+operand once, read or written, and sizes that vary as 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -37,6 +39,8 @@ from inductor.runtime.plan import PlanSpec
 PREFIX = "framegraph::"
 PLAN = PREFIX + "plan"
 BAR = 24  # characters of a whole share
+PRODUCT = re.compile(r"product (?:(\d+) x )?(\d+)x(\d+)x(\d+)")  # labels of generated kernels
+ATTENTION = re.compile(r"attention of (\d+) heads, (\d+)x(\d+)x(\d+)")
 COMPILERS: dict[str, Callable[[Any], Any]] = {
     "framegraph": dynamo.compile,
     "torch.compile": lambda fn: torch.compile(fn, options={"fallback_random": True}),
@@ -74,6 +78,16 @@ def _bytes(tensor: Any) -> int:
     dtype = tensor.dtype if isinstance(tensor.dtype, torch.dtype) else getattr(torch, tensor.dtype)
     numel = math.prod(n for n in tensor.size if isinstance(n, int))
     return numel * dtype.itemsize
+
+
+def label_flops(label: str) -> float:
+    """Floating-point operations of a generated kernel's products, 0 where its label tells none."""
+    if (product := PRODUCT.match(label)) is not None:
+        return 2.0 * math.prod(int(n) for n in product.groups(default="1"))
+    if (attention := ATTENTION.match(label)) is not None:
+        both = 4.0 * math.prod(int(n) for n in attention.groups())
+        return both / 2 if label.endswith("causal") else both
+    return 0.0
 
 
 def call_of(subject: str, by: str, training: bool, dtype: str = "float32") -> Callable[[], Any]:
@@ -118,12 +132,13 @@ def profile(
     for event in sorted(events, key=lambda e: -least[e.key]):
         spent = least[event.key]
         share = spent / whole
-        flops = event.flops / calls / spent / 1e3 if event.flops else None
-        bytes_moved = moved.get(event.key)
-        rate = bytes_moved / spent / 1e3 if bytes_moved else None
         name = "(plan, between its steps)" if event.key == PLAN else event.key.removeprefix(PREFIX)
         count = event.count / calls
-        rows.append([share, "#" * round(share * BAR), spent, count, flops, rate, name])
+        flops = event.flops / calls if event.flops else count * label_flops(name)
+        speed = flops / spent / 1e3 if flops else None
+        bytes_moved = moved.get(event.key)
+        rate = bytes_moved / spent / 1e3 if bytes_moved else None
+        rows.append([share, "#" * round(share * BAR), spent, count, speed, rate, name])
     return rows
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +29,7 @@ from tabulate import tabulate
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks import device_plan
+from benchmarks.profile import label_flops
 from benchmarks.subjects import SUBJECTS
 from fxgraph.sizes import hint
 from inductor.devices import DEVICES, Device
@@ -39,9 +39,6 @@ from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
 HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch a kernel
 LIBRARY = 6e-6  # to launch an operator of aten from a plan
 CALL = {"eager": 0.0, "unfused": 10e-6, "plan": 10e-6, "graph": 15e-6}  # to begin a call
-
-
-PRODUCT = re.compile(r"product (?:(\d+) x )?(\d+)x(\d+)x(\d+)")  # label of a kernel
 
 
 @dataclass
@@ -72,11 +69,9 @@ def works_of_plan(c: Any) -> list[Work]:
             size = sum(nbytes[name] for name in names)
             operations = step.label.count("+") + 1
             elements = max((math.prod(shapes[n]) for n in names), default=0)
-            product = PRODUCT.match(step.label)
-            flops = float(operations * elements)
-            if product is not None:
-                flops = 2.0 * math.prod(int(n) for n in product.groups(default="1"))
-            found.append(Work(step.label or step.kernel, size, flops, matrix=product is not None))
+            products = label_flops(step.label)
+            flops = products or float(operations * elements)
+            found.append(Work(step.label or step.kernel, size, flops, matrix=products > 0))
         elif step.kind == "aten":
             tensors = [*dict.fromkeys(step.names()), *(n for n in step.produces() if n)]
             target = getattr(torch.ops.aten, step.op.removeprefix("aten::"), None)
