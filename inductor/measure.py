@@ -6,7 +6,8 @@ that measure the same publish one after the other, and a damaged entry is measur
 
 A call during which the system took the processor from a thread of this process says nothing: on a
 busy machine it takes five times as long. Where no other calls were seen, only a candidate that is
-far ahead is chosen in place of the first, and the choice is not kept on disk.
+far ahead is chosen in place of the first; the next processes measure again and count the least
+times of all, until one sees undisturbed calls or ATTEMPTS have been made.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "4"  # of entries, and of the code that measured them
+FORMAT = "5"  # of entries, and of the code that measured them
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
 LONGER, MOST_ROUNDS = 0.01, 100
 LONGEST = 0.03  # seconds, while a candidate was not seen undisturbed
 DISTURBED_AHEAD = 0.5  # of the first candidate's time, where calls were disturbed
+ATTEMPTS = 3  # processes that measure, where calls were disturbed in all of them
 
 # A candidate: prepares its arguments (not timed), and returns the timed call.
 Candidate = Callable[[], Callable[[], object]]
@@ -41,13 +43,13 @@ Candidate = Callable[[], Callable[[], object]]
 
 @dataclass(frozen=True)
 class Choice:
-    """times: microseconds of a call of each candidate that was measured. disturbed: whether some of
-    them are only those of calls that were interrupted.
+    """times: microseconds of a call of each candidate that was measured. disturbed: how many
+    processes measured, where some of the times are only those of calls that were interrupted.
     """
 
     name: str
     times: Mapping[str, float]
-    disturbed: bool = False
+    disturbed: int = 0
 
     def __str__(self) -> str:
         times = sorted(self.times.items(), key=lambda item: item[1])
@@ -89,14 +91,16 @@ def fastest(
     ahead: the share of the first candidate's time that another may take to be chosen.
     """
     entry = cache.digest(FORMAT, torch.__version__, cache.machine(), _threads(), key)
-    choice = _remembered.get(entry) or _recall(entry, candidates)
-    if choice is None:
+    choice = _remembered.get(entry)
+    if choice is not None:
+        return choice
+    choice = _recall(entry, candidates)
+    if choice is None or 0 < choice.disturbed < ATTEMPTS:
         if budget.left <= 0:
-            return None
+            return choice
         with budget.spend(), _outside_of_the_program():
-            choice = _measured(candidates, budget, ahead)
-            if not choice.disturbed:
-                _keep(entry, choice)
+            choice = _measured(candidates, budget, ahead, choice)
+            _keep(entry, choice)
         log_kernel.debug("measured %s: %s; chosen: %s", key, choice, choice.name)
     _remembered[entry] = choice
     return choice
@@ -115,9 +119,11 @@ def _threads() -> str:
     return str(torch.get_num_threads())
 
 
-def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float) -> Choice:
+def _measured(
+    candidates: Mapping[str, Candidate], budget: Budget, ahead: float, before: Choice | None
+) -> Choice:
     """Calls in turn, so that noise hits all alike, until each was called often enough or the budget
-    is spent.
+    is spent. before: what other processes measured, where their calls were disturbed.
     """
     least = dict.fromkeys(candidates, float("inf"))
     undisturbed = dict(least)
@@ -144,15 +150,19 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
         enough = number >= ROUNDS - 1 and now > start + (LONGER if seen else LONGEST)
         if number and (now > end or enough):
             break
+    attempts = 0
     if seen:
         least = undisturbed
     else:
-        ahead = min(ahead, DISTURBED_AHEAD)
+        attempts, ahead = 1, min(ahead, DISTURBED_AHEAD)
+        if before is not None:
+            attempts += before.disturbed
+            least = {name: min(spent, before.times[name] / 1e6) for name, spent in least.items()}
     first = next(iter(candidates))
     best = min(least, key=least.__getitem__)
     chosen = best if least[best] < ahead * least[first] else first
     times = {name: seconds * 1e6 for name, seconds in least.items()}
-    return Choice(chosen, times, disturbed=not seen)
+    return Choice(chosen, times, attempts)
 
 
 def _interruptions() -> int:
@@ -170,8 +180,9 @@ def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:
         return None
     try:
         found = json.loads(data)
-        choice = Choice(found["name"], {str(n): float(t) for n, t in found["times"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError):
+        times = {str(n): float(t) for n, t in found["times"].items()}
+        choice = Choice(found["name"], times, int(found["disturbed"]))
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError):
         return None
     return (
         choice if choice.name in candidates and choice.times.keys() == candidates.keys() else None
@@ -179,7 +190,8 @@ def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:
 
 
 def _keep(entry: str, choice: Choice) -> None:
-    data = json.dumps({"name": choice.name, "times": dict(choice.times)}).encode()
+    found = {"name": choice.name, "times": dict(choice.times), "disturbed": choice.disturbed}
+    data = json.dumps(found).encode()
     try:
         cache.store().write("choices", entry, ".json", data)
     except OSError as error:

@@ -348,7 +348,7 @@ def test_interrupted_calls_say_nothing(monkeypatch, turns):
 
 @pytest.mark.parametrize(("slower", "name"), [(1.5, "first"), (6, "other")])
 def test_where_all_calls_are_interrupted(monkeypatch, slower, name):
-    """The first stays, unless another is far ahead, and another process measures again."""
+    """The first stays, unless another is far ahead, and two other processes measure again."""
     always = {"first": 1000, "other": 1000}
     counted = Clocked(monkeypatch, always, first=1e-3 * slower, other=1e-3)
     choice = fastest("a", counted(), Budget(1.0))
@@ -356,8 +356,25 @@ def test_where_all_calls_are_interrupted(monkeypatch, slower, name):
     calls = dict(counted.calls)
     assert calls["first"] <= 10
     assert fastest("a", counted(), Budget(0.0)) == choice and counted.calls == calls
+    for attempts, measured in ((2, True), (3, True), (3, False)):
+        measure.forget()
+        assert fastest("a", counted(), Budget(1.0)).disturbed == attempts
+        assert (counted.calls != calls) == measured
+        calls = dict(counted.calls)
+
+
+def test_least_times_of_processes_that_were_disturbed(monkeypatch):
+    always = {"first": 1000, "other": 1000}
+    fastest("a", Clocked(monkeypatch, always, first=3e-3, other=1e-3)(), Budget(1.0))
     measure.forget()
-    assert fastest("a", counted(), Budget(0.0)) is None
+    choice = fastest("a", Clocked(monkeypatch, always, first=3e-3, other=2e-3)(), Budget(1.0))
+    assert choice.name == "other" and choice.times["other"] == pytest.approx(5e3)
+    measure.forget()
+    calm = {"first": 0, "other": 0}
+    choice = fastest("a", Clocked(monkeypatch, calm, first=3e-3, other=4e-3)(), Budget(1.0))
+    assert choice.name == "first" and not choice.disturbed
+    measure.forget()
+    assert fastest("a", Counted(first=0, other=0)(), Budget(0.0)) == choice
 
 
 def test_the_system_tells_of_interruptions():
@@ -381,9 +398,11 @@ def test_the_budget_is_kept():
         b"[]",
         b"\xff",
         b'{"name": "fast"}',
-        b'{"name": 1, "times": {"slow": 1, "fast": 2}}',
-        b'{"name": "fast", "times": {"fast": 1}}',
-        b'{"name": "fast", "times": {"slow": [], "fast": 1}}',
+        b'{"name": 1, "times": {"slow": 1, "fast": 2}, "disturbed": 0}',
+        b'{"name": "fast", "times": {"slow": 1, "fast": 2}}',
+        b'{"name": "fast", "times": {"slow": 1, "fast": 2}, "disturbed": "x"}',
+        b'{"name": "fast", "times": {"fast": 1}, "disturbed": 0}',
+        b'{"name": "fast", "times": {"slow": [], "fast": 1}, "disturbed": 0}',
     ],
 )
 @pytest.mark.parametrize("whole", [True, False])
