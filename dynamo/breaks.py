@@ -242,8 +242,8 @@ DataDependentLoop = _reason(
     "DATA_DEPENDENT_LOOP",
     "a loop reads values of tensors in each turn, with few operations ({0}) in between: it runs as "
     "it is",
-    "keep the values in tensors, set dynamo.config.capture_scalar_outputs, or, to have the turns "
-    "in graphs, lower dynamo.config.data_dependent_loop_limit",
+    "keep the values in tensors, or, to have the turns in graphs, lower "
+    "dynamo.config.data_dependent_loop_limit",
 )
 RaisingCalls = _reason(
     "RaisingCalls",

@@ -44,8 +44,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
     "data_dependent_loop_limit": (
         16,
-        "a loop that reads tensors in each turn runs as it is if a turn has no more operations; a "
-        "product of inference counts as 8",
+        "a loop that reads tensors in each turn, and breaks the graph, runs as it is if a turn has "
+        "no more operations; a product of inference counts as 8",
     ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
     "assume_static_by_default": (

@@ -10,6 +10,7 @@ with an EmissionPlan, within one attempt.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,8 +65,8 @@ class Plan:
     (values/functions/caches.py). fixes_inputs: numbers in inputs are those of this call
     (values/tensors/captured_scalars.py). skipped_regions: the steps of jumps that break the graph
     (interp/empty_regions.py), and of loops (interp/loops_on_places.py). captures_data: numbers and
-    sizes that are data are captured, whatever the options say; False: that was of no use.
-    for_numbers: sizes or not. cause: of this attempt.
+    sizes that are data are captured, whatever the options say; False: that was of no use. numbers:
+    so many at most, also without any sizes (0: as loops may have). cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -76,7 +77,7 @@ class Plan:
     fixes_inputs: bool = False
     skipped_regions: frozenset[int] = frozenset()
     captures_data: bool | None = None
-    for_numbers: bool = False
+    numbers: int = 0
     cause: str = "the first attempt"
 
     def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
@@ -102,18 +103,23 @@ class Plan:
         cause = f"what step {step} may skip leaves something behind"
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {step})
 
-    def capturing_data(self, useful: bool) -> Plan:
-        cause = "a loop asks for sizes that are data" if useful else "data breaks the graph anyway"
-        return replace(self.anew(cause), captures_data=useful)
+    def capturing_data(self) -> Plan:
+        return replace(self.anew("a loop asks for sizes that are data"), captures_data=True)
 
-    def capturing_numbers(self) -> Plan:
+    def capturing_numbers(self, count: int) -> Plan:
         cause = "a loop reads numbers that are data"
-        return replace(self.anew(cause), captures_data=True, for_numbers=True)
+        return replace(self.anew(cause), captures_data=True, numbers=count)
+
+    def not_capturing_data(self, more: bool) -> Plan:
+        """more: it may be of use to capture more numbers than this plan does."""
+        count = self.numbers if self.numbers and more else sys.maxsize
+        cause = "data breaks the graph anyway"
+        return replace(self.anew(cause), captures_data=False, numbers=count)
 
     def anew(self, cause: str) -> Plan:
         """A plan from the start, without the findings of earlier attempts, which no longer hold."""
         names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
-        names += ["captures_data", "for_numbers"]
+        names += ["captures_data", "numbers"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

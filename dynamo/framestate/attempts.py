@@ -16,6 +16,7 @@ from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
+from dynamo.guards.shapes import MOST_DATA, MOST_IN_LOOPS
 from dynamo.interp.data_dependent_loops import (
     breaks_in_loop,
     is_of_data,
@@ -99,9 +100,9 @@ class Capture:
             # It goes on behind such a break, and still no tensor operation is in sight.
             self._skip(stop)
         self._capture_data(output, stop)
+        self._capture_numbers(plan, stop, MOST_DATA)
         self._leave_loop(plan, stop)
-        if plan.captures_data is None and reads_numbers(stop):
-            raise Retry(plan.capturing_numbers())
+        self._capture_numbers(plan, stop, MOST_IN_LOOPS)
         plan = output.plan = plan.after(root.step_log)
         try:
             self._break_later(plan, root, stop)
@@ -141,11 +142,19 @@ class Capture:
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
-            raise Retry(plan.capturing_data(True))
-        found = plan.for_numbers or output.symbols.are_sizes()
+            raise Retry(plan.capturing_data())
+        found = plan.numbers or output.symbols.are_sizes()
         in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not found
         if plan.captures_data and in_vain:
-            raise Retry(plan.capturing_data(False))
+            raise Retry(plan.not_capturing_data(more=not output.symbols.has_room_for(1)))
+
+    @staticmethod
+    def _capture_numbers(plan: Plan, stop: Stop, count: int) -> None:
+        """Have up to `count` numbers captured, if the frame breaks where a loop reads one, and more
+        than were captured may be of use.
+        """
+        if not plan.captures_data and plan.numbers < count and reads_numbers(stop):
+            raise Retry(plan.capturing_numbers(count))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:
         """Break before the loop that reads at `stop`, if the loop should run natively."""

@@ -537,7 +537,8 @@ class FrameSymbols:
         symbols = {} if self._env is None else self._env.symbols
         known = sum(info.hint is None for info in symbols.values())
         if self._sizing or self._has_plan:
-            return self._whole or known + count <= MOST_IN_LOOPS
+            most = self.output.plan.numbers or MOST_IN_LOOPS
+            return self._whole or known + count <= most
         return self._whole or known - self._in_loops + count <= MOST_DATA
 
     def has_room_in_loop(self, count: int) -> bool:

@@ -1,10 +1,12 @@
 """Loops that read the values of tensors in each iteration, with few operations in between.
 
-    for i in range(k):                        a graph
+    for i in range(100):                      a graph
         x = x.roll(int(delays[i]))     ->     the loop, as it is
     return x * 2                              a graph
 
-Captured, every iteration would be a graph of these few operations. (Where a function's first graph
+A loop that reads a few numbers (guards/shapes.py), and asks nothing of them that only the call
+knows, is captured with numbers as symbols. In another, every iteration would be a graph of these
+few operations. (Where a function's first graph
 would begin with the loop, they are what there is to capture.) What an iteration has is found out in
 a trial: an attempt to capture the frame whose result is thrown away. Behind the read that breaks
 the graph, numbers are symbols in it, and what depends on data goes either way.

@@ -340,16 +340,16 @@ def does_not_report(x):
 @program("DATA_DEPENDENT_LOOP")
 def reads_in_a_loop(x):
     y = x + 1
-    for i in range(3):
-        y = y * x[i].item()
+    for i in range(40):
+        y = y * x[i % 3].item()
     return y * 2
 
 
 @mended("DATA_DEPENDENT_LOOP")
 def keeps_values_in_tensors(x):
     y = x + 1
-    for i in range(3):
-        y = y * x[i]
+    for i in range(40):
+        y = y * x[i % 3]
     return y * 2
 
 
