@@ -26,6 +26,7 @@ from dynamo.values.builtins.table import handles
 from dynamo.values.classes.classes import INSTANCE_KINDS
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue, guarded_order
+from dynamo.values.effects.hoisted_modules import hooks_watch_registration
 from dynamo.values.effects.side_effects import DELETED
 from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.objects.builtin_object import Pending
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 # Methods of nn.Module that are known here; their later replacements are captured.
-_OWN = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_call_impl", "__getattr__")}
+_OWN = {
+    name: vars(torch.nn.Module)[name]
+    for name in ("__call__", "_call_impl", "__getattr__", "__setattr__", "__delattr__")
+}
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
@@ -293,28 +297,60 @@ def _module_getattr(tx, module, name):
 
 @handles(torch.nn.Module.__setattr__)
 def _module_setattr(tx, module, name, value):
+    """A store in the table that it belongs to; the rest is left to torch's own code: hooks of
+    registration, errors, and the names of buffers that are not persistent.
+    """
     attr = name.as_constant()
-    if isinstance(value, TensorValue) and issubclass(value.python_type(), torch.nn.Parameter):
-        _register(tx, module, "_parameters", name, value)
-        return
-    if isinstance(value, ModuleValue):
-        _register(tx, module, "_modules", name, value)
-        return
-    if isinstance(value, TensorValue) and issubclass(value.python_type(), torch.nn.Buffer):
-        _register(tx, module, "_buffers", name, value)
-        return
+    of_torch = UserFunctionValue(_OWN["__setattr__"]), [module, name, value], {}
+    is_tensor = isinstance(value, TensorValue)
+    if is_tensor and issubclass(value.python_type(), torch.nn.Parameter):
+        others, table_name = ("_buffers",), "_parameters"
+    elif isinstance(value, ModuleValue):
+        others, table_name = ("_parameters", "_buffers"), "_modules"
+    else:
+        return _store(tx, module, attr, value, of_torch)
+    if not _registers_alone(tx, module, attr) or any(
+        _holds(tx, module, other, attr) for other in others
+    ):
+        return of_torch
+    _register(tx, module, table_name, name, value)
+    return None
+
+
+def _store(
+    tx: Interpreter,
+    module: ModuleValue,
+    name: str,
+    value: Value,
+    of_torch: tuple[Value, list[Value], dict[str, Value]],
+) -> Any:
+    """A store of neither a parameter nor a module; of_torch: the call of torch's own code."""
+    is_tensor = isinstance(value, TensorValue)
+    if is_tensor and value.hasattr(tx, "_is_buffer"):
+        return of_torch
     for table_name in TABLES:
-        if _holds(tx, module, table_name, attr):
-            if table_name == "_parameters" and not value.is_constant():
-                text = f"cannot assign as parameter {attr!r} (torch.nn.Parameter or None expected)"
-                raise_python(tx, TypeError, text)
+        if _holds(tx, module, table_name, name):
+            fits = table_name == "_buffers" and is_tensor
+            fits = fits or (value.is_constant() and value.as_constant() is None)
+            if not fits or not _registers_alone(tx, module, name):
+                return of_torch
             table = module.table(tx, table_name)
             if table_name == "_buffers" and module.real is not None and table.source is not None:
-                REPLACED_BUFFERS.computed(module.real, set).add(attr)
-                tx.output.unmark_static(ModuleItemSource(table.source, attr))
-            table.setitem(tx, name, value)
-            return
-    module.generic_setattr(tx, attr, value)
+                REPLACED_BUFFERS.computed(module.real, set).add(name)
+                tx.output.unmark_static(ModuleItemSource(table.source, name))
+            table.setitem(tx, ConstantValue(name), value)
+            return None
+    return module.generic_setattr(tx, name, value)
+
+
+def _registers_alone(tx: Interpreter, module: ModuleValue, name: str) -> bool:
+    """Whether to register a value under the name is to store it in a table, and nothing else."""
+    if "." in name or not name or hooks_watch_registration(tx):
+        return False
+    own = ("register_parameter", "register_buffer")
+    if any(guarded_lookup(tx, module, one) is not vars(torch.nn.Module)[one] for one in own):
+        return False
+    return guarded_lookup(tx, module, name) is MISSING
 
 
 def _holds(tx: Interpreter, module: ModuleValue, table_name: str, name: str) -> bool:
@@ -351,9 +387,11 @@ def _register(
 def _module_delattr(tx, module, name):
     for table_name in TABLES:
         if _holds(tx, module, table_name, name.as_constant()):
+            if table_name == "_buffers":  # whose names are in the set of those not persistent, too
+                return UserFunctionValue(_OWN["__delattr__"]), [module, name], {}
             module.table(tx, table_name).delitem(tx, name)
-            return
-    module.generic_delattr(tx, name.as_constant())
+            return None
+    return module.generic_delattr(tx, name.as_constant())
 
 
 @handles(torch.nn.Module.__init__)

@@ -104,10 +104,11 @@ class DictValue(BuiltinObject):
         self.real = None
         if self.changes is None:
             self.changes = DictChanges()
-        tx.guard(self.source, "dict_keys", list(dict.keys(real)))
         entries: dict[Hashable, Entry] = {}
         pairs = list(dict.items(real))
-        for i in self.real_order(tx, real):
+        order = self.real_order(tx, real)
+        tx.guard(self.source, "dict_keys", [pairs[i][0] for i in order])
+        for i in order:
             key, item = pairs[i]
             if is_literal(key):
                 tx.output.token_keys.came_from_outside(key)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules import module as module_globals
 from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import MadeSource, Source
+from dynamo.guards.sources import AttrSource, MadeSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
 from dynamo.values.late_bound import bound_late
@@ -55,6 +56,11 @@ _DRAWS: tuple[str, ...] = (
     "exponential",
 )
 _DRAWS += ("geometric", "cauchy", "rrelu", "gumbel", "attention", "lstm", "gru", "rnn")
+_REGISTRATION_HOOKS = (
+    "_global_parameter_registration_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_module_registration_hooks",
+)
 # The namespaces whose functions are known by these names.
 _KNOWN_PACKAGES = ("torch", "_operator", "builtins")
 
@@ -77,6 +83,8 @@ def make_module(
         return None
     if not all(_is_literal(value) for value in (*args, *kwargs.values())):
         return None
+    if hooks_watch_registration(tx):
+        return None
     made = _maker(cls, args, kwargs)
     hooks = RemovableHandle.next_id
     example = _example(made)
@@ -88,6 +96,14 @@ def make_module(
     if not can_be_first(tx, None):
         raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which draws numbers"))
     return hoist(tx, made, example)
+
+
+def hooks_watch_registration(tx: Interpreter) -> bool:
+    """Whether hooks of all modules see parameters, buffers or children come (which is guarded)."""
+    source = ModuleSource(module_globals.__name__)
+    for name in _REGISTRATION_HOOKS:
+        tx.guard(AttrSource(source, name), "length", len(getattr(module_globals, name)))
+    return any(getattr(module_globals, name) for name in _REGISTRATION_HOOKS)
 
 
 def _is_literal(value: Value) -> bool:

@@ -353,4 +353,33 @@ PROGRAMS = {
         m.register_forward_hook(print).id
     """,
     ),
+    "module_hooks_prepended": (
+        5,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        def hook(name, scale):
+            def after(mod, i, o): log.append(name); return o * scale + 1
+            return after
+        def before(name):
+            def pre(mod, i): log.append(name); return (i[0] * 2 + 1,)
+            return pre
+        def f(x): return m(x)
+        ---
+        run(T(2, 3))
+        m[0].register_forward_hook(hook("a", 2))
+        b = m[0].register_forward_hook(hook("b", 3), prepend=True)
+        run(T(2, 3))
+        run(T(2, 3))
+        m[0].register_forward_pre_hook(before("c"))
+        m[0].register_forward_pre_hook(before("d"), prepend=True)
+        run(T(2, 3))
+        run(T(2, 3))
+        b.remove()
+        run(T(2, 3))
+        run(T(2, 3))
+        m[0]._forward_pre_hooks.move_to_end(next(iter(m[0]._forward_pre_hooks)))
+        run(T(2, 3))
+        log
+    """,
+    ),
 }
