@@ -456,6 +456,10 @@ class FrameSymbols:
         constant = config.specialize_int or not self.automatic or source.made_by_frame
         if constant or source in self._numbers or type(value) is not int or _fits(value):
             return False
+        return self.is_another(value, source)
+
+    def is_another(self, value: Any, source: Source) -> bool:
+        """Whether several values of a source were seen, of which no symbol can be made."""
         if self.seen.numbers.setdefault(source.name, value) != value:
             self.seen.numbers[source.name] = VARIES
         return self.seen.numbers[source.name] is VARIES

@@ -95,6 +95,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.objects.namespaces",
     "dynamo.values.classes.class_building",
     "dynamo.values.objects.opaque_objects",
+    "dynamo.values.objects.immutable_objects",
     "dynamo.torch.autograd_function",
     "dynamo.values.tensors.captured_scalars",
     "dynamo.values.tensors.python_numbers",

@@ -169,10 +169,15 @@ def _of_numpy(name: str) -> Callable[..., Value]:
     return draw
 
 
+def _refuse_behind_operations(tx: Interpreter, name: str) -> None:
+    """A clock behind an operation on tensors tells how long that took."""
+    if any(node.op.startswith("call_") for node in tx.output.graph.nodes):
+        raise Unsupported(breaks.UncapturedCall(name))
+
+
 def _clock(name: str) -> Callable[..., Value]:
     def read(tx: Interpreter, *args: Value) -> Value:
-        if any(node.op.startswith("call_") for node in tx.output.graph.nodes):
-            raise Unsupported(breaks.UncapturedCall(f"time.{name}"))
+        _refuse_behind_operations(tx, f"time.{name}")
 
         def call(draw: Draw) -> HoistedCall:
             return HoistedCall(functools.partial(draw, time))
@@ -180,6 +185,12 @@ def _clock(name: str) -> Callable[..., Value]:
         return drawn(tx, "time", name, time, call, args, {})
 
     return read
+
+
+def hoist_clock(tx: Interpreter, read: Callable[[], Any], name: str) -> MadeSource:
+    """read(), before the graph."""
+    _refuse_behind_operations(tx, name)
+    return _hoisted(tx, HoistedCall(read), name)
 
 
 def maker_of(cls: Callable[..., Any]) -> Callable[..., Value]:
@@ -196,17 +207,23 @@ def hoist(tx: Interpreter, function: Callable[..., Any], *args: Value) -> MadeSo
     """function(*args), which makes or seeds a generator, before the graph: of a number that
     varies, or of literals.
     """
-    output = tx.output
     varies = len(args) == 1 and args[0].is_symbolic() and args[0].source is not None
     literal = all(value.is_constant() and is_literal(value.as_constant()) for value in args)
-    if output.bodies or output.context.export or not (varies or literal):
-        raise Unsupported(breaks.UncapturedCall(callable_name(function)))
-    output.checks.numbers_drawn()
+    name = callable_name(function)
+    if not (varies or literal):
+        raise Unsupported(breaks.UncapturedCall(name))
     if varies:
-        output.hoisted_calls.append(HoistedCall(function, args[0].source))
-    else:
-        given = (value.as_constant() for value in args)
-        output.hoisted_calls.append(HoistedCall(functools.partial(function, *given)))
+        return _hoisted(tx, HoistedCall(function, args[0].source), name)
+    given = (value.as_constant() for value in args)
+    return _hoisted(tx, HoistedCall(functools.partial(function, *given)), name)
+
+
+def _hoisted(tx: Interpreter, call: HoistedCall, name: str) -> MadeSource:
+    output = tx.output
+    if output.bodies or output.context.export:
+        raise Unsupported(breaks.UncapturedCall(name))
+    output.checks.numbers_drawn()
+    output.hoisted_calls.append(call)
     output.side_effects.touch()
     return MadeSource(len(output.hoisted_calls) - 1)
 

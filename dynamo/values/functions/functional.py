@@ -5,6 +5,7 @@ methodcaller; typing.
 from __future__ import annotations
 
 import collections
+import datetime
 import functools
 import gc
 import operator
@@ -334,8 +335,8 @@ METHODS_OF_PURE: dict[type, Callable[..., Value | None]] = {}
 
 
 class PureObjectValue(KnownObject):
-    """An immutable C object whose methods are pure (compiled patterns, matches): called now, on
-    constants.
+    """An immutable C object whose methods are pure (compiled patterns, matches, time zones):
+    called now, on constants.
     """
 
     def __init__(self, real: Any, source: Source | None = None) -> None:
@@ -374,7 +375,7 @@ class PureObjectValue(KnownObject):
         return Existing(self.real, type(self.real).__name__), []
 
 
-@builder(re.Pattern, re.Match)
+@builder(re.Pattern, re.Match, datetime.timezone)
 def build_pure_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, PureObjectValue(obj, source))

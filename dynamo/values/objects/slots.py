@@ -40,6 +40,7 @@ from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.descriptors import class_told
 from dynamo.values.objects.exception_objects import ExceptionValue
 from dynamo.values.objects.exceptions import call_handler
+from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.objects.reflection import UNBOUND, check_new, check_receiver, is_overridden
 from dynamo.values.objects.storage_slots import container_init, past_override, storage_slot
@@ -101,7 +102,7 @@ def _dispatch(
         if given and receiver.python_type().__init__ is not object.__init__:  # type: ignore[misc]
             raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.__init__"))
         return None
-    if isinstance(receiver, PureObjectValue):
+    if isinstance(receiver, PureObjectValue | ImmutableValue):
         return receiver.call_method(tx, name, args, kwargs)
     if receiver.is_constant() or isinstance(receiver, BuiltinObject):
         handler = _CONTAINER_SLOTS.get(name)

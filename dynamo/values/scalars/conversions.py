@@ -31,6 +31,7 @@ from dynamo.values.objects.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.objects.exception_objects import ExceptionValue
 from dynamo.values.objects.exceptions import RaisedException, call_real
 from dynamo.values.objects.identity_numbers import TokenValue
+from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.operators import binary_op, right_goes_first
 from dynamo.values.scalars.symbolic_text import formatted, text_with_numbers
@@ -211,6 +212,8 @@ def _repr(tx, value):
 
 def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) -> Value:
     """str(value) or repr(value), which may have symbolic numbers inside."""
+    if isinstance(value, ImmutableValue):
+        return value.call_method(tx, f"__{function.__name__}__", [], {})
     text = text_with_numbers(tx, value, function) or text_of_tensor(tx, value)
     if text is None:
         text = ConstantValue(text_of(tx, value, function, f"__{function.__name__}__"))

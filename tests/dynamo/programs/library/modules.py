@@ -158,7 +158,7 @@ s = random.getstate(); a = random.random(); random.setstate(s); a == random.rand
 r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs 2
 random.Random(3).random()
 datetime.datetime.now().year > 2000 # graphs 2
-datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days # graphs 2
+datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days
 len(str(uuid.uuid4())), len(secrets.token_hex(4)), len(os.urandom(3)) # graphs 3
 d = decimal.Decimal("1.1"); d + 1, str(d * 2), float(d), d > 1, round(d) # graphs -
 p = pathlib.PurePath("a/b.c"); p.name, p.suffix, str(p / "d"), p.parent.name, p.stem,
