@@ -6,8 +6,9 @@
 Each compiler runs all steps of a program in a process of its own, with a backend that counts its
 graphs, and the operations that they run, and runs them as they are. A program is whole if its first
 call works with fullgraph=True. Compared are the programs of which torch.compile captures something
-and raises what eager raises. It leaves frames alone that break inside of a `with` or a loop: a
-program has more graphs here only where these run no more operations than torch.compile's.
+and whose results, as far as they print alike, are eager's with both. It leaves frames alone that
+break inside of a `with` or a loop: a program has more graphs here only where these run no more
+operations than torch.compile's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import json
 import linecache
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,10 +33,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from tabulate import tabulate
 
+from tests.dynamo.programs import Family
+
 FOLDER = pathlib.Path(__file__).parent.parent / "tests" / "dynamo" / "programs" / "users"
-OURS, PEER = "framegraph", "torch.compile"
+OURS, PEER, EAGER = "framegraph", "torch.compile", "eager"
 _numbers = itertools.count()
 
 
@@ -63,20 +68,26 @@ def _computes(node: Any) -> bool:
 
 
 def compiled_by(system: str, function: Any, counter: Counter, whole: bool) -> Any:
+    if system == EAGER:
+        return function
     if system == OURS:
         import dynamo
 
         dynamo.reset()
         return dynamo.compile(function, backend=counter, fullgraph=whole)
-    import torch
-
     torch.compiler.reset()
     return torch.compile(function, backend=counter, fullgraph=whole)
 
 
-def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
-    """(graphs of all steps, operations that they ran, the first exception's type). whole: the
-    first step only, in one graph.
+def shown(value: Any) -> str:
+    """The value as text that is the same in each process: rounded, without addresses."""
+    text = re.sub(r"0x[0-9a-f]+", "0x", repr(value))
+    return re.sub(r"-?\d+\.\d*(e[-+]?\d+)?", lambda number: f"{float(number[0]):.3g}", text)
+
+
+def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None, list[str]]:
+    """(graphs of all steps, operations that they ran, the first exception's type, results as
+    text). whole: the first step only, in one graph.
     """
     from tests.dynamo.differential import PRELUDE
 
@@ -86,9 +97,10 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
     linecache.cache[filename] = (len(definitions), None, lines, filename)
     module = sys.modules["differential_program"] = types.ModuleType("differential_program")
     namespace = vars(module)
-    counter, failure = Counter(), None
+    counter, failure, results = Counter(), None, []
     random.seed(7)
-    silent = (contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()))
+    printed = io.StringIO()
+    silent = (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()))
     with silent[0], silent[1], warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(PRELUDE, namespace)
@@ -96,21 +108,30 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None]:
         namespace["run"] = compiled_by(system, namespace["f"], counter, whole)
         for step in ast.parse(steps).body:
             try:
-                exec(compile(ast.Module([step], []), "<step>", "exec"), namespace)
+                if isinstance(step, ast.Expr):
+                    code = compile(ast.Expression(step.value), "<step>", "eval")
+                    results.append(shown(eval(code, namespace)))
+                else:
+                    exec(compile(ast.Module([step], []), "<step>", "exec"), namespace)
             except Exception as error:
                 failure = failure or type(error).__name__
             if whole and "run(" in ast.unparse(step):
                 break
-    return counter.graphs, counter.operations, failure
+    return counter.graphs, counter.operations, failure, [*results, shown(printed.getvalue())]
 
 
 def child(system: str, name: str) -> dict[str, Any]:
-    programs = importlib.import_module(f"tests.dynamo.programs.users.{name}").PROGRAMS
+    module = importlib.import_module(f"tests.dynamo.programs.users.{name}")
+    prelude = getattr(module, "FAMILY", Family()).prelude
     found = {}
-    for title, (_, text) in programs.items():
+    for title, row in module.PROGRAMS.items():
+        text = prelude + textwrap.dedent(row if isinstance(row, str) else row[-1])
         text = text.replace("probe_lib", "probe_whole")  # operators are defined once in a process
+        torch.manual_seed(7)
         whole = run(system, text, True)
-        found[title] = (*run(system, text.replace("probe_whole", "probe_lib"), False), whole[2])
+        torch.manual_seed(7)
+        several = run(system, text.replace("probe_whole", "probe_lib"), False)
+        found[title] = (several[0], several[1], several[2:], whole[2])
     return found
 
 
@@ -125,23 +146,26 @@ def measured(system: str, name: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--child", choices=[OURS, PEER], help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=[OURS, PEER, EAGER], help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         found = child(arguments.child, arguments.names[0])
         pathlib.Path(arguments.out).write_text(json.dumps(found))
         return
-    names = arguments.names or sorted(path.stem for path in FOLDER.glob("*.py"))
-    rows, more = [], []
+    own = {"directives"}  # directives of this project
+    names = arguments.names or sorted({path.stem for path in FOLDER.glob("*.py")} - own)
+    rows, more, wrong = [], [], []
     for name in names:
-        ours, theirs = measured(OURS, name), measured(PEER, name)
+        ours, theirs, eager = (measured(system, name) for system in (OURS, PEER, EAGER))
         both = [(title, ours[title], theirs[title]) for title in ours]
         compared = [
             (title, one[0], other[0], one[1], other[1])
             for title, one, other in both
-            if other[0] and one[2] == other[2]
+            if other[0] and one[2] == other[2] == eager[title][2]
         ]
+        known = [title for title in ours if ours[title][2] == eager[title][2]]
+        wrong += [f"{name}.{title}" for title in known if theirs[title][2] != eager[title][2]]
         worse = [(name, *row) for row in compared if row[1] > row[2] and row[3] <= row[4]]
         whole = [sum(found[3] is None for found in side.values()) for side in (ours, theirs)]
         graphs = [sum(column) for column in zip(*(row[1:] for row in compared))]
@@ -152,6 +176,7 @@ def main() -> None:
     print(tabulate(rows, headers=headers, tablefmt="github"))
     headers = ["programs", "with more graphs", "graphs", "of torch.compile"]
     print(tabulate(more, headers=[*headers, "operations", "of torch.compile"]))
+    print(f"{len(wrong)} programs with other results by torch.compile:", *wrong)
 
 
 if __name__ == "__main__":

@@ -69,3 +69,11 @@ class error_on_graph_break:
                 return fn(*args, **kwargs)
 
         return in_region
+
+
+_Region = error_on_graph_break
+
+
+def region_for(error_on_graph_break: bool) -> _Region:
+    """The region for a call of torch.compile's function of the same name."""
+    return _Region(error_on_graph_break)

@@ -29,8 +29,10 @@ def is_symbolic(value: Any) -> bool:
 
 
 def depends_on_data(value: Any) -> bool:
-    """Whether a number is symbolic and has no value while compiling."""
-    return is_symbolic(value) and value.node.shape_env.hint(value.node.expr) is None
+    """Whether a number is symbolic, other than a ragged size, and has no value while compiling."""
+    if not is_symbolic(value) or not hasattr(value.node, "shape_env"):
+        return False
+    return value.node.shape_env.hint(value.node.expr) is None
 
 
 def is_symbol(value: Any) -> bool:

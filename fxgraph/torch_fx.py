@@ -226,7 +226,8 @@ class _FakeMode(FakeTensorMode):
         # Made before there were symbols: torch's own way expects its own fake of a gradient.
         gradient = _gradient(tensor)
         begun = gradient is not None and converter._get_memo(gradient) is not None
-        if (self.shape_env is not None and not begun) or not _is_simple(tensor):
+        plain = self.shape_env is None or begun or options.get("static_shapes")
+        if not plain or not _is_simple(tensor):
             return super().from_tensor(tensor, **options)
         fake = converter._get_memo(tensor)
         if fake is None:

@@ -132,7 +132,9 @@ class IndexByTensors(torch.overrides.TorchFunctionMode):
 
 
 def call_optimized_module(module, *args, **kwargs):
-    """The call of a module that torch.compile wrapped."""
+    """The call of a module that torch.compile or torch.compiler.disable wrapped."""
+    if type(module.__dict__["dynamo_ctx"]).__name__ == "DisableContext":
+        return module.forward(*args, **kwargs)
     return module._modules["_orig_mod"](*args, **kwargs)
 
 
@@ -182,13 +184,35 @@ def new_legacy(tensor, *args):
 
 
 def combine_input_and_mask(op, input, mask, *args):
-    """torch.masked._ops._combine_input_and_mask for plain tensors: the original defines a class
-    that only masked tensors need.
+    """torch.masked._ops._combine_input_and_mask: the original defines a class, which only masked
+    tensors need, in each call.
     """
+    if _masked.is_masked_tensor(input):
+        return Combine.apply(input.get_data(), input.get_mask(), op, args)
+    return _combined(op, input, mask, args)
+
+
+def _combined(op, input, mask, args):
     if mask is None:
         return input
     canonical = _masked._input_mask(input, mask=mask)
     return _masked._where(canonical, input, _masked._reduction_identity(op.__name__, input, *args))
+
+
+class Combine(torch.autograd.Function):
+    """The data of a masked tensor, with the identity of a reduction where the mask is False."""
+
+    @staticmethod
+    def forward(ctx, input, mask, op, args):
+        ctx.save_for_backward(mask)
+        ctx.mark_non_differentiable(mask)
+        return _combined(op, input, mask, args)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (mask,) = ctx.saved_tensors
+        data = gradient.get_data() if _masked.is_masked_tensor(gradient) else gradient
+        return _masked.as_masked_tensor(data, mask), None, None, None
 
 
 def legacy_tensor(dtype, *args):

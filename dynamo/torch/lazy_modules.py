@@ -1,4 +1,4 @@
-"""Lazy modules of torch.nn, which get their parameters when they are first called.
+"""Lazy modules, which get their parameters when they are first called.
 
 No graph can do that. Where it is the same as doing it in place, it is done while capturing, and
 capture starts again: the frame then finds the module as it is from now on.
@@ -37,7 +37,10 @@ def _infer_parameters(
     inputs = _inputs(args, *rest)
     if inputs is None or module is not owner or not _is_unchanged(tx, module):
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
-    real: Any = module.real  # type: ignore[attr-defined]
+    assert isinstance(module, ModuleValue)
+    real: Any = module.real
+    if not type(real).__module__.startswith("torch.nn.modules."):
+        inputs = _real_inputs(tx, module, args)
     try:
         with program_draws():
             real._infer_parameters(real, inputs)
@@ -65,16 +68,33 @@ def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...
     )
 
 
+def _real_inputs(tx: Interpreter, module: ModuleValue, args: Value) -> tuple[torch.Tensor, ...]:
+    """The arguments themselves, for a module of the program's own, whose code may do anything with
+    them and change anything: inputs of the frame, which has done and read nothing else yet.
+    """
+    assert isinstance(args, TupleValue) and module.source is not None
+    given = [value for value in args.wrapped() if isinstance(value, TensorValue)]
+    known = {value.source.name for value in given if value.source is not None}
+    known.add(f"type({module.source.name}).forward")
+    read = {guard.source.name for guard in tx.output.guards if guard.source is not None}
+    rest = {name for name in read - known if "_hooks" not in name}
+    done = any(node.op.startswith("call_") for node in tx.output.graph.nodes)
+    done |= tx.output.side_effects.changes_anything()
+    if done or not all(module.source.name.startswith(name) for name in rest):
+        raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
+    reals = tuple(value.real for value in given if value.real is not None)
+    if len(reals) < len(given):
+        raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
+    return reals
+
+
 def _is_unchanged(tx: Interpreter, module: Value) -> bool:
-    """A module of torch's own, from before the frame, which has not changed it; nothing that was
+    """A module from before the frame, which has not changed it; nothing that was
     captured draws random numbers or sees the module as it was.
     """
     if not isinstance(module, ModuleValue) or module.real is None or module.source is None:
         return False
     if module.source.made_by_frame or tx.output.side_effects.is_dirty(module):
-        return False
-    cls = type(module.real)
-    if not cls.__module__.startswith("torch.nn.modules."):
         return False
     if _module_globals._global_forward_pre_hooks:
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +29,14 @@ from dynamo.torch.numpy_values import (
     OPERATORS,
     TO_TORCH,
     ArrayValue,
+    array_of,
     divides_as_torch,
     refuse,
     require_quiet_errors,
     result,
 )
 from dynamo.values.base import Value
+from dynamo.values.builtins.table import TABLE
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
@@ -174,6 +178,37 @@ def converted(tx: Interpreter, array: ArrayValue, dtype: Any) -> Value:
     return call_torch(tx, "to", array.tensor, TO_TORCH[dtype])
 
 
+_WRAPPING = (
+    "__array_wrap__ must accept context and return_scalar arguments (positionally) in the future. "
+    "(Deprecated NumPy 2.0)"
+)
+_TAKES_ARRAY_ONLY = len(inspect.signature(torch.Tensor.__array_wrap__).parameters) == 2
+
+
+def of_tensors(
+    tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None = None
+) -> Value:
+    """np.log(tensor): Tensor.__array_wrap__ makes the result a tensor (of truth values, one of
+    uint8), whose signature numpy 2 warns of.
+    """
+    name = f"numpy.{ufunc.__name__}"
+    if out is not None or tx.output.modes.asked:
+        raise refuse(f"{name} of a tensor, with out= or under a mode")
+    arrays = [array_of(tx, v) if type(v) is TensorValue else v for v in operands]
+    value = elementwise(tx, ufunc, arrays)
+    assert isinstance(value, ArrayValue)
+    if _TAKES_ARRAY_ONLY and int(np.__version__.partition(".")[0]) >= 2:
+        warning = ConstantValue(_WRAPPING), ConstantValue(DeprecationWarning)
+        TABLE[warnings.warn](tx, *warning)
+    if value.dtype.kind == "b":
+        return call_torch(tx, "to", value.tensor, torch.uint8)
+    return value.tensor
+
+
+# Operators of a tensor that leave an array on their right to numpy.
+_OF_TENSORS = frozenset(["+", "-", "*", "/", "//", "%", "**"])
+
+
 def operator_of(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
     """An operator of arrays; `+=` and the like write into the array."""
     if symbol.endswith("=") and symbol not in SYMBOLS:
@@ -182,6 +217,11 @@ def operator_of(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
         return FUNCTIONS[np.matmul](tx, *operands)
     if symbol == "**" and _is_square(*operands):
         return elementwise(tx, np.multiply, [operands[0], operands[0]])
+    if isinstance(operands[0], TensorValue):
+        array = operands[1]
+        if symbol not in _OF_TENSORS or not isinstance(array, ArrayValue) or not array.shape:
+            raise refuse(f"the operator {symbol} of a tensor and an array")
+        return of_tensors(tx, SYMBOLS[symbol], operands)
     if symbol not in SYMBOLS:
         raise refuse(f"the operator {symbol} of arrays")
     return elementwise(tx, SYMBOLS[symbol], operands)

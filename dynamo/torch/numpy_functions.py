@@ -13,7 +13,6 @@ import functools
 import inspect
 import operator
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from dynamo.torch.numpy_elementwise import (
     converted,
     elementwise,
     not_scalar,
+    of_tensors,
     operator_of,
     row_major,
     sample_of,
@@ -41,6 +41,7 @@ from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
     ROUNDED,
+    grid_handler,
     handler,
     metadata_handler,
 )
@@ -562,6 +563,7 @@ def _expose() -> None:
     for table in (FUNCTIONS, METHODS):
         table.update({key: _with_out(call) for key, call in table.items() if _takes_out(key)})
     FUNCTIONS[np.identity] = FUNCTIONS[np.eye]
+    FUNCTIONS[type(np.mgrid).__getitem__] = grid_handler
     TABLE.update(FUNCTIONS)
     for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc and f not in FUNCTIONS]:
         TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known
@@ -578,36 +580,11 @@ def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
         if kwargs:
             raise refuse(f"numpy.{ufunc.__name__} with keywords")
         if any(isinstance(v, TensorValue) for v in operands):
-            return _of_tensors(tx, ufunc, operands, out)
+            return of_tensors(tx, ufunc, operands, out)
         value = elementwise(tx, ufunc, operands)
         return value if out is None or is_none(out) else written(tx, value, out, "out=")
 
     return call
-
-
-_WRAPPING = (
-    "__array_wrap__ must accept context and return_scalar arguments (positionally) in the future. "
-    "(Deprecated NumPy 2.0)"
-)
-_TAKES_ARRAY_ONLY = len(inspect.signature(torch.Tensor.__array_wrap__).parameters) == 2
-
-
-def _of_tensors(tx: Interpreter, ufunc: Any, operands: Sequence[Value], out: Value | None) -> Value:
-    """np.log(tensor): Tensor.__array_wrap__ makes the result a tensor (of truth values, one of
-    uint8), whose signature numpy 2 warns of.
-    """
-    name = f"numpy.{ufunc.__name__}"
-    if out is not None or tx.output.modes.asked:
-        raise refuse(f"{name} of a tensor, with out= or under a mode")
-    arrays = [array_of(tx, v) if type(v) is TensorValue else v for v in operands]
-    value = elementwise(tx, ufunc, arrays)
-    assert isinstance(value, ArrayValue)
-    if _TAKES_ARRAY_ONLY and int(np.__version__.partition(".")[0]) >= 2:
-        warning = ConstantValue(_WRAPPING), ConstantValue(DeprecationWarning)
-        TABLE[warnings.warn](tx, *warning)
-    if value.dtype.kind == "b":
-        return call_torch(tx, "to", value.tensor, torch.uint8)
-    return value.tensor
 
 
 def _scalar_constructor(kind: type) -> Callable[..., Value]:

@@ -24,6 +24,7 @@ from dynamo.torch.numpy_reversed import (
     view_of,
     with_positive_steps,
 )
+from dynamo.torch.numpy_translation import picked
 from dynamo.torch.numpy_values import (
     FUNCTIONS,
     ArrayValue,
@@ -33,6 +34,7 @@ from dynamo.torch.numpy_values import (
 )
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import SequenceValue, TupleValue
+from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
@@ -72,7 +74,7 @@ def is_index(value: Any) -> bool:
 def getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
     not_scalar(array, "an item")
     if _many_lists(key):
-        raise refuse("index arrays among other indices")
+        return _picked_beside_slices(tx, array, key)
     parts = with_positive_steps(tx, array, key)
     given = _key(tx, key) if parts is None else parts[0]
     tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
@@ -85,6 +87,23 @@ def getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
     if _picks_items(key):
         return array_view(tensor)
     return view_of(array, tensor, operator.getitem, key)
+
+
+def _picked_beside_slices(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
+    """Of numbers beside index arrays, numpy and torch order the dimensions differently."""
+    assert isinstance(key, SequenceValue)
+    refuse_reversed(array, "index arrays among other indices")
+    with_positive_steps(tx, array, key)
+    kinds = (ArrayValue, SequenceValue, SliceValue)
+    if any(not isinstance(part, kinds) and not _is_new_or_rest(part) for part in key.wrapped()):
+        raise refuse("index arrays beside numbers")
+    given = [array.tensor, _key(tx, key)]
+    found = call_in_graph(tx, "call_function", operator.getitem, given, {})
+    return picked(tx, array, key, found)
+
+
+def _is_new_or_rest(part: Value) -> bool:
+    return part.is_constant() and part.as_constant() in (None, ...)
 
 
 def _picks_items(key: Value) -> bool:

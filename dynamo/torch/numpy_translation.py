@@ -27,6 +27,7 @@ from dynamo.torch.numpy_values import (
 )
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.symbol import SymbolValue
@@ -60,7 +61,7 @@ EXACT = [
     "real", "imag", "diagonal", "take_along_axis", "indices", "fft.fftshift", "fft.ifftshift",
     "zeros", "ones", "zeros_like", "ones_like", "where", "concatenate", "stack", "vstack",
     "hstack", "clip", "any", "all", "argmax", "argmin", "squeeze", "expand_dims", "tril_indices",
-    "triu_indices", "diag_indices",
+    "triu_indices", "diag_indices", "ix_",
 ]  # fmt: skip
 # Functions of dtypes and numbers of dimensions alone, with constants of Python or numpy as results.
 METADATA = [
@@ -75,7 +76,8 @@ _KINDS = {"angle": "c"}
 _LARGEST = 1 << 14
 # The largest array of constants that stands in a graph as a literal, and those that need none.
 _LITERAL = 1 << 10
-_FILLS = frozenset(["zeros", "ones", "full", "eye", "identity", "tri"])
+_OF_ZEROS_AND_ONES = frozenset(["eye", "identity", "tri"])
+_FILLS = _OF_ZEROS_AND_ONES | frozenset(["zeros", "ones", "full"])
 
 
 def translate(path: str, *args: Any, **kwargs: Any) -> Any:
@@ -152,6 +154,42 @@ def metadata_handler(name: str, real: Any) -> Callable[..., Value]:
         return tx.wrap(call_of_dummies.sample)
 
     return call
+
+
+def grid_handler(tx: Interpreter, grid: Value, key: Value) -> Value:
+    """np.mgrid[...] and np.ogrid[...] of constants, and np.mgrid[:m, :n] of numbers that vary."""
+    known, real = grid.identity()
+    if not known or type(real) not in (type(np.mgrid), type(np.ogrid)):
+        raise refuse("a grid of numpy")
+    name = "mgrid" if real is np.mgrid else "ogrid"
+    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    stops = [part.parts[1] for part in parts if isinstance(part, SliceValue) and _from_zero(part)]
+    varies = any(stop.is_symbolic() for stop in stops)
+    if varies and name == "mgrid" and key is not parts[0] and len(stops) == len(parts):
+        return handler("indices", np.indices)(tx, TupleValue(stops))
+    call = _Call(tx, f"numpy.{name}", name, real.__getitem__, [key], {}, False)
+    made = call.literal(call.sample)
+    if made is None:
+        raise refuse(f"numpy.{name} of this size")
+    return made
+
+
+def _from_zero(part: SliceValue) -> bool:
+    start, stop, step = part.parts
+    plain = all(end.is_constant() for end in (start, step))
+    return (
+        plain
+        and start.as_constant() in (None, 0)
+        and step.as_constant() in (None, 1)
+        and issubclass(stop.python_type(), int)
+    )
+
+
+def picked(tx: Interpreter, array: ArrayValue, key: Value, found: Value) -> Value:
+    """The items at index lists beside slices and numbers, in numpy's own layout."""
+    name = "index arrays among other indices"
+    call = _Call(tx, name, "getitem", operator.getitem, [array, key], {}, False)
+    return call.fitted(found, call.sample)
 
 
 def laid_out(
@@ -236,6 +274,8 @@ class _Call:
         if isinstance(value, SymbolValue):
             self.symbolic = True
             return hint_of(value.symbolic)
+        if isinstance(value, SliceValue) and all(part.is_constant() for part in value.parts):
+            return value.as_constant()
         return _constant_of(value, self.name)
 
     def _dummy_array(self, array: ArrayValue) -> Any:
@@ -293,7 +333,7 @@ class _Call:
             return self.tx.wrap(sample)
         _holds_only_arrays(sample, self.name)
         if not self.arrays and not self.symbolic and self.path not in _FILLS:
-            literal = self._literal(sample)
+            literal = self.literal(sample)
             if literal is not None:
                 return literal
         self._compare()
@@ -301,11 +341,11 @@ class _Call:
         found = call_in_graph(self.tx, "call_function", translate, [path, *self.args], self.kwargs)
         return self.fitted(found, sample)
 
-    def _literal(self, sample: Any) -> Value | None:
+    def literal(self, sample: Any) -> Value | None:
         """An array, or a tuple of arrays, that depends on constants alone, if it is small."""
         if type(sample) is tuple:
             parts = {id(item): item for item in sample}
-            made = {key: self._literal(item) for key, item in parts.items()}
+            made = {key: self.literal(item) for key, item in parts.items()}
             items = [value for item in sample if (value := made[id(item)]) is not None]
             pairs = itertools.combinations(parts.values(), 2)
             if len(items) < len(sample) or any(np.may_share_memory(*pair) for pair in pairs):
@@ -364,6 +404,8 @@ class _Call:
         ours = TO_NUMPY.get(found.fake.dtype)
         if ours == dtype:
             return found
+        if self.path in _OF_ZEROS_AND_ONES:
+            return self._method(found, "to", ConstantValue(TO_TORCH[dtype]))
         if ours is None or ours.kind != dtype.kind or ours.itemsize < dtype.itemsize:
             raise refuse(f"{self.name} with a result of another type")
         return self._method(found, "to", ConstantValue(TO_TORCH[dtype]))

@@ -98,3 +98,9 @@ def _errstate(tx, **kinds):
     if "call" in kinds:
         raise refuse("numpy.errstate(call=...)")
     return tx.wrap(ErrorState), [], kinds
+
+
+@handles(torch.compiler.cudagraph_mark_step_begin)
+def _mark_step(tx):
+    tx.output.side_effects.call_later(torch.compiler.cudagraph_mark_step_begin)
+    return ConstantValue(None)

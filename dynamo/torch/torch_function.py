@@ -19,6 +19,7 @@ import torch.overrides
 from torch.utils._device import _device_constructors
 
 from dynamo import breaks, directives
+from dynamo.break_regions import error_on_graph_break, region_for
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
 from dynamo.guards.sources import GlobalsSource, Source
@@ -647,11 +648,25 @@ def _python_source(obj: Any) -> Any:
         return of_arrays
     if obj.__dict__.get("__script_if_tracing_wrapper"):
         return obj.__dict__.get("__original_fn")
+    if obj.__qualname__ == "wrap_dunder_call_ctx_manager.<locals>.inner":
+        return _in_compilers_region(obj)
     compiles = "get_compiler_config" in obj.__dict__  # of torch.compile and its parts
     if compiles and "_torchdynamo_disable" not in obj.__dict__:
         original = obj.__dict__.get("_torchdynamo_orig_callable")
         return original if type(original) is types.FunctionType else None
     return None
+
+
+def _in_compilers_region(obj: Any) -> Any:
+    """The function that a decorator of torch.compile's own settings wraps; that about graph breaks
+    means the same here.
+    """
+    cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
+    region, function = cells["self"].cell_contents, cells["func"].cell_contents
+    if type(function) is not types.FunctionType:
+        return None
+    error = getattr(region, "error_on_graph_break", None)
+    return function if error is None else error_on_graph_break(error)(function)
 
 
 def _is_scripted(function: Any) -> bool:
@@ -665,6 +680,7 @@ _COMPILERS_METHODS = {
     "TransformGetItemToIndex.__torch_function__": torch_polyfills.index_by_tensors,
     "GraphModule.recompile.<locals>.call_wrapped": torch_polyfills.call_graph_module,
     "OptimizedModule.__call__": torch_polyfills.call_optimized_module,
+    "error_on_graph_break": region_for,
 }
 
 

@@ -238,6 +238,17 @@ def test_a_width_that_varies():
             assert_same(compiled(x), fn(x))
 
 
+def test_parts_of_tensors_made_in_the_frame():
+    def fn(*parts):
+        made = nested_tensor(list(parts), layout=torch.jagged) * 2
+        return [part.sum() for part in made.unbind()]
+
+    compiled = dynamo.compile(fn, backend="eager", fullgraph=True)
+    for lengths in ((2, 3), (3, 1)):
+        parts = [torch.randn(n, 4) for n in lengths]
+        assert_same(compiled(*parts), fn(*parts))
+
+
 def test_parts_go_through_a_break():
     """They are views of the jagged tensor, which no graph takes as inputs."""
 

@@ -7,6 +7,7 @@ that Python says best are in polyfills/; functions that are pure on constants ar
 from __future__ import annotations
 
 import _thread
+import ast
 import inspect
 import json
 import operator
@@ -77,7 +78,7 @@ PURE_MODULES = frozenset(
 PURE_FUNCTIONS = {
     abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
     str.maketrans, bytes.maketrans, inspect.signature, inspect.getmro, inspect.isabstract,
-    inspect.cleandoc, inspect.getfullargspec, json.dumps, json.loads,
+    inspect.cleandoc, inspect.getfullargspec, json.dumps, json.loads, ast.literal_eval,
     re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall,
 }  # fmt: skip
 

@@ -23,7 +23,9 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.shapes import VARIES
 from dynamo.guards.sources import AttrSource, MadeSource, ModuleSource, Source
+from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins.table import TABLE, BuiltinValue, callable_name
@@ -232,8 +234,21 @@ def _manual_seed(tx: Interpreter, seed: Value) -> Value:
     """torch.manual_seed before the first random number of the graph."""
     if not seed.python_type_is(int) or not can_be_first(tx, None):
         raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))
+    _let_vary(tx, seed)
     hoist(tx, torch.manual_seed, seed)
     return tx.wrap(torch.default_generator, AttrSource(ModuleSource("torch"), "default_generator"))
+
+
+def _let_vary(tx: Interpreter, seed: Value) -> None:
+    """Have the next attempt take a symbol for a seed from outside."""
+    symbols, source = tx.output.symbols, seed.source
+    if not seed.is_constant() or source is None or not symbols.automatic:
+        return
+    if symbols.seen.numbers.get(source.name) in (None, VARIES):
+        return
+    symbols.seen.numbers[source.name] = VARIES
+    symbols.seen.why[source.name] = "seeds vary"
+    raise Retry(tx.output.plan.anew("a seed is a number that varies"))
 
 
 def _broken(name: str) -> Callable[..., Value]:

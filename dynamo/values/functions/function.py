@@ -61,6 +61,8 @@ OPAQUE_MODULES = (
     "torch._tensor_str",
     "torch.serialization",
     "torch.utils.data",
+    "torch.utils._config_module",
+    "torch.masked.maskedtensor",
     "torch.nn.modules.lazy",
     "torch.utils.weak",
     "torch.library",
@@ -95,8 +97,8 @@ OPAQUE_EXACTLY = frozenset(
 
 
 # Plain Python in opaque modules, of which programs call what does something outside of them too:
-# notes for torch.compile, which do nothing elsewhere, how tensors are printed, and a question about
-# the types in a container.
+# notes for torch.compile, which do nothing elsewhere, how tensors are printed, and questions about
+# the types of a container's items and of a tensor.
 _TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
 _TRANSPARENT_CODE = frozenset(
     inspect.unwrap(function).__code__
@@ -105,6 +107,7 @@ _TRANSPARENT_CODE = frozenset(
         torch._tensor_str.get_printoptions,
         torch._tensor_str.printoptions,
         torch.jit.isinstance,
+        torch.masked.is_masked_tensor,
     )
 )
 

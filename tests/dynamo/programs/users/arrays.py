@@ -192,7 +192,7 @@ PROGRAMS = {
     """,
     ),
     "np_indexing": (
-        9,
+        6,
         """
         def f(a):
             b = a.copy()
@@ -221,7 +221,7 @@ PROGRAMS = {
     """,
     ),
     "np_make": (
-        5,
+        2,
         """
         def f(x):
             n = x.shape[0]

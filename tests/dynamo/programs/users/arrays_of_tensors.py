@@ -2,7 +2,7 @@
 
 PROGRAMS = {
     "np_tensor_mix": (
-        4,
+        2,
         """
         def f(x):
             a = x.detach().cpu().numpy()
@@ -173,6 +173,56 @@ PROGRAMS = {
         def f(t): return np.asarray(t, dtype=np.float64), np.array(t, dtype=np.float64), np.asarray(t)
         ---
         run(T(3))
+    """,
+    ),
+    "grids": (
+        3,
+        """
+        def f(x):
+            h, w = x.shape
+            open_grid = np.ogrid[0:3, 0:2]
+            steps = np.mgrid[-1:1:3j]
+            a = np.arange(12.0).reshape(3, 4)
+            return np.mgrid[:h, 0:w], np.mgrid[0:2, 1:3] * 2, open_grid[0] + open_grid[1], steps, a[np.ix_([0, 2], [1, 3])]
+        ---
+        run(T(2, 3))
+        run(T(4, 3))
+        run(T(5, 6))
+    """,
+    ),
+    "index_lists_beside_slices": (
+        3,
+        """
+        def f(a, i):
+            b, c, d = a[:, [1, 0]], a[[0, 1], 1:], a[..., [2]]
+            return b, c, d, a[:, i], a[i, :, None], a[:, [0, 1], [1, 2]], a.T[:, [1, 0]], b.strides, c.strides
+        ---
+        run(np.arange(24.0).reshape(2, 3, 4), np.array([1, 0]))
+        run(np.arange(24).reshape(2, 3, 4), np.array([1, 0, 1]))
+        run(np.arange(24.0).reshape(2, 3, 4).transpose(2, 1, 0), np.array([1, 0]))
+    """,
+    ),
+    "index_lists_beside_numbers": (
+        None,
+        """
+        def f(a): return a[0, :, [1, 0]], a[:, 0, [1, 0]], a[[1, 0], ::-1]
+        ---
+        run(np.arange(8.0).reshape(2, 2, 2))
+    """,
+    ),
+    "operators_of_tensors_and_arrays": (
+        3,
+        """
+        def f(x, a):
+            y = x + a, x - a, x * a, x / a, x ** a, x % a, x // a
+            try: a + x
+            except TypeError as error: return y, type(error)
+        def g(x, a): return (x + a).dtype
+        ---
+        run(T(3), np.arange(1.0, 4.0))
+        run(T(3).double(), np.arange(1, 4, dtype=np.int32))
+        run(torch.arange(3), np.arange(1, 4))
+        run(T(3, grad=True), np.arange(1.0, 4.0))
     """,
     ),
 }

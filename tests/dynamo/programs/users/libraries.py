@@ -261,7 +261,7 @@ PROGRAMS = {
     """,
     ),
     "lazy": (
-        2,
+        1,
         """
         class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
             cls_to_become = None
@@ -433,6 +433,66 @@ PROGRAMS = {
         run(x)[0].backward()
         x.grad
         addmul = sq = None
+    """,
+    ),
+    "lazy_after_work": (
+        3,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            cls_to_become = None
+            def __init__(self):
+                super().__init__(); self.w = nn.parameter.UninitializedParameter(); self.made = False
+            def initialize_parameters(self, x):
+                if self.has_uninitialized_params():
+                    with torch.no_grad():
+                        self.w.materialize((x.shape[-1],)); self.w.fill_(float(x.sum()))
+                    self.made = True; log.append(len(log))
+            def forward(self, x): return x * self.w
+        one, two = L(), L()
+        def f(x):
+            before = two.made
+            y = one(x)
+            return two(y + 1), before, two.made
+        ---
+        run(T(2, 3))
+        run(T(2, 3))
+        log
+    """,
+    ),
+    "masked_tensors": (
+        None,
+        """
+        from torch.masked import masked_tensor
+        def f(x, m):
+            one = masked_tensor(x, m)
+            plain = torch.masked.sum(x, mask=m), torch.masked.softmax(x, 0, mask=m)
+            return one.sum().get_data(), (one + one).get_data(), one.amax().get_data(), *plain
+        ---
+        run(T(3), T(3) > -0.5)
+    """,
+    ),
+    "subclass_whose_layout_runs_code": (
+        None,
+        """
+        class Logged(torch.Tensor):
+            @staticmethod
+            def __new__(cls, held):
+                return torch.Tensor._make_wrapper_subclass(cls, held.shape, dispatch_layout=True)
+            def __init__(self, held): self.held = held
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                with torch._C.DisableTorchFunctionSubclass(): return func(*args, **(kwargs or {}))
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                log.append(func.__name__)
+                return args[0].held.layout
+        def f(x, one):
+            y = x + 1
+            return y * 2, one.held
+        __one = Logged(T(2))
+        ---
+        run(T(3), __one)
+        log
     """,
     ),
 }

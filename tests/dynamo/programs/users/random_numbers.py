@@ -290,7 +290,7 @@ PROGRAMS = {
     """,
     ),
     "seed_first": (
-        2,
+        1,
         """
         def f(x, s):
             torch.manual_seed(s)
@@ -453,6 +453,26 @@ PROGRAMS = {
         run(T(3))
         run(T(3))
         run(T(3))
+    """,
+    ),
+    "seeds_of_models": (
+        3,
+        """
+        class M(nn.Module):
+            def __init__(self): super().__init__(); self.seed = 5
+            def forward(self, x):
+                torch.manual_seed(self.seed)
+                return x + torch.rand(3)
+        m = M()
+        def f(x):
+            torch.manual_seed(7)
+            y = torch.rand(3)
+            return m(x) if x.ndim > 1 else x + y
+        def g(x): return m(x)
+        ---
+        run(T(3))
+        run(T(1, 3))
+        torch.rand(2)
     """,
     ),
 }

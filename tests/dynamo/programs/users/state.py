@@ -527,7 +527,7 @@ PROGRAMS = {
     """,
     ),
     "ast_literal": (
-        None,
+        2,
         """
         import ast, json
         def f(x, s):
