@@ -46,6 +46,18 @@ template <class T> INLINE vec<T> iota(int64_t base, int64_t step) {
   LANES r[l] = (T)(base + l * step);
   return r;
 }
+// The same of a constant vector: a sum and a product of vectors, which wrap as unsigned ones do.
+template <class T, class U> INLINE vec<T> integer_iota(int64_t base, int64_t step) {
+  vec<T> lanes;
+  LANES lanes[l] = (T)l;
+  return (vec<T>)((vec<U>)lanes * (U)step + (U)base);
+}
+template <> INLINE vec<int32_t> iota<int32_t>(int64_t base, int64_t step) {
+  return integer_iota<int32_t, uint32_t>(base, step);
+}
+template <> INLINE vec<int64_t> iota<int64_t>(int64_t base, int64_t step) {
+  return integer_iota<int64_t, uint64_t>(base, step);
+}
 template <class T, class F> INLINE vec<T> each_lane(F f) {
   vec<T> r;
   LANES r[l] = f(l);
