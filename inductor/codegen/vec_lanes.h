@@ -274,10 +274,19 @@ INLINE vec<float> erf(vec<float> x) {
 
 // --- conversion ----------------------------------------------------------------------------------
 
+// Floats to narrow integers by 32 bits, from which they wrap; between integers by twice the width or half of it at a
+// time: by more, compilers convert one lane after another.
 template <class T> struct caster {
   template <class V> static INLINE vec<T> run(V x) {
+    constexpr int from = sizeof(x[0]), to = sizeof(T);
     if constexpr (wraps<T, decltype(x[0] + 0)>)
-      return __builtin_convertvector(__builtin_convertvector(x, vec<int32_t>), vec<T>);
+      return run(__builtin_convertvector(x, vec<int32_t>));
+    else if constexpr (from == 1 && to > 1)
+      return run(__builtin_convertvector(x, vec<int16_t>));
+    else if constexpr ((from == 2 && to > 4) || (from == 2 && to == 4 && T(0.5) != T(0)) || (from == 8 && to < 4))
+      return run(__builtin_convertvector(x, vec<int32_t>));
+    else if constexpr (from == 4 && to == 1)
+      return run(__builtin_convertvector(x, vec<int16_t>));
     else
       return __builtin_convertvector(x, vec<T>);
   }
