@@ -31,11 +31,13 @@ aten = torch.ops.aten
 _INPUT_SHARE = 0.01
 _COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
 _DATA_SIZE = 1024  # the assumed value of a size that depends on data
-# Besides operators that torch tags as pointwise: those that move or make elements.
-_CHEAP = frozenset(
+# Besides operators that torch tags as pointwise: those that fill, and others that move or make
+# elements.
+_FILL = frozenset(
     getattr(aten, name)
-    for name in ("_to_copy", "arange", "cat", "clone", "full", "full_like", "scalar_tensor")
+    for name in ("full", "full_like", "new_full", "new_zeros", "zeros", "zeros_like")
 )
+_CHEAP = _FILL | {aten._to_copy, aten.arange, aten.cat, aten.clone, aten.scalar_tensor}
 
 
 @dataclass
@@ -227,7 +229,20 @@ def _cheap(node: Node) -> bool:
         # In memory anyway where others than kernels of elements read it, as eager has it: to make
         # it again is a launch, and traffic as for the first time.
         return all(_of_elements(user.target) for user in node.users)
+    if target in (aten.scatter.value, aten.scatter.src):
+        # One number in each row of one that is filled, as gradients of losses and extremes have.
+        x, dim, index = node.args[:3]
+        return _is_filled(x) and isinstance(index, Node) and _is_one_along(index, dim)
     return _of_elements(target)
+
+
+def _is_filled(node: Any) -> bool:
+    return getattr(getattr(node, "target", None), "overloadpacket", None) in _FILL
+
+
+def _is_one_along(node: Node, dim: Any) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and hint_of(value.shape[dim]) == 1
 
 
 def _of_elements(target: Any) -> bool:

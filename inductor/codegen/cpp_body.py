@@ -35,6 +35,7 @@ CPP_TYPES = {
 }
 
 ROW, MID, BODY = range(3)
+CHOSEN = "[decltype(u)::value]"  # of an array over the vectors of a group
 
 # reduction: (start value, combining expression of a and v, lanes of a to one value)
 REDUCTIONS = {
@@ -214,12 +215,24 @@ class Body:
         found = self.known.get(key) or self.known_here.get(key)
         if found is not None:
             return found
-        name = f"t{self.count}"
-        self.count += 1
-        self.blocks[level].append(f"const {self._type(dtype, vector)} {name} = {text};")
+        name = self._define(self.blocks[level], text, dtype, vector, level)
         operand = Operand(name, dtype, vector, level)
         (self.known if level == ROW else self.known_here)[key] = operand
         return operand
+
+    def _define(
+        self, lines: list[str], text: str, dtype: torch.dtype, vector: bool, level: int
+    ) -> str:
+        """Give a value a name: in a group of columns, one of all of its vectors at row level."""
+        name, kind = f"t{self.count}", self._type(dtype, vector)
+        self.count += 1
+        if level == ROW and self.emitter.grouped:
+            self.declarations.append(f"{kind} {name}[N];")
+            name += CHOSEN
+            lines.append(f"{name} = {text};")
+        else:
+            lines.append(f"const {kind} {name} = {text};")
+        return name
 
     def _vector(self, x: Operand) -> Operand:
         if x.vector:
@@ -559,7 +572,7 @@ class Body:
         self.count += 1
         arg = kind in ("argmax", "argmin")
         accumulator = _Accumulator(name, kind, results[0].dtype, vector)
-        chosen = "[decltype(u)::value]" if emitter.unroll or emitter.grouped else ""
+        chosen = CHOSEN if emitter.unroll or emitter.grouped else ""
         target = name + chosen
         if arg:
             self._positions(accumulator, step, operands[1].dtype, looped)
@@ -588,10 +601,8 @@ class Body:
                 final += chosen
             text = f"{REDUCTIONS[kind][2]}({final})" if looped else final
             dtype = results[0].dtype
-        out = f"t{self.count}"
-        self.count += 1
         kept_vector = vector and not looped
-        self.after.append(f"const {self._type(dtype, kept_vector)} {out} = {text};")
+        out = self._define(self.after, text, dtype, kept_vector, ROW)
         operand = Operand(out, dtype, kept_vector, ROW)
         self.made[step.target.name] = operand
         if step.target.name in emitter.live:

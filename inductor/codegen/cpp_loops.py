@@ -35,6 +35,8 @@ STRIP = 64
 ALWAYS = "__attribute__((always_inline))"
 # Vectors of columns that are reduced together.
 GROUP = 4
+# Where several passes do, columns are at least this long, and bodies at most so.
+LONG_COLUMN, GROUPED_VALUES = 32, 64
 # Reductions whose body is at most this long get four accumulators.
 UNROLL_VALUES = 8
 
@@ -102,10 +104,8 @@ class _Emitter:
         self.live = live
         self.constants: list[Extent] = []
         self.buffers: list[str] = []
-        # columns are reduced several vectors at a time, if nothing of theirs spans two passes
-        self.grouped = self.lane_outer and not (
-            self.passes[0].row or any(one.full for one in self.passes[1:])
-        )
+        # columns are reduced several vectors at a time
+        self.grouped = self.lane_outer and self._is_worth_groups()
         self.body = Body(self)
         self.half = self._needs_half()
 
@@ -131,6 +131,13 @@ class _Emitter:
             live.update(result)  # too long for the stack: in memory after all
             return {}
         return result
+
+    def _is_worth_groups(self) -> bool:
+        """Whether one pass reads columns, or several that are long: each is code of its own."""
+        several = bool(self.passes[0].row) or any(one.full for one in self.passes[1:])
+        values = sum(len(s.tape.values) for s in self.kernel.steps)
+        long = hint(extent(self.inner)) >= LONG_COLUMN and values <= GROUPED_VALUES
+        return bool(self.inner) and (not several or long)
 
     def _needs_half(self) -> bool:
         """Whether a vector of 64-bit elements occurs."""
@@ -382,29 +389,26 @@ class _Emitter:
 
     def _column_groups(self) -> tuple[list[str], Extent]:
         """Columns as above, GROUP vectors of them at a time: as many independent additions, and
-        longer stretches of each row."""
+        longer stretches of each row. What a column has outside of its loops is an array over the
+        vectors."""
         assert self.lane is not None
-        body, first = self.body, self.passes[0]
-        body.begin_pass()
-        self.unroll = False
-        self.two_level = self._two_level(first)
-        for step in first.full:
-            body.step(step)
-        row, mid, inside = body.take_row(), body.take_mid(), body.take_body()
-        opened, closed = body.take_inner_accumulators()
-        declared, after = body.take_declarations(), body.take_after()
-        for one in self.passes[1:]:
-            body.begin_pass()
-            for step in one.row:
-                body.step(step)
-            after += body.take_row()
-        name = self.lane.name
+        body, name = self.body, self.lane.name
 
         def group(lines: list[str]) -> list[str]:
             each = f"in_group<W, N>(first, [&](int64_t {name}, auto u) {ALWAYS} {{"
-            return [each, *_indent(lines), "});"]
+            return [each, *_indent(lines), "});"] if lines else []
 
-        lines = self._nest(group([*row, *mid, *inside]), opened, closed)
+        loops: list[str] = []
+        for one in self.passes:
+            body.begin_pass()
+            self.unroll, self.two_level = False, self._two_level(one)
+            for step in [*one.row, *one.full]:
+                body.step(step)
+            row, inside = body.take_row(), [*body.take_mid(), *body.take_body()]
+            opened, closed = body.take_inner_accumulators()
+            declared, after = body.take_declarations(), body.take_after()
+            nest = self._nest(group(inside), opened, closed) if one.full else []
+            loops += [*declared, *group(row), *nest, *group(after)]
         lanes = (8 if self.half else 16) * GROUP  # of the widest machine
         if hint(self.lane.size) < 8 * lanes and len(self.outer) == 1:
             lanes //= GROUP  # rather more threads than longer stretches
@@ -419,7 +423,7 @@ class _Emitter:
             f"each_group<W, {_whole(self.lane.size, lanes // 16)}>(low, high, "
             f"[&](int64_t first, auto vectors, auto lanes) {ALWAYS} {{",
             "  constexpr int N = decltype(vectors)::value;",
-            *_indent([*declared, *lines, *group([*row, *after])]),
+            *_indent(loops),
             "});",
         ]
         total = extent(others) * blocks

@@ -46,6 +46,18 @@ template <class T> INLINE vec<T> iota(int64_t base, int64_t step) {
   LANES r[l] = (T)(base + l * step);
   return r;
 }
+// The same of a constant vector: a sum and a product of vectors, which wrap as unsigned ones do.
+template <class T, class U> INLINE vec<T> integer_iota(int64_t base, int64_t step) {
+  vec<T> lanes;
+  LANES lanes[l] = (T)l;
+  return (vec<T>)((vec<U>)lanes * (U)step + (U)base);
+}
+template <> INLINE vec<int32_t> iota<int32_t>(int64_t base, int64_t step) {
+  return integer_iota<int32_t, uint32_t>(base, step);
+}
+template <> INLINE vec<int64_t> iota<int64_t>(int64_t base, int64_t step) {
+  return integer_iota<int64_t, uint64_t>(base, step);
+}
 template <class T, class F> INLINE vec<T> each_lane(F f) {
   vec<T> r;
   LANES r[l] = f(l);
@@ -262,10 +274,19 @@ INLINE vec<float> erf(vec<float> x) {
 
 // --- conversion ----------------------------------------------------------------------------------
 
+// Floats to narrow integers by 32 bits, from which they wrap; between integers by twice the width or half of it at a
+// time: by more, compilers convert one lane after another.
 template <class T> struct caster {
   template <class V> static INLINE vec<T> run(V x) {
+    constexpr int from = sizeof(x[0]), to = sizeof(T);
     if constexpr (wraps<T, decltype(x[0] + 0)>)
-      return __builtin_convertvector(__builtin_convertvector(x, vec<int32_t>), vec<T>);
+      return run(__builtin_convertvector(x, vec<int32_t>));
+    else if constexpr (from == 1 && to > 1)
+      return run(__builtin_convertvector(x, vec<int16_t>));
+    else if constexpr ((from == 2 && to > 4) || (from == 2 && to == 4 && T(0.5) != T(0)) || (from == 8 && to < 4))
+      return run(__builtin_convertvector(x, vec<int32_t>));
+    else if constexpr (from == 4 && to == 1)
+      return run(__builtin_convertvector(x, vec<int16_t>));
     else
       return __builtin_convertvector(x, vec<T>);
   }

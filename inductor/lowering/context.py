@@ -152,12 +152,20 @@ class Lowering:
             tensors[0].device if tensors else self.val().device,
             inner=inner,
             work=work + sum(t.work for t in tensors if t.window is None),
-            reads=sum(1 if t.window is not None else t.reads for t in tensors),
+            reads=sum(self._reads(t, numel) for t in tensors),
             split=split,
         )
         if result.work > MAX_WORK or result.reads > MAX_READS:
             self.realize(result)
         return result
+
+    @staticmethod
+    def _reads(t: Tensor, numel: int) -> int:
+        """How many buffers of about `numel` elements reading the tensor reads; rows and columns
+        that are broadcast stay in the cache."""
+        if hint(t.numel) * BROADCAST_FACTOR <= numel:
+            return 0
+        return 1 if t.window is not None else t.reads
 
     def stays_lazy(self, t: Tensor) -> bool:
         """Whether the tensor is a mask of scores that takes more to be read than to be computed

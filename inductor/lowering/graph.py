@@ -42,7 +42,7 @@ from inductor.ops import COMPUTE_TYPES
 
 # A lazy value with several readers is computed again by each of them only if it costs no more than
 # this.
-TRIVIAL_WORK, TRIVIAL_READS = 1, 1
+TRIVIAL_WORK, TRIVIAL_READS = 4, 1
 
 
 def lower_graph(
@@ -267,6 +267,8 @@ class _Run:
             return
         result.hint = self.ctx.strides(val)
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
+        if result.work and any(user.op == "output" for user in node.users):
+            trivial = False  # in memory anyway
         again = len(node.users) > 1 and (result.split is not None or not trivial)
         if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
             self.ctx.realize(result)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint, known_le, nonzero, product
+from fxgraph.sizes import Extent, hint, known_le, known_lt, nonzero, product
 from inductor import devices
 from inductor.index import Index, contiguous_strides, linear
 from inductor.ir import Indices, Tensor, Value
@@ -198,11 +198,14 @@ def _choose(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Numbe
     of the result compares its position, so that the loop fuses with others.
     """
 
+    # half as wide, of twice as many lanes; indices beyond it are out of range and raise
+    position = torch.int32 if known_lt(x.size[d], 2**31) else torch.int64
+
     def inner(idx: Indices) -> Value:
         row = (*idx[:d], Index({}), *idx[d + 1 :])
-        at = ops.to_dtype(index.load(row), torch.int64)
+        at = ops.to_dtype(index.load(row), position)
         value = new.load(row) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
-        here = ops.eq(ops.index_expr(idx[d], torch.int64), at)
+        here = ops.eq(ops.index_expr(idx[d], position), at)
         return ops.where(here, value, x.load(idx))
 
     tensors = [t for t in (x, index, new) if isinstance(t, Tensor)]

@@ -527,7 +527,13 @@ def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
             if any(index != new.index for index in s.reads.get(new.target.name, [])):
                 return False
         shares = True
-    return shares or bool(reads_before & new.reads.keys())
+    return shares or any(_walk_alike(steps, new, name) for name in reads_before & new.reads.keys())
+
+
+def _walk_alike(steps: list[Loops], new: Loops, name: str) -> bool:
+    """Whether one step reads the buffer in the order of another, so that one loop saves a read."""
+    mine = [index.terms for index in new.reads[name]]
+    return any(index.terms in mine for s in steps for index in s.reads.get(name, ()))
 
 
 def _spoils_columns(steps: list[Loops], new: Loops, outer: list[Var], inner: list[Var]) -> bool:
@@ -550,8 +556,11 @@ def _spoils_columns(steps: list[Loops], new: Loops, outer: list[Var], inner: lis
 
 
 def _is_of_columns(step: Loops, outer: Var, inner: Var) -> bool:
-    """Whether neighbours in what the step reads are of the outer loop, not of the inner one."""
-    indices = [index for found in step.reads.values() for index in found]
+    """Whether neighbours in what the step reads are of the outer loop, not of the inner one; what
+    does not vary with both, a number for each row say, tells nothing.
+    """
+    found = [index for indices in step.reads.values() for index in indices]
+    indices = [i for i in found if {outer, inner} <= i.variables()] or found
     along = any(index.terms.get(inner) == 1 for index in indices)
     return not along and any(index.terms.get(outer) == 1 for index in indices)
 

@@ -327,6 +327,25 @@ def test_matrix_products_are_kept_and_pointwise_is_computed_again():
     assert len([kind for kind, _ in training.saved if kind == "kept"]) == 1
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x, y: torch.nn.functional.nll_loss(x, y),
+        lambda x, y: torch.nn.functional.cross_entropy(x, y, label_smoothing=0.1),
+    ],
+)
+def test_a_number_in_each_row_is_placed_again(loss):
+    """The backward is given no tensor of zeros with a number in each row."""
+    x, y = r(5, 7), torch.tensor([3, -100, 0, 6, 2])
+    call, training = compiled(loss, x, y)
+    forward = [n.target for n in training.forward.graph_module.graph.nodes]
+    assert torch.ops.aten.scatter.value not in forward
+    assert torch.ops.aten.scatter.src not in forward
+    call(x, y).backward()
+    (expected,) = torch.autograd.grad(loss(x, y), x)
+    torch.testing.assert_close(x.grad, expected)
+
+
 def test_random_numbers_are_never_drawn_again():
     _, training = compiled(dropped, r(6))
     nodes = training.backward.graph_module.graph.nodes

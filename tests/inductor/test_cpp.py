@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -273,6 +274,36 @@ def test_sizes_that_are_whole_vectors(width: int, dtype: torch.dtype) -> None:
     close = 0.02 if dtype == torch.bfloat16 else 1e-4
     x, y = torch.randn(48, width).to(dtype), torch.randn(3, 32, width).to(dtype)
     check(fn, x, y, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("width", [5, 64, 67, 600])
+def test_columns_that_several_passes_read(width: int, dtype: torch.dtype) -> None:
+    """Several vectors of columns together: what one pass leaves of each is there for the next."""
+
+    def fn(x, y):
+        moments = x.var(0), x.mean(0)
+        flags = (x > 0).any(0) & (x == x).all(0)
+        extremes = x.argmax(0), (x - x.amax(0)).square().mean(0)
+        shared = (x - x.mean()) * flags
+        stacked = (y - y.sum((0, 1))) * y.amax((0, 1))
+        return x.softmax(0), x.log_softmax(0), *moments, *extremes, shared, stacked
+
+    close = 0.02 if dtype == torch.bfloat16 else 1e-4
+    x, y = torch.randn(70, width), torch.randn(5, 40, width)
+    check(fn, x.to(dtype), y.to(dtype), rtol=close, atol=close)
+    x[3, 0], x[4, 1], x[5, 2], x[:, 3] = math.nan, math.inf, -math.inf, -math.inf
+    check(fn, x.to(dtype), y.to(dtype), rtol=close, atol=close)
+    check(fn, x.to(dtype)[::2, :3], y.to(dtype).mT, rtol=close, atol=close)
+
+
+def test_positions_wrap_as_numbers_do() -> None:
+    def fn(x):
+        at = torch.arange(40, dtype=torch.int64)
+        far = at * 2**31 + 2**62
+        return x.triu(-3), x.tril(5), at - 7, far * 4, (at * -3).int(), far > 2**62 + 2**33
+
+    check(fn, torch.randn(37, 40), rtol=0, atol=0)
 
 
 def test_in_place_pairs() -> None:

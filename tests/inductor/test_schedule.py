@@ -50,6 +50,9 @@ CASES = {
     "rms norm": (lambda x, w: (F.rms_norm(x, (96,), w, 1e-6),), [ROWS, t(96)], 1),
     "sums of rows and a cast": (lambda x: (x.sum(1), x.bfloat16()), [ROWS], 1),
     "sums of columns and a cast": (lambda x: (x.sum(0), x.bfloat16()), [t(320, 480)], 2),
+    "sums of columns and a product, of which one has a multiple of the other's rows": (
+        lambda x, y, w, r: ((x * w).exp(), (x * y * r).sum(0)),
+        [t(128, 32), t(128, 32, seed=1), t(32), t(128, 1)], 2),
     "independent": (lambda x, y: (x + 1, y * 2), [ROWS, t(7)], 2),
 }  # fmt: skip
 
@@ -59,6 +62,22 @@ def test_number_of_kernels(name: str) -> None:
     fn, args, count = CASES[name]
     c = check(fn, *args, rtol=1e-5, atol=1e-5)
     assert kernels(c) == count, "\n".join(map(str, c.items))
+
+
+def test_gradients_of_a_layer_norm_keep_no_rows() -> None:
+    """Those of rows and those of weight and bias read the same values, made of what is given."""
+
+    def fn(grad, x, w, mean, rstd):
+        y, g = (x - mean) * rstd, grad * w
+        of_rows = (g * 96 - g.sum(1, True) - y * (g * y).sum(1, True)) * (rstd / 96)
+        return of_rows, (grad * y).sum(0), grad.sum(0)
+
+    args = t(64, 96), t(64, 96, seed=1), t(96), t(64, 1), t(64, 1, seed=1)
+    for dtype in (torch.float32, torch.bfloat16):
+        close = 1e-4 if dtype == torch.float32 else 0.1
+        c = check(fn, *(x.to(dtype) for x in args), rtol=close, atol=close)
+        assert kernels(c) == 2
+        assert not [b for b in c.spec.buffers if b.kind == "temp" and b.size == (64, 96)]
 
 
 def test_an_operator_in_between_keeps_the_order() -> None:

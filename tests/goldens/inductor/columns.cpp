@@ -12,6 +12,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
     const int64_t low = t * 16, high = min(n0, low + 16);
     each_group<W, 0>(low, high, [&](int64_t first, auto vectors, auto lanes) __attribute__((always_inline)) {
       constexpr int N = decltype(vectors)::value;
+      vec<float> t2[N];
       vec<float> a1[N]; fill_all(a1, splat(0.0f));
       for (int64_t r0 = 0; r0 < n1; ++r0) {
         in_group<W, N>(first, [&](int64_t i0, auto u) __attribute__((always_inline)) {
@@ -20,8 +21,8 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
         });
       }
       in_group<W, N>(first, [&](int64_t i0, auto u) __attribute__((always_inline)) {
-        const vec<float> t2 = a1[decltype(u)::value];
-        store(p1 + i0, t2, lanes);
+        t2[decltype(u)::value] = a1[decltype(u)::value];
+        store(p1 + i0, t2[decltype(u)::value], lanes);
       });
     });
   }
