@@ -9,7 +9,7 @@ kernels reach, and the times of launches, are assumptions.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,7 +19,8 @@ class Device:
     """bandwidth: bytes a second. vector: operations a second of float32 outside of tensor cores.
     tensor: operations a second in tensor cores, by dtype; of float32 as TF32. units: streaming
     multiprocessors. shared: bytes of shared memory that one program may have. descriptors: whether
-    it copies tiles of a matrix by a descriptor (TMA).
+    it copies tiles of a matrix by a descriptor (TMA). products: whether Triton multiplies in its
+    tensor cores; elsewhere sums of products spill, and the library is faster by far.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Device:
     units: int
     shared: int
     descriptors: bool = False
+    products: bool = True
 
     def seconds(self, nbytes: float, flops: float = 0.0, matrix: str = "") -> float:
         """Of one kernel that moves so many bytes and computes so much; matrix: the dtype of a
@@ -61,11 +63,20 @@ DEVICES = {
         Device("h100", 3.35e12, 67e12, _tensor8(989e12, 494e12), 132, 227 * KB, True),
         Device("a100", 2.04e12, 19.5e12, _tensor(312e12, 156e12), 108, 163 * KB),
         Device("a10g", 0.6e12, 31.5e12, _tensor(70e12, 35e12), 80, 99 * KB),
+        Device("l40s", 0.86e12, 91.6e12, _tensor8(362e12, 183e12), 142, 99 * KB),
         Device("l4", 0.3e12, 30.3e12, _tensor8(121e12, 60e12), 58, 99 * KB),
+        Device("5090", 1.79e12, 105e12, _tensor8(210e12, 105e12), 170, 99 * KB, True),
+        Device("4090", 1.01e12, 82.6e12, _tensor8(165e12, 83e12), 128, 99 * KB),
+        Device("3090", 0.94e12, 35.6e12, _tensor(71e12, 36e12), 82, 99 * KB),
+        Device("v100", 0.9e12, 15.7e12, _tensor(125e12, 15.7e12), 80, 96 * KB, products=False),
+        Device("t4", 0.32e12, 8.1e12, _tensor(65e12, 8.1e12), 40, 64 * KB, products=False),
     )
 }
 # Where the name of the device at hand is none of these: the one that is most like it.
-_BY_CAPABILITY = ((100, "b200"), (90, "h100"), (89, "l4"), (86, "l4"), (0, "a100"))
+_BY_CAPABILITY = (
+    (120, "5090"), (100, "b200"), (90, "h100"), (89, "l4"), (86, "3090"), (80, "a100"),
+    (75, "t4"), (0, "v100"),
+)  # fmt: skip
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -82,12 +93,22 @@ def device_model(number: int = 0, target: str = "") -> Device:
 
 @functools.cache
 def _at_hand(number: int) -> Device:
-    name = torch.cuda.get_device_name(number).lower()
-    for kind, device in DEVICES.items():
-        if kind in name.split() or any(part.startswith(f"{kind}-") for part in name.split()):
-            return device
-    major, minor = torch.cuda.get_device_capability(number)
-    return _by_capability(10 * major + minor)
+    """The model by its name, or one of its capability, with the multiprocessors and the shared
+    memory that this one has: a kernel that asks for more cannot be loaded."""
+    about = torch.cuda.get_device_properties(number)
+    parts = about.name.lower().split()
+    named = [d for kind, d in DEVICES.items() if any(_is_named(kind, part) for part in parts)]
+    found = named[0] if named else _by_capability(10 * about.major + about.minor)
+    units = about.multi_processor_count
+    shared = getattr(about, "shared_memory_per_block_optin", found.shared)  # of newer torches
+    share = units / found.units
+    tensor = {dtype: peak * share for dtype, peak in found.tensor.items()}
+    vector = found.vector * share
+    return replace(found, units=units, shared=shared, vector=vector, tensor=tensor)
+
+
+def _is_named(kind: str, part: str) -> bool:
+    return part == kind or part.startswith(f"{kind}-")
 
 
 def _by_capability(capability: int) -> Device:

@@ -383,6 +383,8 @@ def _suits_gpu(q: torch.Tensor, k: torch.Tensor) -> bool:
     """Whether sizes are known and blocks of queries full: the keys of few are better read by many
     programs.
     """
+    if not devices.device_model(q.device.index or 0).products:
+        return False
     known = all(isinstance(n, int) for n in (*q.shape, *k.shape))
     return known and q.shape[-2] >= LEAST_QUERIES
 

@@ -70,7 +70,8 @@ def _is_computed(mask: Tensor) -> bool:
 @lower(attention_scores)
 def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
     """All scores, by name."""
-    if q.device.type != "cpu" and not devices.is_gpu(q.device):
+    on_gpu = devices.is_gpu(q.device)
+    if (q.device.type != "cpu" and not on_gpu) or (on_gpu and not ctx.gpu.products):
         raise NotLowered("attention_scores")
     size = (*q.size[:3], k.size[2])
     like = Tensor(size, _FLOAT, q.device)
@@ -108,6 +109,8 @@ def attended_by_scores(
     with recording(Tape()) as tape:
         scores.load(tuple(Index({}) for _ in scores.size))
     (name,) = (access.buffer for access in tape.loads())
+    if name not in ctx.scores:
+        raise NotLowered("scores that are in memory")
     buffer = ctx.program.buffers[name]
     read = any(name in step.reads for step in ctx.program.steps)
     if not read and changed.window is None and changed.size == scores.size:

@@ -44,6 +44,8 @@ def device_product(
     size, dtype = ctx.shape(), a.dtype
     if not devices.is_gpu(val.device) or dtype not in DTYPES or 0 in (*a.size, *b.size):
         raise NotLowered("a product of the library alone")
+    if not ctx.gpu.products:
+        raise NotLowered("products by Triton on this device")
     if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
         raise NotLowered("a result that is laid out otherwise")
     batch = [] if len(size) == 2 else [size[0]]

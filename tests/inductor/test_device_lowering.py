@@ -9,6 +9,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 
 from fxgraph import symbolic_trace
+from inductor import devices
 from inductor.pipeline import new_compilation, run_stages
 from inductor.runtime.device_graph import device_for
 from inductor.runtime.link import link
@@ -337,3 +338,18 @@ def test_an_operator_without_a_form_is_left_alone(fn, inputs, left):
     assert c.left_to_aten == left, c.notes
     assert "launch" in steps(c)
     assert len(c.notes) == 1 and "no Triton form" in c.notes[0]
+
+
+def test_products_of_a_device_without_tensor_cores_for_triton(monkeypatch):
+    """They are the library's, and scores of attention are in memory: by Triton both would spill."""
+
+    def attend(q, k, v):
+        weights = torch.softmax(q @ k.transpose(-1, -2) * 0.5, -1)
+        return (F.gelu(weights @ v),)
+
+    inputs = [((2, 4, 64, 32), f32, CUDA)] * 3
+    assert "bmm" not in steps(planned(attend, *inputs))
+    monkeypatch.setattr(devices, "device_model", lambda *about: devices.DEVICES["t4"])
+    c = planned(attend, *inputs)
+    assert steps(c).count("bmm") == 2 and "launch" in steps(c)
+    assert not any(s.label.startswith("attention of") for s in c.spec.steps if s.kind == "launch")
