@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 
 from fxgraph.general_case import taking_general_case
 from fxgraph.shape_rules import Meta
+from fxgraph.symbolic_values import depends_on_data
 
 _PLAIN = frozenset(
     [int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout]
@@ -149,6 +150,23 @@ def ruled_as(op: Any, args: tuple[Any, ...]) -> Any:
     promoted = len(types) == 2 and torch.bool in types
     integral = not any(dtype.is_floating_point or dtype.is_complex for dtype in types)
     return torch.ops.aten.bitwise_and.Tensor if promoted and integral else op
+
+
+def check_arguments(op: Any, args: tuple[Any, ...]) -> None:
+    """Raise what an operator raises, where a version of torch has a rule that does not: torch 2.11
+    selects outside of the tensor.
+    """
+    if op is not torch.ops.aten.select.int:
+        return
+    x, dim, index = args
+    if not -x.dim() <= dim < x.dim():
+        return
+    if depends_on_data(index) or depends_on_data(x.shape[dim]):
+        return  # checked in the graph
+    length = x.shape[dim]
+    if not (index >= -length if index < 0 else index < length):
+        where = f"for tensor of size {list(x.shape)} at dimension {dim % x.dim()}"
+        raise IndexError(f"select(): index {index} out of range {where}")
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

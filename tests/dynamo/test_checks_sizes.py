@@ -94,3 +94,10 @@ def test_sizes_that_do_not_fit_by_other_backends(expression, backend):
     with dynamo.config.patch(capture_scalar_outputs=True):
         for form in FORMS:
             compare(expression, form, backend, False)
+
+
+@pytest.mark.parametrize("number", [6, -7])
+def test_positions_outside_of_a_tensor(number):
+    """Torch 2.11's own rule selects there, and a kernel would read that memory."""
+    with pytest.raises(IndexError, match=f"select\\(\\): index {number} out of range"):
+        dynamo.compile(lambda x: x.select(0, number) * 2)(torch.ones(6, 2))
