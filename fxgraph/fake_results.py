@@ -153,17 +153,20 @@ def ruled_as(op: Any, args: tuple[Any, ...]) -> Any:
 
 
 def check_arguments(op: Any, args: tuple[Any, ...]) -> None:
-    """Raise what an operator raises, where a version of torch has a rule that does not: torch 2.11
-    selects outside of the tensor.
-    """
-    if op is not torch.ops.aten.select.int:
-        return
-    x, dim, index = args
+    """Raise what an operator raises, where a rule of torch 2.11 does not."""
+    if op is torch.ops.aten.select.int:
+        _check_position(*args)
+    elif op is torch.ops.aten.avg_pool3d.default and len(args) > 6 and args[6] == 0:
+        raise RuntimeError("divisor must be not zero")
+
+
+def _check_position(x: torch.Tensor, dim: int, index: Any) -> None:
+    """Refuse a position outside of the tensor; one that depends on data is checked in the graph."""
     if not -x.dim() <= dim < x.dim():
         return
-    if depends_on_data(index) or depends_on_data(x.shape[dim]):
-        return  # checked in the graph
-    length = x.shape[dim]
+    length: Any = x.shape[dim]
+    if depends_on_data(index) or depends_on_data(length):
+        return
     if not (index >= -length if index < 0 else index < length):
         where = f"for tensor of size {list(x.shape)} at dimension {dim % x.dim()}"
         raise IndexError(f"select(): index {index} out of range {where}")
