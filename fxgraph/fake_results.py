@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 
 from fxgraph.general_case import taking_general_case
 from fxgraph.shape_rules import Meta
+from fxgraph.symbolic_values import depends_on_data
 
 _PLAIN = frozenset(
     [int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout]
@@ -149,6 +150,26 @@ def ruled_as(op: Any, args: tuple[Any, ...]) -> Any:
     promoted = len(types) == 2 and torch.bool in types
     integral = not any(dtype.is_floating_point or dtype.is_complex for dtype in types)
     return torch.ops.aten.bitwise_and.Tensor if promoted and integral else op
+
+
+def check_arguments(op: Any, args: tuple[Any, ...]) -> None:
+    """Raise what an operator raises, where a rule of torch 2.11 does not."""
+    if op is torch.ops.aten.select.int:
+        _check_position(*args)
+    elif op is torch.ops.aten.avg_pool3d.default and len(args) > 6 and args[6] == 0:
+        raise RuntimeError("divisor must be not zero")
+
+
+def _check_position(x: torch.Tensor, dim: int, index: Any) -> None:
+    """Refuse a position outside of the tensor; one that depends on data is checked in the graph."""
+    if not -x.dim() <= dim < x.dim():
+        return
+    length: Any = x.shape[dim]
+    if depends_on_data(index) or depends_on_data(length):
+        return
+    if not (index >= -length if index < 0 else index < length):
+        where = f"for tensor of size {list(x.shape)} at dimension {dim % x.dim()}"
+        raise IndexError(f"select(): index {index} out of range {where}")
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

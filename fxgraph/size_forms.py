@@ -68,10 +68,11 @@ def rows_outside(tensor: torch.Tensor) -> bool:
         strides = strides[1:]  # of nothing, that of an outer 1 is 0
     if any(map(is_ragged, strides)):
         return False
-    return all(map(_at_least, strides, strides[1:]))
+    return all(map(at_least, strides, strides[1:]))
 
 
-def _at_least(one: Any, other: Any) -> bool:
+def at_least(one: Any, other: Any) -> bool:
+    """Whether one number is as large as the other, for all sizes."""
     if type(one) is int and type(other) is int:
         return one >= other
     number = other if type(one) is int else one

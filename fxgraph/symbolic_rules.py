@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from fxgraph.shape_rules import (
 )
 from fxgraph.size_forms import (
     assume_elements,
+    at_least,
     at_least_one,
     contiguous,
     equal,
@@ -187,6 +189,40 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> list[Meta] | None:
     return [_meta(x, size, strides, x.storage_offset() + index % length * step)]
 
 
+def _slice(
+    x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> list[Meta] | None:
+    """Between positions that depend on data and whose signs are known: torch 2.11's rule has
+    numbers of its own for the size and the offset.
+    """
+    count = x.dim()
+    if not any(map(depends_on_data, (start, end))) or not -count <= dim < count:
+        return None
+    if type(step) is not int or step < 1:
+        return None
+    dim %= count
+    size, strides = list(x.shape), list(x.stride())
+    length = size[dim]
+    first = 0 if start is None else _position(start, length)
+    unbounded = end is None or (type(end) is int and end == sys.maxsize)
+    last = length if unbounded else _position(end, length)
+    if first is None or last is None:
+        return None
+    size[dim] = (torch.sym_max(last - first, 0) + step - 1) // step
+    offset = x.storage_offset() + first * strides[dim]
+    strides[dim] *= step
+    return [_meta(x, size, strides, offset)]
+
+
+def _position(index: Any, length: Any) -> Any:
+    """The element at which an index stands, within the length; None: its sign is unknown."""
+    if at_least(index, 0):
+        return index if at_least(length, index) else torch.sym_min(index, length)
+    if at_least(-1, index):
+        return torch.sym_max(index + length, 0)
+    return None
+
+
 def _scattered(x: torch.Tensor, *_: Any) -> list[Meta] | None:
     """A copy with its strides and offset: torch's rule checks that the memory of no elements, which
     data may choose, has a size.
@@ -261,6 +297,7 @@ RULES: dict[Any, Rule] = {
     aten.permute.default: _permute,
     aten.unsqueeze.default: _unsqueeze,
     aten.select.int: _select,
+    aten.slice.Tensor: _slice,
     aten.slice_scatter.default: _scattered,
     aten.select_scatter.default: _scattered,
     aten.diagonal_scatter.default: _scattered,

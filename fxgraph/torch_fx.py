@@ -24,6 +24,7 @@ from fxgraph.args import leaves
 from fxgraph.fake_results import (
     PLAIN_RESULTS,
     FakeResults,
+    check_arguments,
     corrected,
     key_of,
     make_fake,
@@ -166,6 +167,7 @@ class _FakeMode(FakeTensorMode):
         """The result of torch's rule."""
         env: Any = self.shape_env
         func = ruled_as(func, args)
+        check_arguments(func, args)
         if env is None:
             return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         if func in _ALLOCATING:

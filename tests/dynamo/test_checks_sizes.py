@@ -94,3 +94,17 @@ def test_sizes_that_do_not_fit_by_other_backends(expression, backend):
     with dynamo.config.patch(capture_scalar_outputs=True):
         for form in FORMS:
             compare(expression, form, backend, False)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x: x.select(0, 6) * 2, "index 6 out of range"),
+        (lambda x: x.select(1, -3) * 2, "index -3 out of range"),
+        (lambda x: F.avg_pool3d(x.view(1, 1, 3, 2, 2), 2, divisor_override=0), "divisor must be"),
+    ],
+)
+def test_what_rules_of_torch_211_let_pass(function, text):
+    """A kernel would read the memory beside the tensor, or divide by nothing."""
+    with pytest.raises((IndexError, RuntimeError), match=text):
+        dynamo.compile(function)(torch.ones(6, 2))

@@ -95,7 +95,7 @@ CLASSES: dict[str, str] = {
         "_set_backcompat_broadcast_warn _set_backcompat_keepdim_warn "
         "_cuda_set_sync_debug_mode _set_storage_access_error_msg "
         "_set_storage_data_ptr_access_error_msg "
-        "_set_empty_test_observer".split(),
+        "_set_empty_test_observer set_vital".split(),
         PROCESS,
     ),
     **dict.fromkeys(
