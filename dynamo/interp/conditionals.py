@@ -39,7 +39,9 @@ from dynamo.interp.sides import (
     Refused,
     State,
     are_equal,
+    call_in_side,
     check_result,
+    full,
     is_handed_on,
     is_inside,
     is_tensor,
@@ -64,7 +66,7 @@ from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of
 from dynamo.values.tensors.memory_overlap import version_of
-from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Node, effects
 from fxgraph.expressions import negated
 from fxgraph.higher_order import branch, loop
@@ -393,7 +395,7 @@ class _Meeting:
         self.predicate = predicate
         if (first.result is None) is not (second.result is None):
             raise Refused("one side returns")
-        writes = list(paired_writes(tx, first.written, second.written))
+        writes = list(paired_writes(tx, first, second))
         both = [*((write.one, write.other) for write in writes), *self._both()]
         for one, other in both:
             self._find(one, other)
@@ -503,8 +505,13 @@ class _Meeting:
         sides = (one, self.first.graph), (other, self.second.graph)
         pairs = []
         if tensors:
-            form = {"dtype": tensors[0].fake.dtype, "device": tensors[0].fake.device}
-            pairs.append([_tensor_of(value) or self._full(side, 0, form) for value, side in sides])
+            fake = tensors[0].fake
+            pairs.append(
+                [
+                    _tensor_of(value) or full(self.tx, side, 0, fake.dtype, fake.device)
+                    for value, side in sides
+                ]
+            )
         if chosen:
             pairs.append([self._is_first(value, numbers[0], side) for value, side in sides])
         return _Merged(numbers, bool(tensors), chosen, [(a, b) for a, b in pairs])
@@ -513,29 +520,11 @@ class _Meeting:
         """Whether a side leaves this number, as a choice tells."""
         if not isinstance(value, ChoiceValue):
             first = type(value) is not TensorValue and are_equal(value, number)
-            form = {"dtype": torch.bool, "device": self.predicate.fake.device}
-            return self._full(side, first, form)
+            return full(self.tx, side, first, torch.bool, self.predicate.fake.device)
         value.check_current()
         if type(value.one) is not TensorValue and are_equal(value.one, number):
             return value.predicate
-        return self._call(side, torch.logical_not, [value.predicate], {})
-
-    def _full(self, side: Subgraph, number: int, form: dict[str, Any]) -> TensorValue:
-        """A tensor of this number, made in a side."""
-        options: dict[str, Value] = {name: ConstantValue(value) for name, value in form.items()}
-        return self._call(side, torch.full, [ConstantValue(()), ConstantValue(number)], options)
-
-    def _call(
-        self, side: Subgraph, function: Any, args: list[Value], kwargs: dict[str, Value]
-    ) -> TensorValue:
-        bodies = self.tx.output.bodies
-        bodies.append(side)
-        try:
-            made = call_in_graph(self.tx, "call_function", function, args, kwargs)
-        finally:
-            bodies.pop()
-        assert isinstance(made, TensorValue), "a tensor"
-        return made
+        return call_in_side(self.tx, side, torch.logical_not, [value.predicate])
 
     def _choice(self, one: Value, merged: _Merged) -> Value:
         made: list[Any] = [self.joined[id(a), id(b)] for a, b in merged.pairs]

@@ -6,31 +6,38 @@ behind the branch, with what both sides leave.
     else:                            ->
         self.scale = self.scale * 0.9
 
-Attributes, the items of dicts under keys that stay where they are, and the items of lists, which
-have to be as many behind either side.
+Attributes, the items of dicts under keys that stay where they are, and the items of lists. A list
+of the frame's of which there are more behind one side has varying items from then on.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynamo.interp.sides import Refused, State, run_until, side_scope
+import torch
+
+from dynamo.interp.sides import Refused, State, call_in_side, full, run_until, side_scope
 from dynamo.torch.modules import ModuleTable, ModuleValue
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue
+from dynamo.values.containers.varying_items import VaryingItems, is_plain
 from dynamo.values.effects.side_effects import DELETED
 from dynamo.values.objects.builtin_object import Pending
 from dynamo.values.objects.objects import ObjectValue
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.plans import BreakBefore
 
 _OBJECTS = (ObjectValue, ModuleValue)
 _DICTS = (DictValue, OrderedDictValue, ModuleTable)
+Items = VaryingItems | list[Value | Pending]
 _KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue])
 
 
@@ -43,7 +50,7 @@ class Written:
     owner: Any
     attributes: dict[str, Value] = field(default_factory=dict)
     entries: dict[Hashable, tuple[Value, Value]] = field(default_factory=dict)
-    items: list[Value | Pending] | None = None
+    items: Items | None = None
 
 
 class _Before:
@@ -56,7 +63,7 @@ class _Before:
         self.moved = set(mutation.moved)
         self.state: dict[str, Any] = {}
         if isinstance(owner, ListValue):
-            self.behind, self.items = owner.behind, list(owner.known)
+            self.behind, self.items = owner.behind, _items_of(owner)
         elif isinstance(owner, DictValue):
             changes = None if owner.changes is None else owner.changes.copy()
             self.state = {"entries": dict(owner.entries), "real": owner.real}
@@ -70,7 +77,7 @@ class _Before:
                 found.attributes[name] = value
         gone = DELETED in found.attributes.values() or owner.mutation.moved != self.moved
         if isinstance(owner, ListValue):
-            found.items = list(owner.known)
+            found.items = _items_of(owner)
             gone |= owner.behind is not self.behind  # the other side may not ask for all items
         elif isinstance(owner, DictValue):
             gone |= owner.state != self.state["state"]
@@ -101,9 +108,22 @@ class _Before:
             if self.behind is not self.owner.behind:
                 self.owner.behind = self.behind
                 del self.owner.contents
-            self.owner.known[:] = self.items
+            _set_items(self.owner, self.items)
         for name, value in self.state.items():
             setattr(self.owner, name, value)
+
+
+def _items_of(owner: ListValue) -> Items:
+    return list(owner.known) if owner.varying is None else owner.varying
+
+
+def _set_items(owner: ListValue, items: Items) -> None:
+    if isinstance(items, VaryingItems):
+        owner.lose_items(items)
+        return
+    if owner.varying is not None:  # by a branch in the side
+        owner.contents, owner.varying = [], None
+    owner.known[:] = items
 
 
 class Journal:
@@ -164,7 +184,8 @@ def captured(
 # -- behind the branch ----------------------------------------------------------------------------
 class PairedWrite(NamedTuple):
     """A place outside, and the values that both sides leave there. name: of an attribute. key: of
-    an item of a dict. Neither: all known items of a list, as tuples.
+    an item of a dict. Neither: all known items of a list, as tuples; or the lengths that both leave
+    with the graph break at the branch instead, broken.
     """
 
     owner: Any
@@ -172,6 +193,7 @@ class PairedWrite(NamedTuple):
     other: Value
     name: str | None = None
     key: Value | None = None
+    broken: BreakBefore | None = None
 
     def store(self, tx: Interpreter, value: Value) -> None:
         owner = self.owner
@@ -180,18 +202,20 @@ class PairedWrite(NamedTuple):
         elif self.key is not None:
             owner.assigning(tx, self.key)
             owner.put(tx, self.key, value)
+        elif self.broken is not None:
+            assert isinstance(value, TensorValue), "a length"
+            owner.changing(tx)
+            owner.lose_items(VaryingItems(tx.output, value, self.broken))
         else:
             owner.changing(tx)
             owner.known[:] = value.unpack(tx)
 
 
-def paired_writes(
-    tx: Interpreter, first: dict[int, Written], second: dict[int, Written]
-) -> Iterator[PairedWrite]:
+def paired_writes(tx: Interpreter, first: Side, second: Side) -> Iterator[PairedWrite]:
     """The writes of two sides, with the value from before where one side does not write."""
-    for key, written in {**second, **first}.items():
+    for key, written in {**second.written, **first.written}.items():
         owner = written.owner
-        one, other = (side.get(key) or Written(owner) for side in (first, second))
+        one, other = (side.written.get(key) or Written(owner) for side in (first, second))
         both = one, other
         if _common(one, other) != _common(other, one):
             raise Refused(f"the sides change {owner.describe()} in different order")
@@ -205,10 +229,28 @@ def paired_writes(
             )
             yield PairedWrite(owner, left, right, key=key_value)
         if isinstance(owner, ListValue):
-            items = [list(owner.known) if s.items is None else s.items for s in both]
-            if len(items[0]) != len(items[1]):
-                raise Refused(f"the sides leave {owner.describe()} of different lengths")
-            yield PairedWrite(owner, TupleValue(items[0]), TupleValue(items[1]))
+            items = [_items_of(owner) if s.items is None else s.items for s in both]
+            yield _paired_items(tx, owner, items, (first, second))
+
+
+def _paired_items(
+    tx: Interpreter, owner: ListValue, items: Sequence[Items], sides: Sequence[Side]
+) -> PairedWrite:
+    known = [part for part in items if not isinstance(part, VaryingItems)]
+    if len(known) == 2 and len(known[0]) == len(known[1]):
+        return PairedWrite(owner, *map(TupleValue, known))
+    made_here = owner.source is None and owner.mutation is not None and owner.mutation.new
+    if not made_here or not all(map(is_plain, itertools.chain(*known))):
+        raise Refused(f"the sides leave {owner.describe()} of different lengths")
+    lengths = [_length(tx, side.graph, part) for side, part in zip(sides, items)]
+    return PairedWrite(owner, *lengths, broken=tx.output.conditionals.open[0])
+
+
+def _length(tx: Interpreter, side: Subgraph, items: Items) -> TensorValue:
+    """How many items a side leaves, as a tensor that the side makes."""
+    if isinstance(items, VaryingItems):
+        return call_in_side(tx, side, torch.add, items.addends())
+    return full(tx, side, len(items), torch.int64, torch.device("cpu"))
 
 
 def _common(one: Written, other: Written) -> list[str]:

@@ -19,7 +19,8 @@ from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.effects.side_effects import SERIALS
-from dynamo.values.tensors.tensor import TensorValue
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.expressions import negated
@@ -211,6 +212,28 @@ def is_tensor(arg: Any) -> bool:
 
 def memory_of(fake: torch.Tensor) -> Any:
     return fake.untyped_storage()._cdata if fake.layout is torch.strided else id(fake)
+
+
+def call_in_side(
+    tx: Interpreter, side: Subgraph, function: Any, args: list[Value], **options: Any
+) -> TensorValue:
+    """A tensor that a function of torch makes in a side."""
+    kwargs: dict[str, Value] = {name: ConstantValue(value) for name, value in options.items()}
+    tx.output.bodies.append(side)
+    try:
+        made = call_in_graph(tx, "call_function", function, args, kwargs)
+    finally:
+        tx.output.bodies.pop()
+    assert isinstance(made, TensorValue), "a tensor"
+    return made
+
+
+def full(
+    tx: Interpreter, side: Subgraph, number: int, dtype: torch.dtype, device: torch.device
+) -> TensorValue:
+    """A tensor of this number, made in a side."""
+    args: list[Value] = [ConstantValue(()), ConstantValue(number)]
+    return call_in_side(tx, side, torch.full, args, dtype=dtype, device=device)
 
 
 # -- results of sides -----------------------------------------------------------------------------

@@ -193,6 +193,167 @@ def more_items(m, x):
     return m.linear(x)
 
 
+@program(1)
+def collects_of_layers_kept(m, x):
+    found = {"seen": []}
+    seen = found["seen"]
+    for _ in range(3):
+        if torch.rand([]) > 0.4:
+            if len(found["seen"]) == 0:
+                seen.append(x)
+            x = m.linear(x)
+            seen += [x, None]
+    found["all"] = tuple(seen)
+    return x * 2, len(found), found["seen"] is seen, found["all"] is not None
+
+
+@program(1)
+def counts_what_was_kept(m, x):
+    seen = []
+    if x.sum() > 1:
+        seen.append(x)
+    elif x.sum() > 0:
+        seen.append(x * 2)
+        seen.append(x * 3)
+    seen.append(x)
+    if 3 > len(seen) > 1:
+        return m.linear(x)
+    return x * 2
+
+
+def looks(function):
+    """A program whose list has more items behind one side, at which the function looks."""
+
+    def more_items_seen(m, x):
+        seen = [x]
+        if x.sum() > 1:
+            seen.append(x * 2)
+        y = m.linear(x)
+        return y, function(seen, y)
+
+    more_items_seen.__name__ = f"more_items_{function.__name__}"
+    return program(None)(more_items_seen)
+
+
+@looks
+def returned(seen, y):
+    return [item.tolist() for item in seen]
+
+
+@looks
+def hidden(seen, y):
+    return {"seen": tuple(seen)}["seen"][-1].tolist()
+
+
+@looks
+def counted(seen, y):
+    return len(seen)
+
+
+@looks
+def measured(seen, y):
+    return len(seen) > 1
+
+
+@looks
+def last(seen, y):
+    return seen[-1] is seen[0]
+
+
+@looks
+def shortened(seen, y):
+    return len(seen[:-1])
+
+
+@looks
+def popped(seen, y):
+    seen.pop()
+    return bool(seen)
+
+
+@looks
+def copied(seen, y):
+    other = list(seen)
+    return other is seen, len(other)
+
+
+@looks
+def listed(seen, y):
+    return len([0, *seen])
+
+
+@looks
+def joined(seen, y):
+    return len(seen + [y])
+
+
+@looks
+def compared(seen, y):
+    return tuple(seen) == (seen[0],)
+
+
+@looks
+def written_in_a_text(seen, y):
+    return "%s" % tuple(len(item) for item in seen[1:]) if len(seen) == 2 else "one"
+
+
+@looks
+def multiplied(seen, y):
+    seen *= 2
+    return len(seen)
+
+
+@looks
+def cleared(seen, y):
+    more = [1][: len(seen) - 1]
+    seen.clear()
+    return seen, more
+
+
+@looks
+def in_a_later_branch(seen, y):
+    return len(seen) if y.sum() > 2 else -len(seen)
+
+
+@looks
+def iterated(seen, y):
+    items = iter(seen)
+    seen.append(y)
+    return sum(1 for _ in items)
+
+
+@looks
+def behind_a_break(seen, y):
+    word = str(y.tolist())
+    return len(seen), word
+
+
+@program(1)
+def more_items_kept_for_a_while(m, x):
+    m.holder.word = seen = []
+    if x.sum() > 1:
+        m.holder.word.append(x)
+    seen.append(x)
+    m.holder.word = "same"
+    return m.linear(x)
+
+
+@program(None)
+def more_items_kept(m, x):
+    m.holder.word = seen = []
+    if x.sum() > 1:
+        seen.append(1)
+    return m.linear(x)
+
+
+@program(None)
+def more_items_of_a_kind_of_their_own(m, x):
+    seen = []
+    if x.sum() > 1:
+        seen.append(Holder())
+    return m.linear(x)
+
+
 @program(None)
 def a_new_key(m, x):
     y = m.linear(x)
@@ -290,6 +451,7 @@ def test_program(function):
 
 
 COMPILED = [range_of_activations, one_side_writes, nested, in_a_loop, keeps_a_gradient, exchanges]
+COMPILED += [collects_of_layers_kept]
 
 
 @pytest.mark.parametrize("backend", [aot_eager, inductor])

@@ -70,6 +70,10 @@ def _list(tx, iterable=None):
 def _tuple(tx, iterable=None):
     if type(iterable) is TupleValue:
         return iterable
+    if type(iterable) is ListValue and iterable.varying is not None:
+        result = TupleValue([])
+        result.lose_items(iterable.varying)
+        return result
     return TupleValue([] if iterable is None else list(iterable.each_hinted(tx)))
 
 

@@ -28,6 +28,7 @@ from dynamo.values.containers.hash_keys import key_of, unhashable
 from dynamo.values.containers.named_tuples import field_names, is_named_tuple
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
+from dynamo.values.containers.varying_items import VaryingItems
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.iterators.stored_iterators import (
     DequeIterator,
@@ -67,6 +68,7 @@ class SequenceValue(BuiltinObject):
 
     cls: type = object
     behind: OutsideItems | None = None  # until `contents` are asked for
+    varying: VaryingItems | None = None  # in the place of `contents`
 
     def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
         super().__init__(source)
@@ -83,6 +85,8 @@ class SequenceValue(BuiltinObject):
     @functools.cached_property
     def contents(self) -> list[Value | Pending]:
         """All items, of a sequence from outside: its length is guarded."""
+        if self.varying is not None:
+            self.varying.refuse()
         behind = self.behind
         assert behind is not None
         tx, items = behind.tx, behind.appended
@@ -108,6 +112,11 @@ class SequenceValue(BuiltinObject):
         behind.tx.guard(self.source, "length", behind.length)
         return behind.length + len(behind.appended)
 
+    def lose_items(self, varying: VaryingItems) -> None:
+        """Know no more of the items than this."""
+        vars(self).pop("contents", None)
+        self.varying = varying
+
     def item_source(self, index: int) -> Source | None:
         if self.source is None:
             return None
@@ -117,12 +126,16 @@ class SequenceValue(BuiltinObject):
         return self.cls
 
     def children(self) -> Sequence[Value]:
+        if self.varying is not None:
+            return [self.varying]
         if self.behind is None:
             return [v for v in self.contents if isinstance(v, Value)]
         appended = (v for v in self.behind.appended if isinstance(v, Value))
         return [*self.behind.used.values(), *appended]
 
     def unwrapped_objects(self) -> Iterable[Any]:
+        if self.varying is not None:
+            return []
         if self.behind is None:
             return [v.real for v in self.contents if isinstance(v, Pending)]
         return list(self.behind.real)
@@ -172,6 +185,9 @@ class SequenceValue(BuiltinObject):
 
     def length(self, tx: Interpreter) -> int:
         return self.size
+
+    def length_value(self, tx: Interpreter) -> Value:
+        return super().length_value(tx) if self.varying is None else self.varying.length_value(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
         return SequenceIterator(self)
@@ -485,6 +501,9 @@ class ListValue(MutableSequence):
 
     def py_append(self, tx, item):
         self.restructuring(tx)
+        if self.varying is not None:
+            self.varying = self.varying.longer(item)
+            return
         self.known.append(item)
 
     def py_extend(self, tx, other):
