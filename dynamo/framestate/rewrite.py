@@ -125,6 +125,7 @@ class FrameRewriter:
             self._note_changes()
         results = list(first.graph_outputs.values())
         self.output.conditionals.check_results(results)
+        self.output.watched.check_results(results)
         graph = self.output.graph
         unused = self._unused_that_may_fail([value.node for value in results])
         graph.output((*(value.node for value in results), *unused))

@@ -14,4 +14,5 @@ class EnteredModes:
     asked: list[Value] = field(default_factory=list)  # innermost last, without those that answer
     entered: int = 0
     disabled: int = 0  # depth of DisableTorchFunction
+    hidden: list[list[Value]] = field(default_factory=list)  # those asked around each of these
     devices: int = 0  # regions of `with torch.device(...)` around the outermost

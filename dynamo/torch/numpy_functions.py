@@ -47,6 +47,7 @@ from dynamo.torch.numpy_translation import (
 )
 from dynamo.torch.numpy_values import (
     FUNCTIONS,
+    HALF,
     METHODS,
     TO_TORCH,
     ArrayValue,
@@ -238,10 +239,17 @@ def _copy(tx, array):
 def _astype(tx, array, dtype):
     array = row_major(array, "astype of an array that is not row-major")
     wanted = np.dtype(_dtype_of(dtype))
-    if wanted not in TO_TORCH or (array.dtype.kind == "c" and wanted.kind != "c"):
+    kind = TO_TORCH.get(wanted)
+    if wanted == HALF and array.dtype.name in _ROUNDED_ONCE:
+        kind = torch.float16
+    if kind is None or (array.dtype.kind == "c" and wanted.kind != "c"):
         raise refuse(f"astype({wanted})")
     require_quiet_errors(tx, "astype")
-    return result_like(array, call_torch(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
+    return result_like(array, call_torch(tx, "to", array.tensor, kind, copy=True))
+
+
+# Of these, torch's half numbers are numpy's; others are rounded to float32 before.
+_ROUNDED_ONCE = frozenset(["bool", "int8", "uint8", "int16", "uint16", "float16", "float32"])
 
 
 def result_like(array: ArrayValue, tensor: Value) -> ArrayValue:
@@ -309,6 +317,8 @@ def _fix(tx, array):
 def _fill(tx, array, value):
     array = not_scalar(array, "fill")
     refuse_reversed(array, "fill")
+    if array.dtype == HALF:
+        raise refuse("fill of an array of float16")
     number = sample_of(value, "fill")
     if isinstance(number, np.ndarray) or np.result_type(array.dtype, number) != array.dtype:
         raise refuse("fill with a number of another kind")

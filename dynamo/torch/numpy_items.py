@@ -27,6 +27,7 @@ from dynamo.torch.numpy_reversed import (
 from dynamo.torch.numpy_translation import picked
 from dynamo.torch.numpy_values import (
     FUNCTIONS,
+    HALF,
     ArrayValue,
     refuse,
     require_quiet_errors,
@@ -132,6 +133,8 @@ def _require_fits(number: Any, dtype: Any) -> None:
 def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
     not_scalar(array, "a store into an item")
     refuse_reversed(array, "a store into an item")
+    if array.dtype == HALF:
+        raise refuse("a store into an array of float16")
     if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
         require_quiet_errors(tx, "a store of an array")
         stored: Value = without_overlap(tx, value, array)

@@ -19,6 +19,7 @@ import torch
 
 from dynamo.config import config
 from dynamo.torch.numpy_values import (
+    HALF,
     TO_NUMPY,
     TO_TORCH,
     ArrayValue,
@@ -235,7 +236,9 @@ class _Call:
         if not computes:
             return
         require_quiet_errors(tx, name)
-        if any(array.dtype.kind not in _KINDS.get(path, "biufc") for array, _ in self.arrays):
+        kinds = _KINDS.get(path, "biufc")
+        known = TO_TORCH if path in ROUNDED else (*TO_TORCH, HALF)
+        if any(a.dtype.kind not in kinds or a.dtype not in known for a, _ in self.arrays):
             raise refuse(f"{name} of these arguments")
         self.dummies, self.named = dummies, named
         self.args = [self._operand(value) for value in args]

@@ -29,11 +29,13 @@ from dynamo.values.tensors.tensor import READ_METHODS, TensorValue, call_in_grap
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# The dtypes that both have; half ones are left to numpy.
+# The dtypes that both compute with. Arrays of half ones are converted, indexed, compared with
+# themselves (their largest items) and copied; their arithmetic is left to numpy.
 _NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64"]
 _NAMES += ["float32", "float64", "complex64", "complex128"]
 TO_TORCH: dict[Any, torch.dtype] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
-TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()}
+HALF: Any = np.dtype(np.float16)
+TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()} | {torch.float16: HALF}
 # name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, the list of the known ones.
 METHODS: dict[str, Callable[..., Value]] = {}
 # function of numpy -> (tx, *args, **kwargs); filled as METHODS is.
@@ -297,7 +299,8 @@ class _Writable:
 
 def _fits_torch(array: Any) -> bool:
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
-    return array.dtype in TO_TORCH and min(array.strides, default=0) >= 0 and whole
+    known = array.dtype in TO_TORCH or array.dtype == HALF
+    return known and min(array.strides, default=0) >= 0 and whole
 
 
 def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:

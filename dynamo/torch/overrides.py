@@ -80,7 +80,7 @@ def read_state(read: Callable[[], bool | int]) -> Callable[..., Value]:
         if read is torch._C._is_torch_function_mode_enabled:
             return ConstantValue(bool(entered) or read())
         if read is torch._C._len_torch_function_stack:
-            return ConstantValue(entered + read())
+            return ConstantValue(entered + sum(map(len, tx.output.modes.hidden)) + read())
         return ConstantValue(read())
 
     return fold
@@ -442,9 +442,15 @@ class _Step(Value):
         tx.output.side_effects.touch()
         if self.region.cls is torch._C.DisableTorchFunction:
             modes = tx.output.modes
-            if modes.asked or entered_devices():
-                raise Unsupported(breaks.UncapturedCall("DisableTorchFunction inside of a mode"))
+            opened = modes.asked and self.change < 0
+            if opened or entered_devices():
+                raise Unsupported(breaks.UncapturedCall("DisableTorchFunction around a mode"))
             modes.disabled += self.change
+            if self.change > 0:
+                modes.hidden.append(modes.asked)
+                modes.asked = []
+            else:
+                modes.asked = modes.hidden.pop()
         tx.output.overrides_disabled += self.change
         return ConstantValue(None)
 

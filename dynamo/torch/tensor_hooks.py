@@ -10,7 +10,7 @@ gradients that are retained along with those of leaves.)
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -122,7 +122,7 @@ def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     if not outside and (not tensor.node.op.startswith("call_") or _is_view_of_input(tx, tensor)):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
     if not outside and _is_one_of_several(tensor):
-        _break_before_maker(tx, tensor, name)
+        tx.output.watched.keep_alone(tensor, _native_maker(tx, tensor, name))
     if any(node.target is torch.autograd.grad for node in graph.nodes):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() behind a backward"))
 
@@ -148,12 +148,12 @@ def _is_one_of_several(tensor: TensorValue) -> bool:
     return sum(isinstance(one, torch.Tensor) and one.requires_grad for one in results) > 1
 
 
-def _break_before_maker(tx: Interpreter, tensor: TensorValue, name: str) -> NoReturn:
-    """Have the operation that makes the tensor run natively, so that autograd knows its results as
-    those of one operation.
+def _native_maker(tx: Interpreter, tensor: TensorValue, name: str) -> Exception:
+    """The exception that has the operation that makes the tensor run natively, so that autograd
+    knows its results as those of one operation.
     """
     began = tensor.node.args[0].meta.get("began")  # type: ignore[union-attr]
-    raise _native(tx, began, breaks.UncapturedCall(f"Tensor.{name}()"))
+    return _native(tx, began, breaks.UncapturedCall(f"Tensor.{name}()"))
 
 
 def _native(tx: Interpreter, began: int | None, reason: breaks.Break) -> Exception:

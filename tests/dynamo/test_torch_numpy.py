@@ -357,7 +357,7 @@ def as_tensor_of_array(a):
     return torch.as_tensor(a) + 1
 
 
-@program(a, x, breaks="NUMPY_CONVERSION")
+@program(a, x)
 def tensor_times_array(a, x):
     return x * a
 

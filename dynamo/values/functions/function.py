@@ -63,6 +63,9 @@ OPAQUE_MODULES = (
     "torch.utils.data",
     "torch.utils._config_module",
     "torch.masked.maskedtensor",
+    "torch.profiler",
+    "torch.autograd.profiler",
+    "torch.autograd.profiler_util",
     "torch.nn.modules.lazy",
     "torch.utils.weak",
     "torch.library",
@@ -98,7 +101,7 @@ OPAQUE_EXACTLY = frozenset(
 
 # Plain Python in opaque modules, of which programs call what does something outside of them too:
 # notes for torch.compile, which do nothing elsewhere, how tensors are printed, and questions about
-# the types of a container's items and of a tensor.
+# the types of a container's items and of a tensor, and ranges of a profile.
 _TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
 _TRANSPARENT_CODE = frozenset(
     inspect.unwrap(function).__code__
@@ -108,6 +111,9 @@ _TRANSPARENT_CODE = frozenset(
         torch._tensor_str.printoptions,
         torch.jit.isinstance,
         torch.masked.is_masked_tensor,
+        torch.autograd.profiler.record_function.__init__,
+        torch.autograd.profiler.record_function.__enter__,
+        torch.autograd.profiler.record_function.__exit__,
     )
 )
 

@@ -603,6 +603,34 @@ PROGRAMS = {
         run(T(3))
         """,
     ),
+    "ts_disable_all_inside_of_modes": (
+        1,
+        "",
+        """
+        from torch.overrides import TorchFunctionMode
+        class Logs(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                log.append(func.__name__)
+                return func(*args, **(kwargs or {}))
+        class Shifts(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                found = func(*args, **(kwargs or {}))
+                return found + 1 if func is torch.cos else found
+        def f(x):
+            with Logs(), Shifts():
+                y = torch.sin(x)
+                with torch._C.DisableTorchFunction():
+                    z = torch.cos(y)
+                    n = torch._C._len_torch_function_stack(), torch._C._is_torch_function_mode_enabled()
+                with torch._C.DisableTorchFunctionSubclass():
+                    w = torch.cos(z)
+                u = torch.cos(w)
+            return y, z, w, u, n, torch._C._len_torch_function_stack()
+        ---
+        run(T(3))
+        log
+        """,
+    ),
     "ts_disable_break": (
         4,
         "DATA_DEPENDENT_VALUE UNCAPTURED_CALL",

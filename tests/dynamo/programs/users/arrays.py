@@ -302,7 +302,7 @@ PROGRAMS = {
     """,
     ),
     "np_dtypes": (
-        2,
+        1,
         """
         def f(x):
             a = x.numpy()

@@ -225,4 +225,34 @@ PROGRAMS = {
         run(T(3, grad=True), np.arange(1.0, 4.0))
     """,
     ),
+    "half_arrays": (
+        2,
+        """
+        def f(x, a):
+            h = x.numpy().astype(np.float16)
+            return h, h.T, h[0], h[1, 1], h.reshape(-1), h.max(), h.argmax(0), h.astype(np.float32) * 2, a.astype("f4").mean(), a[1:], a.copy(), h.dtype, a.itemsize, torch.from_numpy(h) + 1, x + torch.from_numpy(a)[0]
+        def g(a):
+            b = a * 2 + 1
+            a[0] = 0.1
+            return b, a, a.sum(), a.mean(), a > 1, a.astype(np.float64).astype(np.float16)
+        ---
+        run(T(2, 3), np.arange(6, dtype=np.float16).reshape(2, 3))
+        run(T(2, 3) * 1000, np.arange(6, dtype=np.float16).reshape(2, 3))
+        run(T(3, 3) * 1e-3, np.full((3, 3), 0.1, dtype=np.float16))
+        run(T(4, 3) * 1e6, np.full((4, 3), 0.1, dtype=np.float16))
+    """,
+    ),
+    "half_arithmetic": (
+        None,
+        """
+        def f(a):
+            b = a * 2 + 1
+            a[0] = 0.1
+            c = a.copy(); c.fill(0.2)
+            return b, a, a.sum(), a.mean(), a > 1, a.astype(np.float64).astype(np.float16), np.clip(a, 0, 1), np.sort(a), np.linspace(0, 1, 3, dtype=np.float16), np.where(a > 1, a, b), np.concatenate([a, b]), np.stack([a, a.astype(np.float32)])
+        ---
+        run(np.arange(6, dtype=np.float16) / 3)
+        run(np.arange(6, dtype=np.float16) / 7)
+    """,
+    ),
 }

@@ -64,7 +64,7 @@ PROGRAMS = {
     """,
     ),
     "hooks_of_one_of_several": (
-        3,
+        1,
         """
         def f(x):
             values, places = (x * 2).topk(2)
@@ -104,6 +104,24 @@ PROGRAMS = {
         x = T(4, grad=True)
         run(x)[0].backward()
         x.grad
+    """,
+    ),
+    "hooks_of_one_of_several_that_leave": (
+        4,
+        """
+        def f(x, both):
+            values, places = (x * 2).topk(2)
+            a, b = torch.split(values * 3, 1)
+            b.register_hook(lambda g: log.append("b") or g * 10)
+            if both: a.register_hook(lambda g: log.append("a") or g * 7)
+            return (a.sum() + b.sum() * 2, places) if both else (a.sin().sum() + b.sum(), a * 1)
+        ---
+        x = T(4, grad=True)
+        run(x, True)[0].backward()
+        x.grad
+        run(x, False)[0].backward()
+        x.grad
+        log
     """,
     ),
 }

@@ -487,4 +487,17 @@ PROGRAMS = {
         CV.get()
     """,
     ),
+    "profiles": (
+        1,
+        """
+        from torch.profiler import ProfilerActivity, profile, record_function
+        def f(x):
+            with profile(activities=[ProfilerActivity.CPU]) as found:
+                with record_function("part"):
+                    y = x * 2
+            return y, any(event.name == "part" for event in found.events())
+        ---
+        run(T(3))
+    """,
+    ),
 }
