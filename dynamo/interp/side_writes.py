@@ -238,12 +238,12 @@ def _paired_items(
 ) -> PairedWrite:
     known = [part for part in items if not isinstance(part, VaryingItems)]
     if len(known) == 2 and len(known[0]) == len(known[1]):
-        return PairedWrite(owner, *map(TupleValue, known))
+        return PairedWrite(owner, TupleValue(known[0]), TupleValue(known[1]))
     made_here = owner.source is None and owner.mutation is not None and owner.mutation.new
     if not made_here or not all(map(is_plain, itertools.chain(*known))):
         raise Refused(f"the sides leave {owner.describe()} of different lengths")
-    lengths = [_length(tx, side.graph, part) for side, part in zip(sides, items)]
-    return PairedWrite(owner, *lengths, broken=tx.output.conditionals.open[0])
+    one, other = (_length(tx, side.graph, part) for side, part in zip(sides, items))
+    return PairedWrite(owner, one, other, broken=tx.output.conditionals.open[0])
 
 
 def _length(tx: Interpreter, side: Subgraph, items: Items) -> TensorValue:

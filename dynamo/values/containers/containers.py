@@ -28,7 +28,6 @@ from dynamo.values.containers.hash_keys import key_of, unhashable
 from dynamo.values.containers.named_tuples import field_names, is_named_tuple
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
-from dynamo.values.containers.varying_items import VaryingItems
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.iterators.stored_iterators import (
     DequeIterator,
@@ -46,6 +45,7 @@ from dynamo.values.scalars.symbol import number_of, number_value
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.containers.varying_items import VaryingItems
 
 
 class OutsideItems:

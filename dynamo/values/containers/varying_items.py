@@ -51,13 +51,13 @@ class VaryingItems(Value):
         self.refuse()
 
     def longer(self, item: Value) -> VaryingItems:
-        """These and a further one, which nobody is going to miss."""
+        """The items and a further one, which nobody is going to miss."""
         if not is_plain(item):
             self.refuse()
         return VaryingItems(self.output, self.counted, self.broken, self.more + 1)
 
     def addends(self) -> list[Value]:
-        """What the length is the sum of."""
+        """The tensor and the number that make up the length."""
         return [self.counted, ConstantValue(self.more)]
 
     def length_value(self, tx: Interpreter) -> Value:
