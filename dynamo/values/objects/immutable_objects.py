@@ -10,6 +10,7 @@ graph. A clock is read before the graph, or breaks it (values/effects/drawn_numb
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import fractions
@@ -221,6 +222,10 @@ class ImmutableValue(Value):
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return self.as_constant()
+
+    def copied(self, tx: Interpreter) -> Value:
+        """copy.copy(value): of some types a new object."""
+        return operate(tx, copy.copy, [self], {}, "copy")
 
     def recipe(self) -> Recipe:
         if self.origin is not None:
