@@ -350,7 +350,7 @@ def _depends_on_surroundings(name: str, function: Any, operands: Sequence[Any]) 
     """
     if any(type(operand) is decimal.Decimal for operand in operands):
         return True
-    return function is decimal.Decimal or name in _IN_EACH_CALL
+    return function is decimal.Decimal or name.rpartition(".")[2] in _IN_EACH_CALL
 
 
 def _wrapped(
@@ -392,10 +392,10 @@ def _text_varies(text: str, source: Source, objects: Sequence[ImmutableValue]) -
 
 
 def _of_clock(tx: Interpreter, result: Any, source: Source, name: str) -> Value:
-    """What an operation gives of the time that each call has anew."""
+    """The result of an operation with a time that each call reads anew."""
     if type(result) is str:
         return ImmutableValue(tx, result, None, source)
-    if type(result) is not float:
+    if type(result) is not float or not tx.output.symbols.allowed:
         raise Unsupported(breaks.UncapturedCall(name))
     return SymbolValue(tx.output, tx.output.symbols.drawn(float, None, None, source), source)
 
@@ -442,9 +442,9 @@ def _register() -> None:
             if not isinstance(held, types.ClassMethodDescriptorType) or name.startswith("__"):
                 continue
             function = getattr(cls, name)
-            TABLE[function] = (_clock if name in _CLOCKS else functools.partial(_maker, name=name))(
-                function
-            )
+            of_clock = name in _CLOCKS
+            named = f"{cls.__name__}.{name}"
+            TABLE[function] = _clock(function) if of_clock else _maker(function, named)
 
 
 _register()

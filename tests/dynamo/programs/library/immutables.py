@@ -244,6 +244,20 @@ PROGRAMS = {
         run(T(3), Fraction(3, 4))
     """,
     ),
+    "class_methods_of_one_name": (
+        1,
+        """
+        def f(x):
+            log.append((date.fromtimestamp(86400), datetime.datetime.fromtimestamp(86400)))
+            log.append((date.fromisoformat("2020-01-01"), datetime.time.fromisoformat("04:05")))
+            log.append((datetime.datetime.fromordinal(9), date.fromordinal(9)))
+            log.append(datetime.datetime.fromtimestamp(3, tz=timezone.utc))
+            return x + 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
     "copies_in_settings": (
         1,
         """
