@@ -89,6 +89,13 @@ class Operation:
     args: tuple[Any, ...] = field(compare=False)
     kwargs: dict[str, Any] = field(compare=False)
 
+    @functools.cached_property
+    def cost(self) -> int:
+        """The number of operations that one evaluation runs."""
+        operands = [*self.args, *self.kwargs.values()]
+        reached = (operand for operand in operands if type(operand) is _Reached)
+        return 1 + sum(getattr(step, "cost", 1) for one in reached for step in one.steps)
+
     def __call__(self, base: Any) -> Any:
         args = [arg(base) if type(arg) is _Reached else arg for arg in self.args]
         named = self.kwargs.items()
@@ -264,6 +271,11 @@ def operate(
     if base is None and _depends_on_surroundings(name, function, [*real, *named.values()]):
         base = ModuleSource("decimal")
     source = None if base is None else _step(base, function, args, kwargs, name)
+    if base is not None and source is not None and source.fn.cost > _COSTLY:
+        for value in objects:
+            value.pin()
+        of_call = isinstance(base, ModuleSource)
+        source = _step(base, function, args, kwargs, name) if of_call else None
     try:
         result = function(*real, **named)
     except Exception:
@@ -279,6 +291,7 @@ def operate(
 
 
 _LONG_TEXT = 200
+_COSTLY = 32  # operations that a guard runs for one result
 
 
 def _operand(value: Value) -> Any:

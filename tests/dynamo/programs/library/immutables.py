@@ -258,6 +258,33 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "long_chains": (
+        None,
+        """
+        def f(x, d, n):
+            e = d
+            for i in range(24):
+                e = e + timedelta(days=1) if i % 2 else e + (e - d)
+                n = (n + n / 3).quantize(Decimal("0.01"))
+            return x * e.year, e, n
+        ---
+        [run(T(3), date(2020, 1, k), Decimal(k)) for k in (1, 2, 3)]
+    """,
+    ),
+    "operations_that_fail_later": (
+        None,
+        """
+        def f(x, a):
+            return x * (timedelta(1) / a)
+        ---
+        run(T(3), timedelta(1))
+        run(T(3), timedelta(2))
+        run(T(3), timedelta(0))
+        run(T(3), 2)
+        run(T(3), None)
+        run(T(3), timedelta(3))
+    """,
+    ),
     "copies_in_settings": (
         1,
         """
