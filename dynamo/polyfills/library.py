@@ -150,6 +150,8 @@ def deep_copy(x, memo):
         result = type(x)(x.__func__, copy.deepcopy(x.__self__, memo))
     elif rule == "tensor":
         result = copied_tensor(x)
+    elif rule == "immutable":
+        result = copy.copy(x)
     elif rule == "own":
         result = x.__deepcopy__(memo)
     else:

@@ -17,6 +17,7 @@ from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.objects.builtin_object import BuiltinObject
+from dynamo.values.objects.exceptions import raise_python
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
@@ -66,13 +67,15 @@ class ContextVarValue(BuiltinObject):
         try:
             value = default_value(self.real)
         except LookupError:
-            raise Unsupported(breaks.UncapturedCall("ContextVar.get")) from None
+            raise_python(tx, LookupError, self)
         return tx.wrap(value, CallSource(self.source, default_value, "default"))
 
     def _current(self, tx: Interpreter) -> Value | None:
         """The variable's value in the context; None: not set."""
-        if self.changes:
-            return self.changes[-1].value
+        return self.changes[-1].value if self.changes else self.at_entry(tx)
+
+    def at_entry(self, tx: Interpreter) -> Value | None:
+        """The value that the frame found; None: not set."""
         if self.read is None:
             found = has_value(self.real)
 
@@ -146,6 +149,21 @@ class TokenValue(Value):
 
     def python_type(self) -> type:
         return contextvars.Token
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name not in ("var", "old_value"):
+            return super().getattr(tx, name)
+        if self.variable is None:
+            assert self.source is not None, "it is from outside"
+            return tx.wrap(getattr(self.real, name), AttrSource(self.source, name))
+        if name == "var":
+            return self.variable
+        old = self.variable.at_entry(tx) if self.before is None else self.before.value
+        if old is None:
+            return tx.wrap(_MISSING)
+        if not old.is_constant():  # one that was read at entry could not be loaded any more
+            raise Unsupported(breaks.AttributeAccess("a token", name))
+        return old
 
     def children(self) -> Sequence[Value]:
         return [v for v in (self.variable, self.value, self.taken, self.before) if v is not None]

@@ -22,6 +22,7 @@ from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.containers.containers import NamedTupleValue, SizeValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue
 from dynamo.values.objects.descriptors import SLOT_TYPES, class_lookup
+from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.tensors.tensor import TensorValue
@@ -48,6 +49,8 @@ def _copy(tx, x):
     rule = _COPY_RULES.get(cls)
     if rule is _IMMUTABLE or x.is_constant() or issubclass(cls, type):
         return x
+    if isinstance(x, ImmutableValue):
+        return x.copied(tx)
     bare = cls in _COPY_METHOD and not _attributes(tx, x)
     if rule is not None or bare:
         return _tracked(tx, x.call_method(tx, "copy", [], {}))
@@ -77,6 +80,8 @@ def _deep_rule(tx, x):
     rule = _DEEP_RULES.get(cls)
     if isinstance(x, TensorValue):
         return ConstantValue("tensor")
+    if isinstance(x, ImmutableValue):
+        return ConstantValue("immutable")
     if rule is _ATOMIC or x.is_constant() or issubclass(cls, type):
         return ConstantValue("atomic")
     if isinstance(x, SizeValue):

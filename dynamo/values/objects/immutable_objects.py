@@ -10,6 +10,7 @@ graph. A clock is read before the graph, or breaks it (values/effects/drawn_numb
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import fractions
@@ -87,6 +88,13 @@ class Operation:
     function: Callable[..., Any] = field(compare=False)
     args: tuple[Any, ...] = field(compare=False)
     kwargs: dict[str, Any] = field(compare=False)
+
+    @functools.cached_property
+    def cost(self) -> int:
+        """The number of operations that one evaluation runs."""
+        operands = [*self.args, *self.kwargs.values()]
+        reached = (operand for operand in operands if type(operand) is _Reached)
+        return 1 + sum(getattr(step, "cost", 1) for one in reached for step in one.steps)
 
     def __call__(self, base: Any) -> Any:
         args = [arg(base) if type(arg) is _Reached else arg for arg in self.args]
@@ -222,6 +230,10 @@ class ImmutableValue(Value):
     def hash_key(self, tx: Interpreter) -> Hashable:
         return self.as_constant()
 
+    def copied(self, tx: Interpreter) -> Value:
+        """copy.copy(value): of some types a new object."""
+        return operate(tx, copy.copy, [self], {}, "copy")
+
     def recipe(self) -> Recipe:
         if self.origin is not None:
             return Loaded(self.origin), []
@@ -259,6 +271,11 @@ def operate(
     if base is None and _depends_on_surroundings(name, function, [*real, *named.values()]):
         base = ModuleSource("decimal")
     source = None if base is None else _step(base, function, args, kwargs, name)
+    if base is not None and source is not None and source.fn.cost > _COSTLY:
+        for value in objects:
+            value.pin()
+        of_call = isinstance(base, ModuleSource)
+        source = _step(base, function, args, kwargs, name) if of_call else None
     try:
         result = function(*real, **named)
     except Exception:
@@ -274,6 +291,7 @@ def operate(
 
 
 _LONG_TEXT = 200
+_COSTLY = 32  # operations that a guard runs for one result
 
 
 def _operand(value: Value) -> Any:
@@ -345,7 +363,7 @@ def _depends_on_surroundings(name: str, function: Any, operands: Sequence[Any]) 
     """
     if any(type(operand) is decimal.Decimal for operand in operands):
         return True
-    return function is decimal.Decimal or name in _IN_EACH_CALL
+    return function is decimal.Decimal or name.rpartition(".")[2] in _IN_EACH_CALL
 
 
 def _wrapped(
@@ -387,10 +405,10 @@ def _text_varies(text: str, source: Source, objects: Sequence[ImmutableValue]) -
 
 
 def _of_clock(tx: Interpreter, result: Any, source: Source, name: str) -> Value:
-    """What an operation gives of the time that each call has anew."""
+    """The result of an operation with a time that each call reads anew."""
     if type(result) is str:
         return ImmutableValue(tx, result, None, source)
-    if type(result) is not float:
+    if type(result) is not float or not tx.output.symbols.allowed:
         raise Unsupported(breaks.UncapturedCall(name))
     return SymbolValue(tx.output, tx.output.symbols.drawn(float, None, None, source), source)
 
@@ -437,9 +455,9 @@ def _register() -> None:
             if not isinstance(held, types.ClassMethodDescriptorType) or name.startswith("__"):
                 continue
             function = getattr(cls, name)
-            TABLE[function] = (_clock if name in _CLOCKS else functools.partial(_maker, name=name))(
-                function
-            )
+            of_clock = name in _CLOCKS
+            named = f"{cls.__name__}.{name}"
+            TABLE[function] = _clock(function) if of_clock else _maker(function, named)
 
 
 _register()

@@ -244,4 +244,118 @@ PROGRAMS = {
         run(T(3), Fraction(3, 4))
     """,
     ),
+    "class_methods_of_one_name": (
+        1,
+        """
+        def f(x):
+            log.append((date.fromtimestamp(86400), datetime.datetime.fromtimestamp(86400)))
+            log.append((date.fromisoformat("2020-01-01"), datetime.time.fromisoformat("04:05")))
+            log.append((datetime.datetime.fromordinal(9), date.fromordinal(9)))
+            log.append(datetime.datetime.fromtimestamp(3, tz=timezone.utc))
+            return x + 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "long_chains": (
+        None,
+        """
+        def f(x, d, n):
+            e = d
+            for i in range(24):
+                e = e + timedelta(days=1) if i % 2 else e + (e - d)
+                n = (n + n / 3).quantize(Decimal("0.01"))
+            return x * e.year, e, n
+        ---
+        [run(T(3), date(2020, 1, k), Decimal(k)) for k in (1, 2, 3)]
+    """,
+    ),
+    "operations_that_fail_later": (
+        None,
+        """
+        def f(x, a):
+            return x * (timedelta(1) / a)
+        ---
+        run(T(3), timedelta(1))
+        run(T(3), timedelta(2))
+        run(T(3), timedelta(0))
+        run(T(3), 2)
+        run(T(3), None)
+        run(T(3), timedelta(3))
+    """,
+    ),
+    "copies_in_settings": (
+        1,
+        """
+        import copy
+        settings = {"at": date(2020, 1, 1), "rate": Decimal("0.5"), "n": [timedelta(1)]}
+        settings["again"] = settings["at"]
+        def f(x):
+            made, shallow = copy.deepcopy(settings), copy.copy(settings["at"])
+            same = [made[k] is settings[k] for k in settings], made["at"] is made["again"]
+            return x * float(made["rate"]), made, same, shallow, shallow is settings["at"]
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "attributes_written": (
+        2,
+        """
+        class Run: pass
+        state = Run()
+        state.at = datetime.datetime(2020, 1, 1)
+        def f(x):
+            state.at = state.at + timedelta(hours=1)
+            state.both = [state.at, state.at]
+            return x * state.at.hour, state.both[0] is state.at
+        ---
+        [run(T(3)) for _ in range(5)]
+        state.at, state.both[0] is state.both[1] is state.at
+    """,
+    ),
+    "read_across_a_break": (
+        None,
+        """
+        def days(d, n):
+            for i in range(n):
+                yield d + timedelta(days=i)
+        def f(x, d):
+            e = d + timedelta(days=1)
+            y = sum(x * one.day for one in days(d, 3))
+            print(float(y.sum()))
+            return y + e.day, e, e - d, [f"{one:%d}" for one in days(e, 2)]
+        ---
+        [run(T(3), date(2020, 1, k)) for k in range(1, 5)]
+    """,
+    ),
+    "compared_and_looked_up": (
+        None,
+        """
+        def f(x, a, b):
+            found = [{a: 1, b: 2}, len({a, b}), [a, b].index(b), min(a, b), (a, 1) < (b, 2), a == b]
+            match a:
+                case date(year=year):
+                    x = x * year
+            return x, found, isinstance(a, datetime.datetime), a in (b,), [a] == [b]
+        ---
+        [run(T(3), date(2020, 1, k), date(2020, 1, j)) for k, j in ((1, 2), (1, 2), (2, 1), (3, 3))]
+    """,
+    ),
+    "fraction_with_others": (
+        None,
+        """
+        class Half(Fraction): pass
+        class Odd:
+            def __radd__(self, other): return "r", other
+        def f(x, r):
+            log.append((r + Odd(), r + Half(1, 2), Half(1, 2) + r, r + 0.5, 2 ** r, r + 1j))
+            log.append((Fraction(r) is r, r.__add__("z") is NotImplemented, r == Half(1, 2)))
+            log.append(list(failed(lambda: r * x)))
+            return x * float(r)
+        ---
+        [run(T(3), Fraction(k, 4)) for k in (1, 3, 2)]
+    """,
+    ),
 }

@@ -466,6 +466,47 @@ PROGRAMS = {
         __r[1].old_value, __r[1].var is CV, __r[2].old_value
     """,
     ),
+    "contextvar_without_a_value": (
+        None,
+        """
+        import contextvars
+        CV = contextvars.ContextVar("CV")
+        CW = contextvars.ContextVar("CW", default=3)
+        def f(x):
+            try:
+                CV.get()
+            except LookupError as error:
+                log.append((error.args[0] is CV, CV.get(7)))
+            t = CV.set(5)
+            u = CV.set(6)
+            w = CW.set(7)
+            log.append((t.old_value is contextvars.Token.MISSING, u.old_value, t.var is CV))
+            log.append(w.old_value is contextvars.Token.MISSING)
+            y = x * CV.get() + CW.get()
+            CW.reset(w); CV.reset(u); CV.reset(t)
+            return y, CV.get(None), CW.get()
+        ---
+        run(T(3))
+        run(T(3))
+        CV.get("unset"), CW.get()
+        CW.set(9).old_value is contextvars.Token.MISSING
+        CV.set(2).old_value is contextvars.Token.MISSING
+        run(T(3))
+    """,
+    ),
+    "contextvar_token_from_outside": (
+        None,
+        """
+        import contextvars
+        CW = contextvars.ContextVar("CW", default=3)
+        def f(x, t):
+            return x * 2, t.var is CW, t.old_value
+        ---
+        run(T(3), CW.set(1))[1:]
+        run(T(3), CW.set(2))[1:]
+        run(T(3), CW.set(3))[1:]
+    """,
+    ),
     "contextvar_in_run": (
         3,
         """
