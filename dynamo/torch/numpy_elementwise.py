@@ -104,6 +104,8 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
             raise refuse(f"{name} of a sequence")  # a new array at each call
         return tx.wrap(answer)
     require_quiet_errors(tx, name)
+    if len(operands) == 1:  # beside an array, Python's numbers have weak types
+        operands = [_scalar_of(tx, operands[0])]
     if not any(isinstance(v, ArrayValue) for v in operands):
         raise refuse(name)
     row = UFUNCS.get(ufunc)
@@ -137,6 +139,14 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
         return result(tx, found, answer)
     return laid_out(tx, name, ufunc, operands, found)
+
+
+def _scalar_of(tx: Interpreter, value: Value) -> Value:
+    """A number of Python that varies as numpy's scalar, others as they are."""
+    kind = {int: torch.int64, float: torch.float64}.get(value.python_type())
+    if not isinstance(value, SymbolValue) or kind is None:
+        return value
+    return result(tx, call_torch(tx, torch.full, (), value, dtype=kind, device="cpu"))
 
 
 def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:

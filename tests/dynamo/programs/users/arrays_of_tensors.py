@@ -255,4 +255,17 @@ PROGRAMS = {
         run(np.arange(6, dtype=np.float16) / 7)
     """,
     ),
+    "ufuncs_of_numbers_that_vary": (
+        2,
+        """
+        def f(x, n, v):
+            scale = np.sqrt(x.shape[-1])
+            return x / scale, x * np.log2(n), np.exp(v), np.abs(n), np.sqrt(n) + 1, np.negative(v) * x, np.square(n), type(scale)
+        ---
+        run(T(2, 3), 4, 0.5)
+        run(T(2, 5), 9, 1.5)
+        run(T(2, 6), 10, -2.5)
+        run(T(2, 7), 16, 0.25)
+    """,
+    ),
 }
