@@ -24,7 +24,7 @@ import dynamo
 from benchmarks.operator_cases import GROUPS
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_SECONDS, _LEAST_CALLS, _BATCH_S = 0.05, 5, 40e-6
+_SECONDS, _LEAST_CALLS, _BATCH_S = 0.15, 9, 40e-6
 
 
 def inputs_of(values: list[torch.Tensor], dtype: torch.dtype, training: bool) -> list[torch.Tensor]:
@@ -78,14 +78,16 @@ def least_of_both(eager: Callable[[], Any], ours: Callable[[], Any]) -> tuple[fl
     return least[0], least[1]
 
 
-def rows(names: list[str], dtypes: list[str]) -> Iterator[tuple[float, str, float, float]]:
+def rows(
+    names: list[str], dtypes: list[str], sizes: list[int]
+) -> Iterator[tuple[float, str, float, float]]:
     for group, cases in GROUPS.items():
         for name, (function, make, trains) in cases.items():
             if names and group not in names and name not in names:
                 continue
             for dtype in dtypes:
                 for training in (False, True)[: 1 + trains]:
-                    for size in range(3):
+                    for size in sizes:
                         label = f"{name} {size} {dtype} {'training' if training else 'forward'}"
                         try:
                             yield measure(label, function, make, size, DTYPES[dtype], training)
@@ -112,11 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--dtype", choices=DTYPES, action="append")
+    parser.add_argument("--size", type=int, choices=range(3), action="append")
     parser.add_argument("--below", type=float, default=1.0, help="the ratio of rows to show")
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    found = sorted(rows(given.names, given.dtype or list(DTYPES)))
+    found = sorted(rows(given.names, given.dtype or list(DTYPES), given.size or list(range(3))))
     mean = math.exp(sum(math.log(row[0]) for row in found) / max(1, len(found)))
     slower = [row for row in found if row[0] < given.below]
     print(f"{len(found)} rows, geometric mean {mean:.2f}, below {given.below}: {len(slower)}")

@@ -41,7 +41,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
-from inductor import panel_sample
+from inductor import attention_backward, panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
@@ -58,6 +58,7 @@ _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
 _IN_LAYOUT = ", packed"
+_FLOAT32, _PRODUCTS = "float32", "products"  # ways; the latter also in the name of a kind
 _ATTENTION = "attention backward"
 _LONGEST = 512  # queries and keys of a sample
 _AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
@@ -78,15 +79,19 @@ def widen(
     if panel_sample.identity() is not None:
         kinds = {node: _generated_kind(node, kind, static) for node, kind in kinds.items()}
     budget = Budget(_SECONDS)
-    faster = {kind for kind in set(kinds.values()) if always or _is_faster(kind, budget)}
-    chosen = {node for node, kind in kinds.items() if kind in faster}
+    faster = {kind: _FLOAT32 if always else _way(kind, budget) for kind in set(kinds.values())}
+    chosen = {node: way for node, kind in kinds.items() if (way := faster[kind]) is not None}
     if not chosen:
         return None
     run = _Widen(chosen, static)
     run.rewrite(gm.graph)
-    dtypes = sorted({_dtype_name(kind) for kind in faster})
-    note = f"widen: {len(chosen)} operators of {' and '.join(dtypes)} in float32, which is faster"
-    return functional.with_graph(run.graph), note
+    notes = []
+    for way, text in ((_FLOAT32, "in float32"), (_PRODUCTS, "by products")):
+        dtypes = sorted({_dtype_name(kinds[node]) for node, one in chosen.items() if one == way})
+        count = list(chosen.values()).count(way)
+        if count:
+            notes.append(f"{count} operators of {' and '.join(dtypes)} {text}, which is faster")
+    return functional.with_graph(run.graph), f"widen: {', '.join(notes)}"
 
 
 def _dtype_name(kind: tuple[Any, ...]) -> str:
@@ -161,7 +166,8 @@ def _lengths(node: Node) -> tuple[str] | None:
         sizes = [hint(GraphSizes().of(n)) for n in (q.shape[2], k.shape[2], q.shape[3])]
     except Undecided:
         return None
-    return ("x".join(str(max(1, min(n, _LONGEST))) for n in sizes),)
+    lengths = "x".join(str(max(1, min(n, _LONGEST))) for n in sizes)
+    return (f"{lengths}, {_PRODUCTS}" if attention_backward.has_products(node) else lengths,)
 
 
 _KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str] | None]]] = {
@@ -174,27 +180,34 @@ _KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str] | None]]] = {
 }
 
 
-def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
+def _way(kind: tuple[Any, ...], budget: Budget) -> str | None:
+    """The way that is faster than the operator as it is, if any."""
     dtype, name, about = kind
     if about == _DEPTHWISE:  # ahead of the library in float32, which is ahead of that in half
-        return True
+        return _FLOAT32
     candidates = {
         "as it is": lambda: _sample(dtype, name, about),
-        "float32": lambda: _sample(torch.float32, name, about, through=dtype),
+        _FLOAT32: lambda: _sample(torch.float32, name, about, through=dtype),
     }
+    if about.endswith(_PRODUCTS):
+        candidates[_PRODUCTS] = lambda: attention_backward.sample(*_numbers(about))
     key = f"widen {_dtype_name(kind)} {name} {about}"
     if about.endswith(_IN_LAYOUT):
         candidates = {
             "as it is": lambda: _packed_sample(dtype, about),
-            "float32": lambda: _packed_sample(torch.float32, about, through=dtype),
+            _FLOAT32: lambda: _packed_sample(torch.float32, about, through=dtype),
         }
     if about.endswith(_GENERATED):
-        candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
+        candidates[_FLOAT32] = lambda: _generated_sample(dtype, about, budget)
         if dtype == torch.bfloat16 and has_pairs():
             candidates["as it is"] = lambda: _generated_sample(dtype, about, budget, pairs=True)
         key += f" by {panel_sample.identity()}"
     choice = fastest(key, candidates, budget, ahead=_AHEAD)
-    return choice is not None and choice.name == "float32"
+    return choice.name if choice is not None and choice.name != "as it is" else None
+
+
+def _numbers(about: str) -> list[int]:
+    return [int(n) for n in about.removesuffix(f", {_PRODUCTS}").split("x")]
 
 
 def _sample(
@@ -206,7 +219,7 @@ def _sample(
         return torch.full(size, 0.5, dtype=through or dtype, device="cpu")
 
     if name == _ATTENTION:
-        return _attention_sample(through or dtype, dtype, *map(int, about.split("x")))
+        return _attention_sample(through or dtype, dtype, *_numbers(about))
     if name == "convolution":
         groups = 32 if about == "grouped" else 1
         x, w = full(1, 32, 16, 16), full(32, 32 // groups, 3, 3)
@@ -290,12 +303,16 @@ def _sizes_of_product(about: str) -> tuple[int, int, int]:
 
 
 class _Widen(GraphRewriter):
-    """Widens operators. `static`: nodes of the old graph, computed from parameters alone."""
+    """Widens operators. chosen: their ways. `static`: nodes of the old graph, computed from
+    parameters alone.
+    """
 
-    def __init__(self, chosen: set[Node], static: Any) -> None:
+    def __init__(self, chosen: dict[Node, str], static: Any) -> None:
         super().__init__()
-        self._chosen = chosen
-        copied = {w for n in chosen for w in n.all_input_nodes if w in static}
+        self._chosen = {node for node, way in chosen.items() if way == _FLOAT32}
+        self._of_products = {node for node, way in chosen.items() if way == _PRODUCTS}
+        self._gradients: dict[Node, list[Node]] = {}
+        copied = {w for n in self._chosen for w in n.all_input_nodes if w in static}
         wide = sum(w.meta["val"].numel() for w in copied) * torch.float32.itemsize
         self._kept = copied if wide <= room_for_copies() else set()
         self._wide: dict[Node, Node] = {}
@@ -311,6 +328,12 @@ class _Widen(GraphRewriter):
             made.meta["val"] = _float32(node.meta["val"])
             is_tensor = isinstance(made.meta["val"], torch.Tensor)
             self.new[node] = self._narrowed(node, made) if is_tensor else made
+        elif node in self._of_products:
+            given = [self.new[x] for x in node.args[:6]]  # type: ignore[index]
+            self._gradients[node] = attention_backward.by_products(self.graph, node, given)
+        elif node.target is operator.getitem and node.args[0] in self._of_products:
+            made = self._gradients[node.args[0]][node.args[1]]  # type: ignore[index]
+            self.new[node] = self._narrowed(node, made)
         else:
             super().add(node)
 

@@ -136,7 +136,7 @@ INLINE vec<double> div(vec<double> a, vec<double> b) { return a / b; }
 #define FG_EACH_DOUBLE(NAME)                                                                      \
   FG_EACH1(NAME)                                                                                   \
   INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
-FG_EACH(exp2) FG_EACH(log2) FG_EACH(log10) FG_EACH(sin) FG_EACH(cos) FG_EACH(tan) FG_EACH(asin) FG_EACH(acos)
+FG_EACH(exp2) FG_EACH(log2) FG_EACH(log10) FG_EACH_DOUBLE(sin) FG_EACH_DOUBLE(cos) FG_EACH(tan) FG_EACH(asin) FG_EACH(acos)
 FG_EACH(atan) FG_EACH(sinh) FG_EACH(cosh) FG_EACH(asinh) FG_EACH(acosh) FG_EACH(atanh) FG_EACH(erfc) FG_EACH(lgamma)
 FG_EACH_DOUBLE(exp) FG_EACH_DOUBLE(log) FG_EACH_DOUBLE(tanh) FG_EACH_DOUBLE(erf) FG_EACH_DOUBLE(expm1)
 FG_EACH_DOUBLE(log1p) FG_EACH_DOUBLE(sigmoid)
@@ -625,6 +625,43 @@ template <class V, class P, is_vector<V> = 0> INLINE int64_t argmax_lanes(V x, P
 template <class V, class P, is_vector<V> = 0> INLINE int64_t argmin_lanes(V x, P at) {
   return least_where(eq(x, across(x, [](V a, V b) { return minimum(a, b); })), x, at);
 }
+
+// Sines of x and of a quarter turn more. x = n pi/2 + r with |r| <= pi/4: pi/2 in three parts, of which a fused product
+// leaves exact differences as long as n is small; others lane by lane.
+#if defined(__FMA__) || defined(__aarch64__)
+INLINE vec<float> sine(vec<float> x, int32_t quarters) {
+  typedef vec<float> V;
+  V n = round(x * lit<V>(0.636619772f));
+  V r = fma(n, lit<V>(-1.57079637f), x);
+  r = fma(n, lit<V>(4.37113883e-8f), r);
+  r = fma(n, lit<V>(1.71512449e-15f), r);
+  V s = r * r;
+  V odd = lit<V>(-1.9515295891e-4f);
+  odd = fma(odd, s, lit<V>(8.3321608736e-3f));
+  odd = fma(odd, s, lit<V>(-0.16666654611f));
+  odd = fma(odd * s, r, r);
+  V even = lit<V>(2.443315711809948e-5f);
+  even = fma(even, s, lit<V>(-1.388731625493765e-3f));
+  even = fma(even, s, lit<V>(4.166664568298827e-2f));
+  even = fma(even, s * s, fma(s, lit<V>(-0.5f), lit<V>(1.0f)));
+  vec<int32_t> turns = __builtin_convertvector(n, vec<int32_t>) + quarters;
+  V y = select((turns & 1) != 0, even, odd);
+  return from_bits(to_bits(y) ^ ((turns & 2) << 30));
+}
+INLINE bool has_far(vec<float> x) { return any_lanes(~(abs(x) <= lit<vec<float>>(32768.0f))); }
+INLINE vec<float> sin(vec<float> x) {
+  if (__builtin_expect(has_far(x), 0)) return sin_lanes(x);
+  return select(x == vec<float>{}, x, sine(x, 0));  // keeps -0.0
+}
+INLINE vec<float> cos(vec<float> x) {
+  if (__builtin_expect(has_far(x), 0)) return cos_lanes(x);
+  return sine(x, 1);
+}
+#else
+INLINE vec<float> sin(vec<float> x) { return sin_lanes(x); }
+INLINE vec<float> cos(vec<float> x) { return cos_lanes(x); }
+#endif
+
 #undef FG_SPLAT
 #undef FG_VCOMPARE
 #undef FG_EACH

@@ -297,6 +297,20 @@ def test_columns_that_several_passes_read(width: int, dtype: torch.dtype) -> Non
     check(fn, x.to(dtype)[::2, :3], y.to(dtype).mT, rtol=close, atol=close)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 50.0, 3e4, 1e7])
+def test_sines(scale: float) -> None:
+    """Of vectors with far numbers and without, and near multiples of pi / 2."""
+    quarters = torch.arange(-600, 600) * (math.pi / 2)
+    x = torch.cat([torch.randn(4001) * scale, quarters, torch.tensor([0.0, -0.0])])
+    c = staged(lambda x: (x.sin(), x.cos()), [x])
+    for got, exact in zip(c.compiled(x), (x.double().sin(), x.double().cos())):
+        assert ((got - exact).abs() <= 2e-7 * exact.abs() + 1e-45).all()
+        assert torch.equal(got.signbit()[-2:], exact.signbit()[-2:])
+    x[1700], x[1900], x[-1] = math.nan, math.inf, -math.inf
+    for got, exact in zip(c.compiled(x), (x.sin(), x.cos())):
+        assert torch.equal(got.isnan(), exact.isnan())
+
+
 def test_positions_wrap_as_numbers_do() -> None:
     def fn(x):
         at = torch.arange(40, dtype=torch.int64)

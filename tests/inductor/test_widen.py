@@ -159,10 +159,40 @@ def test_backward_of_attention(fixed, dtype, masked):
     assert any(one.startswith(note) for one in notes(context))
 
 
-def test_backward_of_attention_of_special_values(fixed):
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", [(64, 96), (96, 32), (128, 128)])
+def test_backward_of_attention_by_products(fixed, sizes, causal):
+    fixed("products")
+    queries, keys = sizes
+    given = [drawn(2, n, 3, 32, dtype=HALF[0]) for n in (queries, keys, keys)]
+    compiled, context = compile_fresh(attend)
+    check_attention(compiled, given, None, causal)
+    note = "backward: widen: 1 operators of bfloat16 by products"
+    assert any(one.startswith(note) for one in notes(context))
+    exact = attention_step(attend, [x.double() for x in given], None, causal)[1:]
+    ours, theirs = (attention_step(fn, given, None, causal)[1:] for fn in (compiled, attend))
+    for a, b, e in zip(ours, theirs, exact, strict=True):
+        assert (a - e).abs().max() <= 4 * (b - e).abs().max()
+
+
+@pytest.mark.parametrize(
+    "dtype, keys, masked", [(HALF[1], 32, False), (HALF[0], 32, True), (HALF[0], 33, False)]
+)
+def test_no_products(fixed, dtype, keys, masked):
+    """For masks, float16, and sizes of which some are no whole tiles."""
+    fixed("products")
+    given = [drawn(2, n, 3, 32, dtype=dtype) for n in (32, keys, keys)]
+    mask = torch.ones(32, keys, dtype=torch.bool).tril(5) if masked else None
+    compiled, context = compile_fresh(attend)
+    check_attention(compiled, given, mask)
+    assert not any("by products" in note for note in notes(context))
+
+
+@pytest.mark.parametrize("way", ["float32", "products"])
+def test_backward_of_attention_of_special_values(fixed, way):
     """As eager's of float32: that of bfloat16 leaves NaN of one query to others on some threads."""
-    fixed("float32")
-    given = [drawn(1, 33, 2, 32, dtype=HALF[0]) for _ in range(3)]
+    fixed(way)
+    given = [drawn(1, 33 if way == "float32" else 64, 2, 32, dtype=HALF[0]) for _ in range(3)]
     given[0][0, 3, 0, 5], given[2][0, 9, 1, 0] = torch.nan, torch.inf
     compiled, _ = compile_fresh(attend)
     got = attention_step(compiled, given, None)
