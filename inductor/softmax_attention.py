@@ -8,7 +8,8 @@ before                                          after
 
 Elementwise functions of the scores run within the kernel, over a row of a few hundred
 scores in the cache: neither the scores nor a mask that is an expression are ever in memory.
-flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py.
+flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py;
+of training on a GPU, attention_training.py.
 
 On a GPU the kernel is Triton's (codegen/triton_attention.py). Queries and keys of half precision
 that are multiplied in float32 are taken as they were: their products are the same.
