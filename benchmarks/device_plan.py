@@ -14,7 +14,7 @@ from fxgraph.torch_fx import fake_tensor_mode
 from inductor import layout
 from inductor.lowering.graph import LOWERINGS
 from inductor.options import Options
-from inductor.pipeline import Compilation, arrange_images, new_compilation, run_stages
+from inductor.pipeline import Compilation, arrange, new_compilation, run_stages
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -53,8 +53,8 @@ def plans(
         mock.patch.dict(layout.LIBRARIES, cpu=layout.LIBRARIES["cuda"]),
     )
     with on_gpu[0], on_gpu[1]:
-        arrange = None if whole else arrange_images
-        traced = functionalize_training(gm, inputs, table, keep=LOWERINGS, arrange=arrange)
+        arranged = None if whole else arrange
+        traced = functionalize_training(gm, inputs, table, keep=LOWERINGS, arrange=arranged)
     found = []
     for part in (traced.forward, traced.backward):
         count = len(part.graph_module.graph.find_nodes(op="placeholder"))

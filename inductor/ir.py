@@ -385,7 +385,8 @@ class Attention(Called):
     (sequences, heads, queries, keys) in this order. visible: False for keys whose weight is 0,
     where the values are finite and either `exact` holds or no product by `bound` overflows;
     alike: so for all heads.
-    nothing_is_nan: a query that sees no key has NaN as its result, not 0.
+    nothing_is_nan: a query that sees no key has NaN as its result, not 0. sums: logsumexp of the
+    exponents, for the backward; of a query that sees no key NaN or +inf.
     """
 
     name: str
@@ -402,14 +403,55 @@ class Attention(Called):
     alike: bool = False
     exact: bool = False
     nothing_is_nan: bool = False
+    sums: Buffer | None = None
 
     @property
     def operands(self) -> list[Window]:
         return [self.q, self.k, self.v, *([] if self.mask is None else [self.mask])]
 
     @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name, *([] if self.sums is None else [self.sums.name]))
+
+    @property
     def bodies(self) -> list[Loops]:
         return [body for body in (self.scores, self.visible) if body is not None]
+
+
+@dataclass(eq=False)
+class AttentionGradient(Called):
+    """The gradient of an attention's queries, keys or values (`of`: "q", "k", "v"), from that of
+    its result.
+
+    q, k, v, gradient, sums: as of Attention, of as many heads. inner: of gradient and result, by
+    query. scores: the exponents and, but for values, the gradient of the products q k^T, from the
+    products and from the gradient of exponents, `score_gradient`, which has no memory either.
+    """
+
+    name: str
+    of: str
+    q: Window
+    k: Window
+    v: Window | None
+    gradient: Window
+    sums: Window
+    inner: Window | None
+    scores: Loops
+    score_gradient: str
+    target: Buffer
+
+    @property
+    def operands(self) -> list[Window]:
+        given = [self.q, self.k, self.v, self.gradient, self.sums, self.inner]
+        return [window for window in given if window is not None]
+
+    @property
+    def bodies(self) -> list[Loops]:
+        return [self.scores]
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {name: at for name, at in super().reads.items() if name != self.score_gradient}
 
 
 @dataclass(eq=False)
@@ -516,6 +558,7 @@ __all__ = [
     "Access",
     "AtenCall",
     "Attention",
+    "AttentionGradient",
     "Buffer",
     "Called",
     "Check",

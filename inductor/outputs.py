@@ -181,7 +181,7 @@ class _Outputs:
         if buffer.kind != "temp" or product(buffer.size) != product(size):
             return False
         steps = self.ctx.program.steps
-        if any(isinstance(step, Called) and step.target is buffer for step in steps):
+        if any(isinstance(step, Called) and buffer.name in step.writes for step in steps):
             return False
         if is_dense(buffer.size, buffer.stride):
             buffer.size, buffer.stride = size, stride

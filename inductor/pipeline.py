@@ -52,6 +52,7 @@ from fxgraph.passes import cse
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
 from inductor.attention import generated_attention
+from inductor.attention_training import trained_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.compiled import Framed, Launched, OnAten, can_run_again, needs_frame
@@ -528,13 +529,20 @@ def trace(
     """The first stage alone, with or without the backward: the input of compile_traced."""
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
-    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange_images)
+    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange)
 
 
-def arrange_images(
-    graph: Graph, visible: list[Node]
+def arrange(
+    graph: Graph, visible: list[Node], tangents: list[Node]
 ) -> tuple[Graph, Callable[[Node], Node]] | None:
-    return joint_channels_innermost(graph, visible, is_generated)
+    """A joint graph with attention by kernels of ours, and with channels innermost."""
+    attention = trained_attention(graph, visible, tangents)
+    if attention is None:
+        return joint_channels_innermost(graph, visible, is_generated)
+    graph, new = attention
+    images = joint_channels_innermost(graph, [new[node] for node in visible], is_generated)
+    graph, of = images or (graph, lambda node: node)
+    return graph, lambda node: of(new[node]) if node in new else node  # one that is gone
 
 
 def compile_traced(

@@ -15,6 +15,7 @@ from inductor.codegen.triton_products import follows
 from inductor.ir import (
     AtenCall,
     Attention,
+    AttentionGradient,
     Buffer,
     Check,
     DeviceProduct,
@@ -69,7 +70,7 @@ def build_plan(
             found = module.add_product(item, f"k{number}")
             steps += [KernelStep(**f, label=label, operations=operations) for f in found]
         elif isinstance(item, CalledKernel) and devices.is_gpu(item.step.target.device):
-            assert isinstance(item.step, Attention)
+            assert isinstance(item.step, Attention | AttentionGradient)
             steps += triton.add_attention(item.step, f"k{number}", label_of(item.step))
         elif isinstance(item, CalledKernel):
             fields = module.add_called(item.step, f"k{number}")

@@ -12,8 +12,8 @@ _library = torch.library.Library("framegraph", "FRAGMENT")
 
 def operator(
     schema: str,
-    compute: Callable[..., torch.Tensor],
-    meta: Callable[..., torch.Tensor] | None = None,
+    compute: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]],
+    meta: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]] | None = None,
     devices: Iterable[str] = ("CPU",),
 ) -> Any:
     """An operator of that schema. meta: its result without values, if `compute` gives none such."""

@@ -8,7 +8,8 @@ before                                          after
 
 Elementwise functions of the scores run within the kernel, over a row of a few hundred
 scores in the cache: neither the scores nor a mask that is an expression are ever in memory.
-flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py.
+flex_attention comes this way, with its score_mod and mask_mod. Inference alone, as attention.py;
+of training on a GPU, attention_training.py.
 
 On a GPU the kernel is Triton's (codegen/triton_attention.py). Queries and keys of half precision
 that are multiplied in float32 are taken as they were: their products are the same.
@@ -17,7 +18,7 @@ that are multiplied in float32 are taken as they were: their products are the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +89,11 @@ attention_of_scores = operator(
 
 
 @dataclass
-class _Found:
+class Found:
     """Nodes of one attention: `scores` and `result` are (sequences, heads, queries, keys or size),
     or the same without heads. changed: the softmax's operand. inside: the nodes that go. turned:
-    whether k is (..., size, keys).
+    whether k is (..., size, keys). scores_product, product: of q and k, and of weights and v;
+    weights: the softmax, and what is 0 for queries without keys.
     """
 
     q: Node
@@ -104,6 +106,9 @@ class _Found:
     result: Node
     inside: set[Node]
     nothing_is_nan: bool
+    scores_product: Node
+    product: Node
+    weights: Node
 
 
 def spelled_attention(
@@ -113,7 +118,7 @@ def spelled_attention(
     no compiler. gpu_alone: only attention on a GPU.
     """
     nodes = functional.graph_module.graph.nodes
-    found = [one for node in nodes if (one := _attention(node)) is not None]
+    found = [one for node in nodes if (one := attention_at(node)) is not None]
     if gpu_alone or (found and panel_sample.identity() is None):
         found = [one for one in found if devices.is_gpu(one.q.meta["val"].device)]
     if not found:
@@ -145,7 +150,7 @@ def spelled_attention(
 # --- the new nodes --------------------------------------------------------------------------------
 
 
-def _scores(build: Builder, one: _Found, new: Mapping[Node, Node]) -> tuple[Node, Node, Node]:
+def _scores(build: Builder, one: Found, new: Mapping[Node, Node]) -> tuple[Node, Node, Node]:
     """Queries, keys and scores, with heads."""
     q, k = new[one.q], new[one.k]
     if one.turned:
@@ -156,7 +161,7 @@ def _scores(build: Builder, one: _Found, new: Mapping[Node, Node]) -> tuple[Node
 
 
 def _result(
-    build: Builder, one: _Found, new: Mapping[Node, Node], q: Node, k: Node, scores: Node
+    build: Builder, one: Found, new: Mapping[Node, Node], q: Node, k: Node, scores: Node
 ) -> Node:
     meta = one.result.meta
     v = _of_heads(build, new[one.v])
@@ -174,7 +179,7 @@ def _of_heads(build: Builder, x: Node) -> Node:
     return build.call(aten.unsqueeze.default, (x, 1), x.meta)
 
 
-def _like(build: Builder, x: Node, one: _Found) -> Node:
+def _like(build: Builder, x: Node, one: Found) -> Node:
     """With the dimensions of the program's own."""
     if one.result.meta["val"].dim() == 4:
         return x
@@ -184,10 +189,13 @@ def _like(build: Builder, x: Node, one: _Found) -> Node:
 # --- which attention that is ----------------------------------------------------------------------
 
 
-def _attention(node: Node) -> _Found | None:
-    """The attention whose sum of values is the product `node`."""
+def attention_at(node: Node, ignored: Collection[Node] = ()) -> Found | None:
+    """The attention whose sum of values is the product `node`. ignored: of a joint graph, the nodes
+    of the backward, and those that nobody reads.
+    """
     if node.target is not aten.bmm.default:
         return None
+    joint = bool(ignored)
     result = _with_heads(node)
     weights, v = (_operand(arg, result) for arg in node.args)
     if weights is None or v is None:
@@ -196,6 +204,7 @@ def _attention(node: Node) -> _Found | None:
     if weights.target is aten._to_copy.default and weights.meta["val"].dtype in _HALVES:
         inside.add(weights)
         weights = weights.args[0]
+    before_casts = weights
     softmax, safe = _softmax_of(weights)
     if softmax is None:
         return None
@@ -204,14 +213,14 @@ def _attention(node: Node) -> _Found | None:
     rank = changed.meta["val"].dim()
     if softmax.args[1] not in (-1, rank - 1) or softmax.args[2] or rank not in (3, 4):
         return None
-    found = _chain(changed, inside)
+    found = _chain(changed, inside, ignored)
     if found is None:
         return None
     product, scores, chain = found
     q, k = (_operand(arg, scores) for arg in product.args)
     if q is None or k is None or not _fits(q, k, v, scores, changed, result):
         return None
-    if not all(user in inside for gone in inside - {node} for user in gone.users):
+    if not joint and not all(u in inside for gone in inside - {node} for u in gone.users):
         return None
     if scores is not product:
         inside.add(product)
@@ -219,8 +228,11 @@ def _attention(node: Node) -> _Found | None:
     if not turned:
         k = _expanded(k.args[0])
         q, k = _as_they_were(q, k)
-        k, v = not_repeated(q, k, v) if rank == 4 else (k, v)
-    return _Found(q, k, v, turned, scores, changed, chain, result, inside, not safe)
+        k, v = not_repeated(q, k, v) if rank == 4 and not joint else (k, v)
+    return Found(
+        q, k, v, turned, scores, changed, chain, result, inside, not safe, product, node,
+        before_casts,
+    )  # fmt: skip
 
 
 def _as_they_were(q: Node, k: Node) -> tuple[Node, Node]:
@@ -307,7 +319,9 @@ def _softmax_of(weights: Node) -> tuple[Node | None, list[Node]]:
     return softmax, [weights, none, lowest, zeros]
 
 
-def _chain(changed: Node, readers: set[Node]) -> tuple[Node, Node, set[Node]] | None:
+def _chain(
+    changed: Node, readers: set[Node], ignored: Collection[Node]
+) -> tuple[Node, Node, set[Node]] | None:
     """The product of queries and keys, the scores, and the nodes from there to `changed`, which
     only one another and `readers` read.
     """
@@ -324,7 +338,7 @@ def _chain(changed: Node, readers: set[Node]) -> tuple[Node, Node, set[Node]] | 
             if product is not None:
                 return None
             product = node
-        elif _is_by_element(node):
+        elif is_by_element(node):
             wanted += node.all_input_nodes
     if product is None:
         return None
@@ -335,8 +349,8 @@ def _chain(changed: Node, readers: set[Node]) -> tuple[Node, Node, set[Node]] | 
         if node in chain:
             continue
         chain.add(node)
-        wanted += [user for user in node.users if user not in readers]
-    if changed not in chain or not all(n is scores or _is_by_element(n) for n in chain):
+        wanted += [user for user in node.users if user not in readers and user not in ignored]
+    if changed not in chain or not all(n is scores or is_by_element(n) for n in chain):
         return None
     if not all(n.meta["val"].dtype == torch.float32 for n in (product, scores, changed)):
         return None
@@ -347,7 +361,7 @@ _LONGEST = 64
 _SHAPES = (*_VIEWS, aten.expand.default, aten.unsqueeze.default, aten.squeeze.dim)
 
 
-def _is_by_element(node: Node) -> bool:
+def is_by_element(node: Node) -> bool:
     target = node.target
     if target in _SHAPES:
         return True

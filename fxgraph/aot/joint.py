@@ -58,7 +58,7 @@ from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
-Arrange = Callable[[Graph, list[Node]], tuple[Graph, Callable[[Node], Node]] | None]
+Arrange = Callable[[Graph, list[Node], list[Node]], tuple[Graph, Callable[[Node], Node]] | None]
 
 
 def functionalize_training(
@@ -71,8 +71,9 @@ def functionalize_training(
 ) -> TrainingGraph | FunctionalGraph:
     """Trace `gm` with its backward; arguments as for `functionalize`.
 
-    arrange: given the joint graph, before it is cut in two, and the nodes that leave it, a graph
-        that computes the same with other layouts inside, and a map from old nodes to new; or None.
+    arrange: given the joint graph, before it is cut in two, the nodes that leave it and its
+        tangents, a graph that computes the same otherwise inside, and a map from old nodes to new;
+        or None.
 
     A FunctionalGraph, to be run by FreedGraphsCallable, is given where nothing that leaves the
     graph can be differentiated: as of a whole training step, which differentiates its loss itself.
@@ -196,7 +197,8 @@ def _has_checked_vectors(node: Node, values: Sequence[Node]) -> bool:
 
 def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | None) -> Parts:
     values, gradients = joint.finished.values, joint.gradient_nodes
-    arranged = arrange(graph, [*values, *gradients]) if arrange is not None else None
+    leaving = [*values, *gradients]
+    arranged = arrange(graph, leaving, joint.tangent_nodes) if arrange is not None else None
     graph, of = arranged or (graph, lambda node: node)
     values, gradients, tangents, drawn = (
         [of(node) for node in nodes] for nodes in (values, gradients, joint.tangent_nodes, drawn)

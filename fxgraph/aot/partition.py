@@ -30,6 +30,7 @@ aten = torch.ops.aten
 # Inputs stay alive anyway, as a rule: parameters, and tensors that the caller holds.
 _INPUT_SHARE = 0.01
 _COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
+RECOMPUTED = "recomputed"  # in the meta of a node: in the backward it is computed anew
 _DATA_SIZE = 1024  # the assumed value of a size that depends on data
 # Besides operators that torch tags as pointwise: those that fill, and others that move or make
 # elements.
@@ -191,6 +192,8 @@ def _cost(node: Node, saved_by_eager: bool) -> float:
     anyway.
     """
     value = node.meta.get("val")
+    if node.meta.get(RECOMPUTED):
+        return INFINITE
     if is_symbolic(value):  # is among the inputs, or made of them again
         return 1.0 if node.op == "placeholder" else INFINITE
     if not isinstance(value, torch.Tensor):
@@ -216,7 +219,7 @@ def _replaces(node: Node) -> bool:
 
 def _cheap(node: Node) -> bool:
     """Whether computing the node again costs less than keeping its result."""
-    if node.op == "get_attr":
+    if node.op == "get_attr" or node.meta.get(RECOMPUTED):
         return True
     target: Any = node.target
     if is_symbolic(node.meta.get("val")):

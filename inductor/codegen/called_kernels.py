@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxgraph.sizes import hint, product
 from inductor.codegen import attention, weight_gradient, winograd_panels
-from inductor.ir import Attention, Called, WeightGradient, WinogradPanels
+from inductor.ir import Attention, AttentionGradient, Called, WeightGradient, WinogradPanels
 
 _KINDS: dict[type[Called], Any] = {
     Attention: attention,
@@ -24,5 +25,9 @@ def kind_of(step: Called) -> Any:
 
 
 def label_of(step: Called) -> str:
+    if isinstance(step, AttentionGradient):  # of GPUs alone
+        q, k = step.q.size, step.k.size
+        sizes = f"{hint(product(q[:2]))} heads, {hint(q[2])}x{hint(k[2])}x{hint(q[3])}"
+        return f"gradient of {step.of} of attention of {sizes}"
     label: str = kind_of(step).label(step)
     return label

@@ -4,6 +4,7 @@ triton_loops.py      fused kernels of the schedule
 triton_products.py   matrix products, with the readers of their results
 triton_product_ways.py  other ways through them, to be measured
 triton_attention.py  attention with scores that are changed
+triton_attention_gradient.py  its backward
 triton_body.py       lines of text of loop bodies, of both
 """
 
@@ -16,11 +17,12 @@ from dataclasses import replace
 from fxgraph.sizes import hint, product
 from inductor.codegen import triton_product_ways, triton_products
 from inductor.codegen.triton_attention import AttentionEmitter
+from inductor.codegen.triton_attention_gradient import AttentionGradientEmitter
 from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
 from inductor.device_tuning import Tuner
 from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
-from inductor.ir import Attention, Buffer, DeviceProduct, Program
+from inductor.ir import Attention, AttentionGradient, Buffer, DeviceProduct, Program
 from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
@@ -209,8 +211,11 @@ class TritonModule:
             for tiles in found
         )
 
-    def add_attention(self, step: Attention, name: str, label: str) -> list[LaunchStep]:
-        made = AttentionEmitter(step, self.program.buffers, name).emit()
+    def add_attention(
+        self, step: Attention | AttentionGradient, name: str, label: str
+    ) -> list[LaunchStep]:
+        kind = AttentionEmitter if isinstance(step, Attention) else AttentionGradientEmitter
+        made = kind(step, self.program.buffers, name).emit()  # type: ignore[arg-type]
         return self._steps(self._told([(made,)]), label)
 
     def _emitter(

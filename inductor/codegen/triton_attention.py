@@ -19,7 +19,7 @@ from inductor.codegen.triton_body import ROWS, SCALAR, Pass, Term, spread
 from inductor.codegen.triton_loops import PROGRAM, Emitter, TritonKernel, power_of_two
 from inductor.codegen.triton_ops import type_name
 from inductor.index import ZERO, Index, Var
-from inductor.ir import Attention, Buffer, Indices, Window
+from inductor.ir import Attention, AttentionGradient, Buffer, Indices, Window
 from inductor.lowering.device_products import precision
 from inductor.schedule.fusion import Kernel
 
@@ -31,8 +31,19 @@ _BLOCKS = {"x": "XBLOCK", "r": "RBLOCK", "rv": "RBLOCK", "dq": "DBLOCK", "dk": "
 
 
 class AttentionEmitter(Emitter):
+    step: Any  # an Attention; of a subclass, an AttentionGradient
+
     def __init__(self, step: Attention, buffers: Mapping[str, Buffer], name: str) -> None:
         assert step.scores is not None and step.mask is None and not step.causal
+        self._start(step, buffers, name)
+        heads = product(step.q.size[:2])
+        self.programs = heads * ceil_div(step.q.size[2], self.constants["XBLOCK"])
+
+    def _start(
+        self, step: Attention | AttentionGradient, buffers: Mapping[str, Buffer], name: str
+    ) -> None:
+        """What the backward has, too; `programs` is still to be told."""
+        assert step.scores is not None
         self.step, self.name, self.buffers = step, name, buffers
         self.kernel, self.local, self.program = Kernel(0, [], []), frozenset(), PROGRAM
         sequences, heads, queries, size = step.q.size
@@ -50,11 +61,10 @@ class AttentionEmitter(Emitter):
         indices = [i.substitute(self._meaning.get) for i in body.tape.indices()]
         self.places = [self._place_of(window, axes) for window, axes in self._tiles()]
         self.wide = self._needs_int64([*indices, *self.places])
-        self.written = {step.target.name}
+        self.written = set(step.writes)
         self.args, self.sizes, self.lines = [], [], []
         self.constants = self._constants()
         self.num_warps = 4
-        self.programs = product([sequences, heads]) * ceil_div(queries, self.constants["XBLOCK"])
 
     def _constants(self) -> dict[str, int]:
         step, size = self.step, hint(self.extents["dq"])
@@ -126,6 +136,12 @@ class AttentionEmitter(Emitter):
         body = Pass(self, (("x", "XBLOCK"), ("dq", "DBLOCK")), "")
         result = Term("sums", frozenset(("x", "dq")))
         body.store(step.target, self.places[3], result, ("x", "dq"), True)
+        if step.sums is not None:
+            nothing = 'float("nan")' if step.nothing_is_nan else 'float("inf")'
+            sums = f"tl.where(total == 0, {nothing}, top + tl.log(divisor))"
+            rows = Window(step.sums, step.sums.size, step.sums.stride)
+            index = rows.index((self.sequence, self.head, self._axis("x")))
+            body.store(step.sums, index, Term(sums, frozenset(("x",))), ("x",), False)
         return self.made(self._text_of([*lines, *body.lines]), 2)
 
     def _turn(self) -> list[str]:

@@ -13,16 +13,33 @@ Should a lowering in between have put a tensor in memory, the scores are compute
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 
 from fxgraph.sizes import Extent, hint
 from inductor import devices
 from inductor.attention import attention
+from inductor.attention_training import (
+    attention_gradient,
+    attention_score_gradient,
+    attention_value_gradient,
+    attention_with_sums,
+)
 from inductor.index import Index, contiguous_strides
-from inductor.ir import AtenCall, Attention, Buffer, Indices, Loops, Tape, Tensor, Window
-from inductor.lowering.context import MASK_BYTES, MASK_WORK, Lowering
+from inductor.ir import (
+    AtenCall,
+    Attention,
+    AttentionGradient,
+    Buffer,
+    Indices,
+    Loops,
+    Tape,
+    Tensor,
+    Window,
+)
+from inductor.lowering.context import MASK_BYTES, MASK_WORK, Lowering, Nameless
 from inductor.lowering.layouts import narrow
 from inductor.lowering.registry import NotLowered, lower
 from inductor.ops import Value, ops, recording
@@ -73,27 +90,40 @@ def scores_of_heads(ctx: Lowering, q: Tensor, k: Tensor) -> Tensor:
     on_gpu = devices.is_gpu(q.device)
     if (q.device.type != "cpu" and not on_gpu) or (on_gpu and not ctx.gpu.products):
         raise NotLowered("attention_scores")
-    size = (*q.size[:3], k.size[2])
-    like = Tensor(size, _FLOAT, q.device)
+    for t in (q, k):
+        ctx.realize_rows(t)
+    return _nameless(ctx, attention_scores, [q, k], (*q.size[:3], k.size[2]), q.device)
+
+
+def _nameless(
+    ctx: Lowering, target: Any, operands: list[Tensor], size: Sequence[Extent], device: torch.device
+) -> Tensor:
+    """A tensor of the operator's results, by name."""
+    like = Tensor(tuple(size), _FLOAT, device)
     buffer = ctx.new_buffer(size, contiguous_strides(size), like, "aten")
-    operands = [ctx.realize_rows(q), ctx.realize_rows(k)]
-    call = AtenCall(f"scores of {buffer.name}", attention_scores, operands, {}, [buffer])
-    ctx.scores[buffer.name] = len(ctx.program.steps), call
+    ctx.scores[buffer.name] = Nameless(len(ctx.program.steps), target, operands, buffer)
     whole = Window(buffer, buffer.size, buffer.stride)
 
     def inner(idx: Indices) -> Value:
         return ops.load(buffer.name, whole.index(idx), _FLOAT)
 
-    return ctx.generate(size, _FLOAT, inner, work=1)
+    return ctx.generate(size, _FLOAT, inner, like, work=1)
 
 
-def _compute(ctx: Lowering, name: str) -> None:
-    """The scores of that name, in memory."""
-    position, call = ctx.scores.pop(name)
-    ctx.program.steps.insert(position, call)
-    for other, (at, step) in ctx.scores.items():
-        ctx.scores[other] = at + (at >= position), step
-    ctx.note_fallback(call.target)
+def compute_scores(ctx: Lowering) -> None:
+    """Give memory to tensors without any that a kernel reads there."""
+    steps = ctx.program.steps
+    while wanted := [name for name in ctx.scores if any(name in s.reads for s in steps)]:
+        one = ctx.scores.pop(wanted[-1])
+        before = len(steps)
+        operands = [ctx.realize(t) for t in one.operands]
+        call = AtenCall(f"scores of {one.buffer.name}", one.target, operands, {}, [one.buffer])
+        made = [*steps[before:], call]
+        del steps[before:]
+        steps[one.step : one.step] = made
+        for other in ctx.scores.values():
+            other.step += len(made) if other.step >= one.step else 0
+        ctx.note_fallback(one.target)
 
 
 @lower(attention_of_scores)
@@ -106,14 +136,9 @@ def attended_by_scores(
     v: Tensor,
     nothing_is_nan: bool,
 ) -> Tensor:
-    with recording(Tape()) as tape:
-        scores.load(tuple(Index({}) for _ in scores.size))
-    (name,) = (access.buffer for access in tape.loads())
-    if name not in ctx.scores:
-        raise NotLowered("scores that are in memory")
+    name = _name_of(ctx, scores)
     buffer = ctx.program.buffers[name]
-    read = any(name in step.reads for step in ctx.program.steps)
-    if not read and changed.window is None and changed.size == scores.size:
+    if changed.window is None and changed.size == scores.size:
         body = _body(ctx, buffer, lambda idx: (changed.load(idx),))
         if all(index == body.index for index in body.reads.get(name, ())):
             if devices.is_gpu(q.device):  # a program goes over all keys
@@ -124,8 +149,17 @@ def attended_by_scores(
                 alike=visible is not None and not _depends_on_head(visible),
                 nothing_is_nan=nothing_is_nan,
             )  # fmt: skip
-    _compute(ctx, name)
     raise NotLowered("scores that are read elsewhere, too")
+
+
+def _name_of(ctx: Lowering, scores: Tensor) -> str:
+    """The name of a tensor that has no memory, and that no kernel reads by now."""
+    with recording(Tape()) as tape:
+        scores.load(tuple(Index({}) for _ in scores.size))
+    (name,) = (access.buffer for access in tape.loads())
+    if name not in ctx.scores or any(name in step.reads for step in ctx.program.steps):
+        raise NotLowered("scores that are in memory")
+    return name
 
 
 def _body(ctx: Lowering, target: Buffer, values: Callable[[Indices], tuple[Value, ...]]) -> Loops:
@@ -137,6 +171,98 @@ def _body(ctx: Lowering, target: Buffer, values: Callable[[Indices], tuple[Value
     )
     assert ctx.program.steps.pop() is body
     return body
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+@lower(attention_with_sums)
+def attended_with_sums(
+    ctx: Lowering,
+    changed: Tensor,
+    scores: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    nothing_is_nan: bool,
+) -> tuple[Tensor, Tensor]:
+    name = _name_of(ctx, scores)
+    body = _trained_body(ctx, name, (changed,), {name})
+    stride = ctx.strides(ctx.val()[0])
+    if not devices.is_gpu(q.device) or stride[-1] != 1:
+        raise NotLowered("attention with sums")
+    size = q.size[:3]
+    sums = ctx.new_buffer(size, contiguous_strides(size), Tensor(size, _FLOAT, q.device))
+    result = _step(
+        ctx, q, k, v, scores=body, nothing_is_nan=nothing_is_nan, sums=sums, stride=stride
+    )
+    return result, Tensor.of(sums)
+
+
+def _trained_body(
+    ctx: Lowering, name: str, values: tuple[Tensor, ...], names: Collection[str]
+) -> Loops:
+    """Loops over all scores, in which those without memory, `names`, are read at one place."""
+    buffer = ctx.program.buffers[name]
+    if any(t.size != buffer.size for t in values):
+        raise NotLowered("scores of another size")
+    body = _body(ctx, buffer, lambda idx: tuple(t.load(idx) for t in values))
+    if any(index != body.index for one in names for index in body.reads.get(one, ())):
+        raise NotLowered("scores that are read at other places")
+    return body
+
+
+@lower(attention_score_gradient)
+def gradient_of_changed_scores(
+    ctx: Lowering, changed: Tensor, gradient: Tensor, v: Tensor, sums: Tensor, inner: Tensor
+) -> Tensor:
+    """By name, as the scores."""
+    if not devices.is_gpu(changed.device) or not ctx.scores:
+        raise NotLowered("the gradient of scores in memory")
+    operands = [changed, gradient, v, sums, inner]
+    return _nameless(ctx, attention_score_gradient, operands, changed.size, changed.device)
+
+
+@lower(attention_value_gradient)
+def gradient_of_values(
+    ctx: Lowering, changed: Tensor, scores: Tensor, q: Tensor, k: Tensor, gradient: Tensor,
+    sums: Tensor,
+) -> Tensor:  # fmt: skip
+    name = _name_of(ctx, scores)
+    body = _trained_body(ctx, name, (changed,), {name})
+    rows = [ctx.realize_rows(t) for t in (q, k, gradient)]
+    return _gradient(ctx, "v", rows[0], rows[1], None, rows[2], sums, None, body, "")
+
+
+@lower(attention_gradient)
+def gradient_of_queries_or_keys(
+    ctx: Lowering, changed: Tensor, score_gradient: Tensor, product_gradient: Tensor,
+    scores: Tensor, q: Tensor, k: Tensor, v: Tensor, gradient: Tensor, sums: Tensor,
+    inner: Tensor, of_keys: bool,
+) -> Tensor:  # fmt: skip
+    name, other = _name_of(ctx, scores), _name_of(ctx, score_gradient)
+    body = _trained_body(ctx, name, (changed, product_gradient), {name, other})
+    a, b, c, d = (ctx.realize_rows(t) for t in (q, k, v, gradient))
+    return _gradient(ctx, "k" if of_keys else "q", a, b, c, d, sums, inner, body, other)
+
+
+def _gradient(
+    ctx: Lowering, of: str, q: Window, k: Window, v: Window | None, gradient: Window, sums: Tensor,
+    inner: Tensor | None, body: Loops, other: str,
+) -> Tensor:  # fmt: skip
+    val = ctx.val()
+    size, stride = ctx.shape(val), ctx.strides(val)
+    if not devices.is_gpu(val.device) or stride[-1] != 1:
+        raise NotLowered("a gradient of attention")
+    target = ctx.new_buffer(size, stride, Tensor(size, val.dtype, val.device))
+    by_query = [None if t is None else ctx.realize(t) for t in (sums, inner)]
+    assert by_query[0] is not None
+    step = AttentionGradient(
+        f"attention{len(ctx.program.steps)}", of, q, k, v, gradient, by_query[0], by_query[1],
+        body, other, target,
+    )  # fmt: skip
+    ctx.program.steps.append(step)
+    return Tensor.of(target)
 
 
 # -- which keys are seen ---------------------------------------------------------------------------
@@ -236,8 +362,10 @@ def _step(
     bound: float | None = None,
     alike: bool = False,
     nothing_is_nan: bool = False,
+    sums: Buffer | None = None,
+    stride: tuple[Extent, ...] = (),
 ) -> Tensor:
-    stride = ctx.strides(ctx.val())
+    stride = stride or ctx.strides(ctx.val())
     if stride[-1] != 1:
         raise NotLowered("the layout of attention's result")
     queries, keys, values = map(ctx.realize_rows, (q, k, v))
@@ -248,7 +376,7 @@ def _step(
         bound=abs(scale) if bound is None else bound,
         alike=alike or (mask is not None and mask.stride[1] == 0),
         exact=bound == 0,
-        nothing_is_nan=nothing_is_nan,
+        nothing_is_nan=nothing_is_nan, sums=sums,
     )  # fmt: skip
     ctx.program.steps.append(step)
     return Tensor.of(target)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ from inductor.softmax_attention import SCORES
 # A lazy value that costs more than this for one element is put in memory instead of being inlined
 # further.
 MAX_WORK, MAX_READS = 64, 10
+SCORES_SHARE = 4  # of scores without memory that is so many times as much
 # Bytes that one program of a GPU reads to reduce a row, or TOGETHER rows that lie side by side:
 # more are split, into parts of no less than the least.
 MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
@@ -61,6 +63,18 @@ MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
 MASK_BYTES, MASK_WORK = 1 << 20, 24
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
+
+
+@dataclass
+class Nameless:
+    """A tensor that has a name, but no memory until a kernel turns out to read it there: by the
+    operator, at that step of the program.
+    """
+
+    step: int
+    target: Any
+    operands: list[Tensor]
+    buffer: Buffer
 
 
 class Lowering:
@@ -71,8 +85,8 @@ class Lowering:
         self.sizes = GraphSizes(self.program.symbols, self.program.values, self.program.given)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.found: dict[Any, AtenCall] = {}  # a mask's node -> the call that finds its elements
-        # scores of attention without memory -> the call that would compute them, and at which step
-        self.scores: dict[str, tuple[int, AtenCall]] = {}
+        # scores of attention without memory, and their gradients -> how they would be computed
+        self.scores: dict[str, Nameless] = {}
         self.node: Any = None
         self.gpu = device_model()
         self.measured = False  # whether forms of products are measured there later
@@ -155,7 +169,8 @@ class Lowering:
             reads=sum(self._reads(t, numel) for t in tensors),
             split=split,
         )
-        if result.work > MAX_WORK or result.reads > MAX_READS:
+        most = SCORES_SHARE if self.node is not None and self.node.meta.get(SCORES) else 1
+        if result.work > most * MAX_WORK or result.reads > most * MAX_READS:
             self.realize(result)
         return result
 

@@ -35,10 +35,12 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     strided,
     views,
 )
+from inductor.lowering.attention import compute_scores
 from inductor.lowering.context import Lowering
 from inductor.lowering.products import FLOAT8, OF_FLOAT8, reads_in_memory
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
+from inductor.softmax_attention import SCORES
 
 # A lazy value with several readers is computed again by each of them only if it costs no more than
 # this.
@@ -97,6 +99,7 @@ class _Run:
                 self.env[node] = self._call(node)
             case "output":
                 self.results = [self._value(a) for a in node.args[0]]
+                compute_scores(self.ctx)
                 self.ctx.require_bound([b.size for b in self.ctx.program.buffers.values()])
             case _:
                 raise AssertionError(f"{node.op} in a functional graph")
@@ -270,6 +273,9 @@ class _Run:
         if result.work and any(user.op == "output" for user in node.users):
             trivial = False  # in memory anyway
         again = len(node.users) > 1 and (result.split is not None or not trivial)
+        inside = node.meta.get(SCORES) or all(user.meta.get(SCORES) for user in node.users)
+        if again and inside and devices.is_gpu(result.device):  # attention's kernels compute that
+            again = False
         if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
             self.ctx.realize(result)
 

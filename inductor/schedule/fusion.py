@@ -172,7 +172,7 @@ def live_steps(program: Program, wanted: set[str]) -> list[Step]:
             live = step.ordered or not step.writes or any(n in needed for n in step.writes)
             live = live or any(name in symbols for name, _, _ in step.binds)
         else:
-            live = step.target.name in needed or step.target.kind == "input"
+            live = any(n in needed for n in step.writes) or step.target.kind == "input"
         if live:
             kept.append(step)
             needed.update(step.reads)

@@ -7,7 +7,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from tests.inductor import triton_attention, triton_products, triton_rows
+from tests.inductor import (
+    triton_attention,
+    triton_attention_training,
+    triton_products,
+    triton_rows,
+)
 from tests.inductor.triton_cases import CASES, emit_case, run_case
 from tests.inductor.triton_programs import PROGRAMS, run
 
@@ -67,6 +72,11 @@ def test_product_against_eager(name):
 @pytest.mark.parametrize("name", triton_attention.CASES)
 def test_attention_against_eager(name):
     triton_attention.run(name, "cuda")
+
+
+@pytest.mark.parametrize("name", triton_attention_training.CASES)
+def test_attention_of_training_against_eager(name):
+    triton_attention_training.run(name, "cuda")
 
 
 @pytest.mark.parametrize("name", triton_rows.CASES)

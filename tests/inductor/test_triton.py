@@ -23,6 +23,7 @@ from inductor.runtime.cubin import compile_kernels
 from tests.inductor import (
     interpreting,
     triton_attention,
+    triton_attention_training,
     triton_cases,
     triton_products,
     triton_rows,
@@ -94,6 +95,35 @@ def interpreted_attention():
 @pytest.mark.parametrize("name", triton_attention.CASES)
 def test_attention_interpreted(interpreted_attention, name):
     assert interpreted_attention[name] is None, interpreted_attention[name]
+
+
+@pytest.fixture(scope="module")
+def interpreted_attention_of_training():
+    return run_interpreted("triton_attention_training")
+
+
+@pytest.mark.parametrize("name", triton_attention_training.CASES)
+def test_attention_of_training_interpreted(interpreted_attention_of_training, name):
+    error = interpreted_attention_of_training[name]
+    assert error is None, error
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_attention_of_training_compiles_to_machine_code(target, monkeypatch):
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    q, k, v = (
+        torch.zeros(2, 4, 1100, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+    )
+    fn = triton_attention_training.CASES["capped"][0]
+    traced, _, plan = triton_attention_training.plans(fn, [q, k, v])
+    kernels = []
+    for spec in (plan(part) for part in (traced.forward, traced.backward)):
+        launches = [step for step in spec.steps if step.kind == "launch"]
+        of = {step.kernel for step in launches if "attention of" in step.label}
+        kernels += [kernel for kernel in spec.triton if kernel.name in of]
+    assert len(kernels) == 4  # no mask in memory
+    for made, kernel in zip(compile_kernels(kernels, target), kernels, strict=True):
+        assert made.spills == 0 and made.shared <= 99 << 10, (made.spills, kernel.constants)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
