@@ -103,13 +103,16 @@ class _Copied(NamedTuple):
 
 @dataclass
 class Conditionals:
-    """The branches of one graph. notes: the place of each, and how it was captured."""
+    """The branches of one graph. notes: the place of each, and how it was captured. varied: the
+    break instead of the first that left varying items, which may hold any tensor of the frame's.
+    """
 
     output: OutputGraph
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     places: list[str] = field(default_factory=list)  # of these
     guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_masks.py
+    varied: BreakBefore | None = None
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 

@@ -206,6 +206,8 @@ class PairedWrite(NamedTuple):
             assert isinstance(value, TensorValue), "a length"
             owner.changing(tx)
             owner.lose_items(VaryingItems(tx.output, value, self.broken))
+            conditionals = tx.output.conditionals
+            conditionals.varied = conditionals.varied or self.broken
         else:
             owner.changing(tx)
             owner.known[:] = value.unpack(tx)

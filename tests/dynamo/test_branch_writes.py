@@ -4,6 +4,8 @@ sides leave the same structure.
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -344,6 +346,20 @@ def more_items_kept(m, x):
     if x.sum() > 1:
         seen.append(1)
     return m.linear(x)
+
+
+@program(None)
+def more_items_weakly_referenced(m, x):
+    m.holder.word = seen = []
+    if x.sum() > 1:
+        seen.append(x)
+    y = x * 2
+    seen.append(y)
+    reference = weakref.ref(y)
+    del y
+    alive = reference() is not None
+    m.holder.word = "same"
+    return m.linear(x), alive
 
 
 @program(None)

@@ -15,6 +15,7 @@ from dynamo.guards.sources import (
     TargetSource,
     proxy_target,
 )
+from dynamo.plans import Retry
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
@@ -218,6 +219,9 @@ def _weakref(tx, target, callback=None, /):
     if not is_none(callback):
         return _with_callback(target, callback, None)
     known = tx.output.plain_references.get(id(target))
+    varied = tx.output.conditionals.varied
+    if varied is not None and target.source is None and hasattr(target, "fake"):
+        raise Retry(tx.output.plan.breaking(varied))  # whether a list holds the tensor is not known
     if known is None:
         known = tx.output.plain_references[id(target)] = WeakRefValue(target)
         track_weak_target(tx.output, target, known)
