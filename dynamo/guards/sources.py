@@ -513,10 +513,6 @@ def _keys_in_place(mapping: dict) -> list[Any]:
     return list(dict.keys(mapping))
 
 
-def _values_in_place(mapping: dict) -> list[Any]:
-    return list(dict.values(mapping))
-
-
 @source_type
 class DictKeySource(_KeyedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
@@ -546,8 +542,10 @@ class DictValueSource(_KeyedSource):
         return f"list({self.origin.name}.values())[{self.key}]"
 
     def load(self, emit: Emitter) -> None:
-        emit.load_callable(lambda: emit.load_const(_values_in_place))
+        emit.load_callable(lambda: emit.load_const(list))  # functions in C, which are not captured
+        emit.load_callable(lambda: emit.load_const(dict.values))
         load_shared(self.origin, emit)
+        emit.call(1)
         emit.call(1)
         emit.load_const(self.key)
         emit.binary_subscr()

@@ -11,7 +11,7 @@ import warnings
 from torch.nn.modules import module as _globals
 
 from dynamo.polyfills import mark
-from dynamo.polyfills.module_hooks import backward_hook, watch_inputs, watch_results
+from dynamo.polyfills.module_hooks import backward_hook, in_order, watch_inputs, watch_results
 
 mark(globals(), breakable=True)
 
@@ -39,9 +39,10 @@ def call(module, state):
     args, kwargs, result, done = state
     forward = module.forward  # a hook may set another
     backward = backward_hook(module)
+    keyed = module._forward_pre_hooks_with_kwargs
     hooks = [
-        *_globals._global_forward_pre_hooks.items(),
-        *module._forward_pre_hooks.items(),
+        *hooks_of(_globals._global_forward_pre_hooks, keyed),
+        *hooks_of(module._forward_pre_hooks, keyed),
     ]
     called = 0
     while called < len(hooks):
@@ -66,7 +67,16 @@ def call(module, state):
         state[0] = args
     result = forward(*args, **kwargs)
     state[2] = result
-    hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
+    keyed = (
+        module._forward_hooks_always_called
+        or module._forward_hooks_with_kwargs
+        or _globals._global_forward_hooks_always_called
+        or _globals._global_forward_hooks_with_kwargs
+    )
+    hooks = [
+        *hooks_of(_globals._global_forward_hooks, keyed),
+        *hooks_of(module._forward_hooks, keyed),
+    ]
     called = 0
     while called < len(hooks):
         key, hook = hooks[called]
@@ -86,6 +96,15 @@ def call(module, state):
     if backward is not None:
         result = watch_results(backward, result)
     return result
+
+
+def hooks_of(hooks, keyed):
+    """(key, hook) of each; without a hook of a kind that is kept by its key, the keys, which are
+    others whenever a hook is registered again, are not read.
+    """
+    if keyed:
+        return list(hooks.items())
+    return [(None, hook) for hook in in_order(hooks)]
 
 
 def call_remaining(module, args, kwargs, result, done):

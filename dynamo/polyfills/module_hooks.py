@@ -31,9 +31,17 @@ def backward_hook(module):
     after = module._backward_hooks or _globals._global_backward_hooks
     if not (before or after):
         return None
-    before = module._get_backward_pre_hooks() if before else []
-    after = module._get_backward_hooks()[0] if after else []
+    before = [
+        *in_order(_globals._global_backward_pre_hooks),
+        *in_order(module._backward_pre_hooks),
+    ]
+    after = [*in_order(_globals._global_backward_hooks), *in_order(module._backward_hooks)]
     return BackwardHook(module, after, before)
+
+
+def in_order(hooks):
+    """The hooks of a dict, whatever their keys (dynamo/torch/modules.py)."""
+    return list(hooks.values())
 
 
 def watch_inputs(hook, args):

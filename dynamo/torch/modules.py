@@ -18,13 +18,19 @@ from torch.nn.modules import module as module_globals
 from dynamo import breaks
 from dynamo.bytecode.cache import IdentityMap
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import AttrSource, ModuleItemSource, ModuleSource, Source
-from dynamo.polyfills import module_calls
+from dynamo.guards.sources import (
+    AttrSource,
+    DictValueSource,
+    ModuleItemSource,
+    ModuleSource,
+    Source,
+)
+from dynamo.polyfills import module_calls, module_hooks
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles
 from dynamo.values.classes.classes import INSTANCE_KINDS
-from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue, guarded_order
 from dynamo.values.effects.hoisted_modules import hooks_watch_registration
 from dynamo.values.effects.side_effects import DELETED
@@ -276,6 +282,23 @@ def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
     for name in names:
         tx.guard(AttrSource(source, name), "length", len(getattr(module_globals, name)))
     return any(getattr(module_globals, name) for name in names)
+
+
+@handles(module_hooks.in_order)
+def _in_order(tx, hooks):
+    """The hooks by their places, as each registration gives a key of its own; by their keys where
+    the frame changed the dict, or `prepend=True` its order.
+    """
+    real = hooks.real if isinstance(hooks, DictValue) else None
+    by_place = type(real) is OrderedDict and hooks.source is not None
+    if not by_place or tx.output.side_effects.is_dirty(hooks):
+        return UserFunctionValue(module_hooks.in_order), [hooks], {}
+    places = guarded_order(tx, hooks, real)
+    if list(places) != list(range(len(real))):
+        return UserFunctionValue(module_hooks.in_order), [hooks], {}
+    tx.guard(hooks.source, "length", len(real))
+    found = list(dict.values(real))
+    return ListValue([tx.wrap(found[i], DictValueSource(hooks.source, i)) for i in places])
 
 
 @handles(torch.nn.Module.__call__)

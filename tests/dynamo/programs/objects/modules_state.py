@@ -225,7 +225,7 @@ PROGRAMS = {
         """,
     ),
     "param_assign_error": (
-        0,
+        1,
         "",
         """
         m = nn.Linear(3, 3)

@@ -382,4 +382,24 @@ PROGRAMS = {
         log
     """,
     ),
+    "module_hooks_registered_for_each_call": (
+        2,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        def f(x): return m(x)
+        def watched(x, n):
+            hooks = [m[0].register_forward_hook(lambda mod, i, o: (log.append(n), o * 2)[1]),
+                     m[1].register_forward_pre_hook(lambda mod, i: log.append("pre")),
+                     m[1].register_full_backward_hook(lambda mod, gi, go: log.append("back"))]
+            run(x).sum().backward()
+            for h in hooks: h.remove()
+            return x.grad
+        ---
+        watched(T(2, 3, grad=True), "a")
+        watched(T(2, 3, grad=True), "a")
+        run(T(2, 3))
+        for i in range(8): watched(T(2, 3, grad=True), "a")
+        log
+    """,
+    ),
 }
