@@ -83,7 +83,7 @@ def _gradient(
     scores: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     gradient: torch.Tensor, sums: torch.Tensor, inner: torch.Tensor, of_keys: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """That of q, or of k."""
+    """The gradient of q, or of k."""
     of_scores = product_gradient.to(q.dtype)
     return of_scores.transpose(2, 3) @ q if of_keys else of_scores @ k
 
@@ -418,7 +418,7 @@ class _Rewrite(GraphRewriter):
         return self._delivered(node, made)
 
     def _give_gradient(self, node: Node, one: _Trained, state: dict[str, Node]) -> None:
-        """That of the result, where the first of its readers is."""
+        """The gradient of the result, where the first of its readers is."""
         if "gradient" not in state:
             size = [*one.forward.result.meta["val"].shape]
             state["gradient"] = self.build.view(self.new[one.gradient], size, node.meta)

@@ -7,7 +7,7 @@ that measure the same publish one after the other, and a damaged entry is measur
 A call during which the system took the processor from a thread of this process says nothing: on a
 busy machine it takes five times as long. Where no other calls were seen, only a candidate that is
 far ahead is chosen in place of the first; the next processes measure again and count the least
-times of all, until one sees undisturbed calls or ATTEMPTS have been made.
+times of all, until one sees undisturbed calls or ATTEMPTS have been made in the last hour.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LONGER, MOST_ROUNDS = 0.01, 100
 LONGEST = 0.03  # seconds, while a candidate was not seen undisturbed
 DISTURBED_AHEAD = 0.5  # of the first candidate's time, where calls were disturbed
 ATTEMPTS = 3  # processes that measure, where calls were disturbed in all of them
+STANDS = 3600  # seconds, what they found: the machine may be quiet then
 
 # A candidate: prepares its arguments (not timed), and returns the timed call.
 Candidate = Callable[[], Callable[[], object]]
@@ -181,7 +182,10 @@ def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:
     try:
         found = json.loads(data)
         times = {str(n): float(t) for n, t in found["times"].items()}
-        choice = Choice(found["name"], times, int(found["disturbed"]))
+        attempts = int(found["disturbed"])
+        if attempts >= ATTEMPTS and not 0 <= time.time() - found["at"] < STANDS:
+            attempts = ATTEMPTS - 1
+        choice = Choice(found["name"], times, attempts)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError):
         return None
     return (
@@ -191,7 +195,7 @@ def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:
 
 def _keep(entry: str, choice: Choice) -> None:
     found = {"name": choice.name, "times": dict(choice.times), "disturbed": choice.disturbed}
-    data = json.dumps(found).encode()
+    data = json.dumps({**found, "at": time.time()}).encode()
     try:
         cache.store().write("choices", entry, ".json", data)
     except OSError as error:

@@ -329,7 +329,8 @@ class Clocked(Counted):
     def __init__(self, monkeypatch, interrupted, **seconds):
         super().__init__(**seconds)
         self.now, self.interruptions, self.interrupted = 0.0, 0, interrupted
-        monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        clock = SimpleNamespace(perf_counter=lambda: self.now, time=lambda: self.now)
+        monkeypatch.setattr(measure, "time", clock)
         monkeypatch.setattr(measure, "_interruptions", lambda: self.interruptions)
 
     def run(self, name):
@@ -356,8 +357,9 @@ def test_where_all_calls_are_interrupted(monkeypatch, slower, name):
     calls = dict(counted.calls)
     assert calls["first"] <= 10
     assert fastest("a", counted(), Budget(0.0)) == choice and counted.calls == calls
-    for attempts, measured in ((2, True), (3, True), (3, False)):
+    for attempts, measured, later in ((2, True, 0), (3, True, 0), (3, False, 0), (3, True, 3600)):
         measure.forget()
+        counted.now += later
         assert fastest("a", counted(), Budget(1.0)).disturbed == attempts
         assert (counted.calls != calls) == measured
         calls = dict(counted.calls)
