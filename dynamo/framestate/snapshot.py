@@ -82,7 +82,7 @@ class _Taker:
         self.stop = stop
         self.values: dict[ValueId, Operand] = {}
         # By id, the values that others may hold once the instruction has run.
-        self.shown = reachable(stop.chain[-1].stack)
+        self.shown = reachable(output, stop.chain[-1].stack)
 
     def take(self, instr: Instruction) -> Snapshot:
         chain = self.stop.chain
@@ -249,7 +249,7 @@ def _keep_left(output: OutputGraph, roots: list[Operand]) -> None:
     alive = output.side_effects.reachable(root for root in roots if isinstance(root, Value))
     alone = [w for w in finalizable if id(w.generator) not in alive]
     for value in raised:
-        held = [w.generator for w in alone if path_to(value.left, w) is not None]
+        held = [w.generator for w in alone if path_to(output, value.left, w) is not None]
         value.keep(output, held)
 
 

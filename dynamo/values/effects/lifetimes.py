@@ -108,11 +108,15 @@ class WeaklyReferenced(Finalizable):
         return value is self.target
 
     def end(self, tx: Interpreter) -> None:
-        if path_to(_neighbours(self.target), self) is not None:
+        output = tx.output
+        if path_to(output, _neighbours(output, self.target), self) is not None:
             return  # it holds itself: only the garbage collector ends it
+        goes_on = tx.parent is not None or not tx.done
+        if goes_on and path_to(output, _changed_alone(output), self) is not None:
+            raise Unsupported(breaks.ObjectDies(self.target.describe()))
         self.reference.die()
-        tx.output.finalizable.pop(id(self.target))
-        tx.output.plain_references.pop(id(self.target))
+        output.finalizable.pop(id(self.target))
+        output.plain_references.pop(id(self.target))
 
 
 class OutsideObject(Finalizable):
@@ -140,7 +144,7 @@ class OutsideObject(Finalizable):
             if id(value.obj) == self.key or id(value.obj) not in self.way:
                 return id(value.obj) == self.key
             known = self.output.values_by_id.get(id(value.obj))  # changed, maybe
-            return known is None or path_to([known[1]], self) is not None
+            return known is None or path_to(self.output, [known[1]], self) is not None
         known = self.output.values_by_id.get(self.key)
         if known is not None and known[1] is value:
             return True
@@ -421,13 +425,14 @@ def must_stay_alive(output: OutputGraph, value: Any, shown: dict[int, Held]) -> 
     source = value.source
     if isinstance(source, LocalSource) and not source.is_cell:
         obj = output.root_frame.arguments[source.local].obj
-        return issubclass(type(obj), type) or is_observable(obj)  # a class: by its bases
+        if issubclass(type(obj), type) or is_observable(obj):  # a class: by its bases
+            return True
     if source is not None and not isinstance(value, Lazy):
         exists, obj = value.identity()
         if exists and has_observable_finalizer(obj):
             return True
     if output.has_generators:
-        held = reachable([value]).values()
+        held = reachable(output, [value]).values()
         if any(isinstance(part, Value) and part.resumed for part in held):
             return True  # a generator that may be where it cleans up by then
     return is_finalizable(output, value)
@@ -437,9 +442,8 @@ def is_finalizable(output: OutputGraph, value: Any) -> bool:
     """Whether the value is, or holds, a finalizable object."""
     if not isinstance(value, Held):
         return False
-    return any(
-        path_to([value], finalizable) is not None for finalizable in output.finalizable.values()
-    )
+    ends = output.finalizable.values()
+    return any(path_to(output, [value], finalizable) is not None for finalizable in ends)
 
 
 # -- the look --------------------------------------------------------------------------------------
@@ -455,20 +459,21 @@ def finalize_unreachable(tx: Interpreter) -> None:
         path = finalizable.path
         if path is not None and _holds(output, frames, path, ended) and finalizable.is_at(path[-1]):
             continue
-        finalizable.path = path_to(_roots(output, frames), finalizable)
+        finalizable.path = path_to(output, _roots(output, frames), finalizable)
         if finalizable.path is None:
             dead.append(finalizable)
     while dead:
         # What another one holds ends with that, or by it: closed, a generator closes its delegate.
-        ending = next((w for w in dead if not _is_held(w, dead)), dead[0])
+        ending = next((w for w in dead if not _is_held(output, w, dead)), dead[0])
         ending.end(tx)
         dead = [w for w in dead if w is not ending and w in output.finalizable.values()]
 
 
-def _is_held(finalizable: Finalizable, others: list[Finalizable]) -> bool:
+def _is_held(output: OutputGraph, finalizable: Finalizable, others: list[Finalizable]) -> bool:
     generators = [w.generator for w in others if isinstance(w, SuspendedGenerator)]
     holders = [holder for holder in generators if not finalizable.is_at(holder)]
-    return any(path_to(_neighbours(holder), finalizable) is not None for holder in holders)
+    parts = (_neighbours(output, holder) for holder in holders)
+    return any(path_to(output, held, finalizable) is not None for held in parts)
 
 
 def known_alive(tx: Interpreter, value: Value) -> bool:
@@ -479,7 +484,7 @@ def known_alive(tx: Interpreter, value: Value) -> bool:
     frames = [tx]
     while (parent := frames[-1].parent) is not None:
         frames.append(parent)
-    return path_to(_roots(tx.output, frames), finalizable) is not None
+    return path_to(tx.output, _roots(tx.output, frames), finalizable) is not None
 
 
 def left_by(frame: Interpreter) -> list[Held]:
@@ -546,14 +551,22 @@ def _is_uniquely_referenced(output: OutputGraph, value: Value) -> bool:
     return id(obj) in output.unique.arguments or id(obj) in output.unique.inside
 
 
-def _neighbours(value: Held) -> list[Held]:
+def _changed_alone(output: OutputGraph) -> list[Held]:
+    """Changed objects from outside that others of the frame's may hold, which are not read."""
+    tracked = output.side_effects.tracked
+    changed = (value for value in tracked if output.side_effects.is_dirty(value))
+    return [v for v in changed if not v.mutation.new and _is_uniquely_referenced(output, v)]
+
+
+def _neighbours(output: OutputGraph, value: Held) -> list[Held]:
     if isinstance(value, Lazy):
-        return []
+        known = output.values_by_id.get(id(value.obj))
+        return [] if known is None else [known[1]]
     attrs = () if value.mutation is None else value.mutation.attrs.values()
     return [v for v in (*value.held(), *attrs, value.holder) if isinstance(v, Held)]
 
 
-def path_to(roots: Iterable[Held], target: Finalizable) -> Path | None:
+def path_to(output: OutputGraph, roots: Iterable[Held], target: Finalizable) -> Path | None:
     """The way by which one of `roots` holds `target`; None: none does."""
     found: dict[int, tuple[Held, Held | None]] = {}
     todo: list[tuple[Held, Held | None]] = [(root, None) for root in roots]
@@ -568,11 +581,11 @@ def path_to(roots: Iterable[Held], target: Finalizable) -> Path | None:
                 path.append(holder)
                 holder = found[id(holder)][1]
             return path[::-1]
-        todo.extend((neighbour, value) for neighbour in _neighbours(value))
+        todo.extend((neighbour, value) for neighbour in _neighbours(output, value))
     return None
 
 
-def reachable(roots: Iterable[Any]) -> dict[int, Held]:
+def reachable(output: OutputGraph, roots: Iterable[Any]) -> dict[int, Held]:
     """The values that `roots` hold, by id."""
     found: dict[int, Held] = {}
     todo = [root for root in roots if isinstance(root, Held)]
@@ -580,7 +593,7 @@ def reachable(roots: Iterable[Any]) -> dict[int, Held]:
         value = todo.pop()
         if id(value) not in found:
             found[id(value)] = value
-            todo += _neighbours(value)
+            todo += _neighbours(output, value)
     return found
 
 
@@ -591,4 +604,4 @@ def _holds(output: OutputGraph, frames: list[Interpreter], path: Path, ended: se
     if not changed and not any(value is first for frame in frames for value in _held(frame)):
         return False
     pairs = itertools.pairwise(path)
-    return all(any(item is held for item in _neighbours(holder)) for holder, held in pairs)
+    return all(any(item is held for item in _neighbours(output, holder)) for holder, held in pairs)

@@ -667,4 +667,55 @@ PROGRAMS = {
         run(T(2), 2)
         run(T(2), 1)
     """,
+    # -- held by what crossed a graph break -----------------------------------------------------
+    "held_by_a_list_across_breaks": """
+        def f(t):
+            seen = []
+            brk()
+            y = t * 2
+            seen.append(y)
+            w = weakref.ref(y)
+            del y
+            first = w() is None
+            brk()
+            second = w() is None
+            return first, second, t
+    """,
+    "held_by_a_list_that_loses_it": """
+        def f(t):
+            seen = []
+            brk()
+            y = t * 2
+            seen.append(y)
+            w = weakref.ref(y)
+            del y
+            first = w() is None
+            seen.pop()
+            return first, w() is None, t + 1
+    """,
+    "held_by_a_list_in_a_tuple": """
+        def f(t):
+            outer = ([],)
+            brk()
+            y = O()
+            outer[0].append(y)
+            w = weakref.ref(y)
+            del y
+            first = w() is None
+            del outer
+            return first, w() is None, t + 1
+    """,
+    "held_by_an_objects_list": """
+        def f(t):
+            o = O()
+            o.seen = []
+            brk()
+            y = t * 2
+            o.seen.append(y)
+            w = weakref.ref(y)
+            del y
+            first = w() is None
+            o.seen = None
+            return first, w() is None, t
+    """,
 }
