@@ -65,7 +65,7 @@ def _raise_again(module: Any, error: Exception) -> None:
     trace = trace.tb_next if trace is not None else None
 
     def initialize_parameters(*args: Any, **kwargs: Any) -> None:
-        del vars(module)["initialize_parameters"]
+        vars(module).pop("initialize_parameters", None)
         raise error.with_traceback(trace)
 
     vars(module)["initialize_parameters"] = initialize_parameters
