@@ -107,7 +107,8 @@ class _Products:
         self.mode = q.meta["val"].fake_mode
         batch, heads, queries, size = q.meta["val"].shape
         keys, many = k.meta["val"].shape[2], batch * heads
-        scale = node.kwargs.get("scale") or size**-0.5
+        scale = node.kwargs.get("scale")
+        scale = size**-0.5 if scale is None else scale
         g, q, out = (self.flat(x, many, queries, size) for x in (g, q, out))
         k, v = (self.flat(x, many, keys, size) for x in (k, v))
         scores = self.multiply(self.to(q, wide), self.turned(self.to(k, wide)))

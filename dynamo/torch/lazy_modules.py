@@ -13,7 +13,9 @@ from torch.nn.modules import module as _module_globals
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
+from dynamo.break_regions import break_is_error
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import LocalSource
 from dynamo.plans import Retry
 from dynamo.torch.modules import ModuleValue
 from dynamo.values.base import Value
@@ -39,16 +41,37 @@ def _infer_parameters(
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     assert isinstance(module, ModuleValue)
     real: Any = module.real
-    if not type(real).__module__.startswith("torch.nn.modules."):
+    own = not type(real).__module__.startswith("torch.nn.modules.")
+    if own:
         inputs = _real_inputs(tx, module, args)
     try:
         with program_draws():
             real._infer_parameters(real, inputs)
     except Exception as error:
+        context = tx.output.context
+        if own and not (context.fullgraph or context.export or break_is_error()):
+            _raise_again(real, error)
         raise Unsupported(
             breaks.UncapturedCall(f"the first call of a lazy module ({error})")
         ) from None
     raise Retry(tx.output.plan.anew("a lazy module has made its parameters"))
+
+
+def _raise_again(module: Any, error: Exception) -> None:
+    """Have the native call behind the graph break raise the error: the program's code has run."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not _INFER:
+        trace = trace.tb_next
+    trace = trace.tb_next if trace is not None else None
+
+    def initialize_parameters(*args: Any, **kwargs: Any) -> None:
+        vars(module).pop("initialize_parameters", None)
+        raise error.with_traceback(trace)
+
+    vars(module)["initialize_parameters"] = initialize_parameters
+
+
+_INFER = LazyModuleMixin._infer_parameters.__code__
 
 
 def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...] | None:
@@ -70,10 +93,16 @@ def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...
 
 def _real_inputs(tx: Interpreter, module: ModuleValue, args: Value) -> tuple[torch.Tensor, ...]:
     """The arguments themselves, for a module of the program's own, whose code may do anything with
-    them and change anything: inputs of the frame, which has done and read nothing else yet.
+    them and change anything: locals of the frame, which has done and read nothing else yet.
     """
     assert isinstance(args, TupleValue) and module.source is not None
+    cls: Any = type(module.real)
+    becomes = cls.cls_to_become or cls
     given = [value for value in args.wrapped() if isinstance(value, TensorValue)]
+    fits = all(isinstance(value.source, LocalSource) for value in given)
+    fits = fits and becomes.forward is cls.forward  # the old one is called first
+    if not fits or "initialize_parameters" in vars(module.real):
+        raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     known = {value.source.name for value in given if value.source is not None}
     known.add(f"type({module.source.name}).forward")
     read = {guard.source.name for guard in tx.output.guards if guard.source is not None}

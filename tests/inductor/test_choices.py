@@ -42,7 +42,7 @@ def fixed(monkeypatch):
     """Let the candidate of a name be the fastest, where there is one of that name."""
 
     def fix(name):
-        def measured(candidates, budget, ahead):
+        def measured(candidates, budget, ahead, before):
             calls = {one: prepare()() for one, prepare in candidates.items()}  # each is right
             first = calls["aten"]
             for value in calls.values():

@@ -25,7 +25,7 @@ CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 def generated(monkeypatch):
     """Products of any size are generated, and half precision is slow."""
 
-    def measured(candidates, budget, ahead):
+    def measured(candidates, budget, ahead, before):
         names = [name for name in ("generated", "float32") if name in candidates]
         return Choice(names[0] if names else "aten", dict.fromkeys(candidates, 1.0))
 

@@ -26,7 +26,7 @@ CLOSE = {"rtol": 2e-2, "atol": 2e-2}
 def generated(monkeypatch):
     """Products of any size are generated, by pairs on every processor."""
 
-    def measured(candidates, budget, ahead):
+    def measured(candidates, budget, ahead, before):
         name = "generated" if "generated" in candidates else next(iter(candidates))
         return Choice(name, dict.fromkeys(candidates, 1.0))
 

@@ -36,7 +36,7 @@ def fixed(monkeypatch):
     monkeypatch.setattr("inductor.windows.measured", lambda convolution, budget: "packed")
 
     def fix(name):
-        def measured(candidates, budget, ahead):
+        def measured(candidates, budget, ahead, before):
             first, *others = [prepare()() for prepare in candidates.values()]
             for other in others:
                 assert other.dtype == first.dtype and other.stride() == first.stride()
@@ -121,17 +121,17 @@ def test_training(fixed, name, dtype):
     assert any("widen: " in note for note in notes(context))
 
 
-def attention_step(fn, given, mask, causal=False):
+def attention_step(fn, given, mask, causal=False, **settings):
     """The result and the gradients of queries, keys and values, heads side by side in memory."""
     tensors = [x.detach().requires_grad_() for x in given]
-    out = fn(*(x.transpose(1, 2) for x in tensors), mask, is_causal=causal)
+    out = fn(*(x.transpose(1, 2) for x in tensors), mask, is_causal=causal, **settings)
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
     (out * weights).sum().backward()
     return [out, *(x.grad for x in tensors)]
 
 
-def attend(q, k, v, mask, is_causal):
-    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=0.3)
+def attend(q, k, v, mask, is_causal, scale=0.3):
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale)
 
 
 def drawn(*size, dtype):
@@ -173,6 +173,17 @@ def test_backward_of_attention_by_products(fixed, sizes, causal):
     ours, theirs = (attention_step(fn, given, None, causal)[1:] for fn in (compiled, attend))
     for a, b, e in zip(ours, theirs, exact, strict=True):
         assert (a - e).abs().max() <= 4 * (b - e).abs().max()
+
+
+def test_products_scaled_by_zero(fixed):
+    fixed("products")
+    given = [drawn(1, 64, 2, 32, dtype=HALF[0]) for _ in range(3)]
+    compiled, context = compile_fresh(attend)
+    out, *gradients = attention_step(compiled, given, None, scale=0.0)
+    exact = attention_step(attend, [x.double() for x in given], None, scale=0.0)
+    for ours, theirs in zip((out, *gradients), exact, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=0.05, atol=0.05)
+    assert any("by products" in note for note in notes(context))
 
 
 @pytest.mark.parametrize(

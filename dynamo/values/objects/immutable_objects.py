@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 _DATES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _KINDS = frozenset((*_DATES, decimal.Decimal, fractions.Fraction))
+_WEEK = type(datetime.date.min.isocalendar())
 _CLOCKS = ("now", "utcnow", "today")
-# Methods that ask for the local time zone or the locale, or whose result can't be copied.
+# Methods that ask for the local time zone or the locale.
 _IN_EACH_CALL = frozenset(
     ["timestamp", "astimezone", "strftime", "strptime", "fromtimestamp", "ctime", "__format__"]
-    + ["isocalendar"]
 )
 
 
@@ -244,6 +244,8 @@ class ImmutableValue(Value):
 
 def _again(obj: Any) -> Any:
     """An equal new object."""
+    if type(obj) is _WEEK:  # of which copies are plain tuples
+        return datetime.date.fromisocalendar(*obj).isocalendar()
     make, args = obj.__reduce_ex__(2)[:2]
     return make(*args)
 

@@ -3,7 +3,7 @@
 from tests.dynamo.programs import ONE, Family
 
 _PRELUDE = """
-import datetime, decimal
+import copy, datetime, decimal
 from datetime import date, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -35,6 +35,18 @@ PROGRAMS = {
         ---
         run(T(3))
         run(T(3))
+    """,
+    ),
+    "calendar_weeks": (
+        1,
+        """
+        def f(x, d):
+            c, e = d.isocalendar(), date(2020, 1, 9).isocalendar()
+            log.append((c, {c: type(c).__name__}, e, copy.copy(e), copy.deepcopy(c)))
+            return x + 1, c.week
+        ---
+        run(T(3), date(2020, 1, 2))
+        log[0][0].year, log[0][2].week
     """,
     ),
     "timedelta_arithmetic": (

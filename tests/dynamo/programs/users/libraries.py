@@ -459,6 +459,74 @@ PROGRAMS = {
         log
     """,
     ),
+    "lazy_becomes_another": (
+        None,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            cls_to_become = nn.Linear
+            def __init__(self):
+                super().__init__(); self.weight, self.bias = nn.UninitializedParameter(), None
+            def initialize_parameters(self, x):
+                self.weight.materialize((2, x.shape[-1]))
+                nn.init.ones_(self.weight)
+            def forward(self, x): return x - 1
+        m = L()
+        def f(x): return m(x) + 1
+        ---
+        run(T(2, 3))
+        run(T(2, 3)).detach()
+        type(m)
+    """,
+    ),
+    "lazy_changes_a_container": (
+        None,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            def __init__(self):
+                super().__init__(); self.w = nn.UninitializedParameter()
+            def initialize_parameters(self, x):
+                held["x"] = x + 9
+                self.w.materialize((x.shape[-1],))
+                nn.init.ones_(self.w)
+            def forward(self, x): return x * self.w
+        held = {"x": T(3), "m": L()}
+        def f(held):
+            return held["m"](held["x"]) + held["x"]
+        ---
+        run(held).detach()
+    """,
+    ),
+    "lazy_that_fails_at_first": (
+        None,
+        """
+        import random
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            def __init__(self):
+                super().__init__(); self.w = nn.UninitializedParameter()
+            def initialize_parameters(self, x):
+                log.append((x.shape, torch.rand(1), random.random()))
+                if len(log) < 3:
+                    raise ValueError(len(log))
+                if len(log) > 3:
+                    self.w.materialize((x.shape[-1],))
+                    nn.init.ones_(self.w)
+            def forward(self, x): return x * self.w + torch.rand(3)
+        __m = L()
+        def g(x): return __m(x)
+        def f(x, caught):
+            try:
+                return g(x) + 1
+            except caught as error:
+                return str(error), len(log), random.random()
+        ---
+        run(T(3), ValueError)
+        run(T(3), KeyError)
+        sorted(__m.__dict__)
+        run(T(3), ValueError)
+        run(T(3), ValueError).detach()
+        run(T(3), ValueError).detach()
+    """,
+    ),
     "masked_tensors": (
         None,
         """
