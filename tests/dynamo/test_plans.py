@@ -51,13 +51,21 @@ def reads(x):
     return y * 2
 
 
+def reads_many(x):
+    y = x + 1
+    for i in range(40):
+        y = y * x[i % 3].item()
+    return y * 2
+
+
 # function -> the causes of the attempts at its own frame after the first, in order
 CAUSES = {
     one_graph: [],
     prints: [],  # broken at in place
     in_a_callee: ["break before step"],
     sorts: ["break before step"],
-    reads: ["a loop reads values of tensors"],
+    reads: ["a loop reads numbers that are data"],
+    reads_many: ["numbers that are data", "data breaks the graph", "a loop reads values"],
 }
 
 

@@ -388,6 +388,13 @@ def test_what_forward_reads_is_guarded():
     assert recompiles(f, with_factor(2.0), with_factor(2.0), with_factor(5.0)) == 2
 
 
+@program(grads(3))
+def hook_of_one_of_several(x):
+    y = torch.stack((x, x)).unbind()[0]
+    y.register_hook(lambda g: g * 3)
+    return y.sum()
+
+
 # -- checkpoints ----------------------------------------------------------------------------------
 def block(x, w):
     return torch.tanh(x @ w).relu()
@@ -633,13 +640,6 @@ def backward_inside(x):
 
 
 # -- what happens natively ------------------------------------------------------------------------
-@program(grads(3), graphs=2, codes=("UNCAPTURED_CALL",))
-def hook_inside(x):
-    y = torch.stack((x, x)).unbind()[0]
-    y.register_hook(lambda g: g * 3)
-    return y.sum()
-
-
 @program(plain(3, 3), graphs=1, codes=("UNCAPTURED_CALL", "UNCAPTURED_CALL"))
 def linearize_runs_natively(x, t):
     out, push = torch.func.linearize(torch.sin, x)

@@ -101,7 +101,7 @@ OPAQUE_EXACTLY = frozenset(
 
 # Plain Python in opaque modules, of which programs call what does something outside of them too:
 # notes for torch.compile, which do nothing elsewhere, how tensors are printed, and questions about
-# the types of a container's items and of a tensor, and ranges of a profile.
+# the types of a container's items and of a tensor, ranges of a profile, and profiles that are off.
 _TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
 _TRANSPARENT_CODE = frozenset(
     inspect.unwrap(function).__code__
@@ -114,6 +114,9 @@ _TRANSPARENT_CODE = frozenset(
         torch.autograd.profiler.record_function.__init__,
         torch.autograd.profiler.record_function.__enter__,
         torch.autograd.profiler.record_function.__exit__,
+        torch.autograd.profiler.profile.__init__,
+        torch.autograd.profiler.profile.__enter__,
+        torch.autograd.profiler.profile.__exit__,
     )
 )
 

@@ -105,7 +105,7 @@ PROGRAMS = {
         """,
     ),
     "numpy_of_python_numbers": (
-        4,
+        6,
         """
         def f(x, n):
             scale = -(np.log(float(n)) / (x.shape[0] - 1))
@@ -117,6 +117,8 @@ PROGRAMS = {
         run(T(3), 10)
         run(T(3), 10)
         run(T(3), 3)
+        run(T(3), 4)
+        run(T(3), 5)
         """,
     ),
     "gradient_of_an_argument": (
