@@ -42,7 +42,7 @@ class AttentionEmitter(Emitter):
     def _start(
         self, step: Attention | AttentionGradient, buffers: Mapping[str, Buffer], name: str
     ) -> None:
-        """What the backward has, too; `programs` is still to be told."""
+        """Set what the backward has, too; `programs` is still to be told."""
         assert step.scores is not None
         self.step, self.name, self.buffers = step, name, buffers
         self.kernel, self.local, self.program = Kernel(0, [], []), frozenset(), PROGRAM
