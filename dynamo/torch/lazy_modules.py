@@ -40,6 +40,9 @@ def _infer_parameters(
     assert isinstance(module, ModuleValue)
     real: Any = module.real
     if not type(real).__module__.startswith("torch.nn.modules."):
+        later = type(real).cls_to_become or type(real)
+        if later.forward is not type(real).forward:  # which this call still runs
+            raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
         inputs = _real_inputs(tx, module, args)
     try:
         with program_draws():

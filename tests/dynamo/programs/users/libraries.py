@@ -435,6 +435,25 @@ PROGRAMS = {
         addmul = sq = None
     """,
     ),
+    "lazy_that_becomes_another": (
+        None,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            cls_to_become = nn.Identity
+            def __init__(self):
+                super().__init__(); self.w = nn.parameter.UninitializedParameter()
+            def initialize_parameters(self, x):
+                with torch.no_grad():
+                    self.w.materialize((x.shape[-1],)); self.w.fill_(0.5)
+            def forward(self, x): return x * self.w
+        m = L()
+        def f(x): return m(x) + 1
+        ---
+        run(T(2, 3))
+        run(T(2, 3))
+        type(m) is nn.Identity
+    """,
+    ),
     "lazy_after_work": (
         3,
         """
