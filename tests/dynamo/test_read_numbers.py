@@ -287,3 +287,19 @@ def test_the_average_of_all_batches():
         torch.testing.assert_close(fast(x), expected(x))
         torch.testing.assert_close(norm.state_dict(), expected.state_dict())
     assert len(fast._dynamo_context.records) == 1
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_no_bool_is_subtracted_from_a_tensor(flag):
+    """Other operators take a bool as a number, 1 or 0."""
+
+    def f(x, flags, subtracts):
+        for i in range(2):
+            x = x - flags[i].item() if subtracts else x + flags[i].item()
+        return x
+
+    compiled = dynamo.compile(f, backend="eager")
+    flags = T([flag, not flag])
+    same(compiled(X, flags, False), X + 1)
+    with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
+        compiled(X, flags, True)

@@ -390,7 +390,7 @@ class TensorValue(Value):
         if made is not None:
             refused = made.is_constant() and made.as_constant() is NotImplemented
             return None if refused else made
-        other = number_of_operand(other, self.fake.dtype)
+        other = number_of_operand(other, self.fake.dtype, op)
         if op[0] == "*" and other.python_type_is(list, tuple):  # a sequence, so often repeated
             raise Unsupported(breaks.UncapturedCall("a sequence's operator *"))
         known = isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()
