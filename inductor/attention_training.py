@@ -162,6 +162,11 @@ class _Trained:
     chain: set[Node]
     inside: set[Node]
 
+    @property
+    def nowhere(self) -> set[Node]:
+        """The nodes whose values no memory has afterwards."""
+        return {self.forward.scores, *self.forward.chain, *self.chain, *self.inside}
+
 
 def trained_attention(
     graph: Graph, visible: list[Node], tangents: Collection[Node]
@@ -177,7 +182,8 @@ def trained_attention(
         one = None if node in ignored else attention_at(node, ignored)
         if one is None or not _is_on_gpu(one.q) or one.turned:
             continue
-        if (trained := _trained(one, late, ignored - late)) is not None:
+        trained = _trained(one, late, ignored - late)
+        if trained is not None and trained.nowhere.isdisjoint(visible):
             found.append(trained)
     if not found:
         return None
