@@ -5,7 +5,7 @@
 // 32-bit elements; fg::half has half as many, for kernels with 64-bit elements, so that no type exceeds a register.
 // A boolean vector is a `mask`, lanes 0 or -1. No library header is included: a kernel compiles in a fraction of a
 // second. Everything is exact in NaN, infinity and signed zero; the functions of vec_math.h stay within 2 ulp, tanh and
-// erf within 6.
+// erf within 6. Other elementary functions are SLEEF's out of torch's library, as eager's are, or else the C library's.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +31,12 @@
 #define FG_WIDE 4
 #endif
 
+#if defined(__linux__) && defined(__AVX2__)
+extern "C" void* dlopen(const char* file, int mode);
+extern "C" void* dlsym(void* library, const char* name);
+#define FG_SLEEF 1
+#endif
+
 namespace fg {
 
 struct bf16 { uint16_t bits; };
@@ -44,6 +50,23 @@ template <int N> struct Int { static constexpr int value = N; };
 
 INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// The address of a vector function of SLEEF, with which eager computes: torch's library has them. Null where it does not,
+// or where torch is not in the process.
+static __attribute__((unused)) void* sleef(const char* name, char type, int lanes, const char* accuracy) {
+#if defined(FG_SLEEF)
+  constexpr int lazy = 1, if_loaded = 4;  // of <dlfcn.h>
+  void* torch = dlopen("libtorch_cpu.so", lazy | if_loaded);
+  if (torch == nullptr) return nullptr;
+  char symbol[32], *end = symbol;
+  const auto put = [&](const char* text) { while (*text) *end++ = *text++; };
+  const char width[] = {char('0' + lanes / 10), char('0' + lanes % 10), 0};
+  put("Sleef_"), put(name), *end++ = type, put(width + (lanes < 10)), put(accuracy), *end = 0;
+  return dlsym(torch, symbol);
+#else
+  return nullptr;
+#endif
+}
 
 // Index arithmetic rounds towards minus infinity; divisors are positive.
 INLINE int64_t idiv(int64_t a, int64_t b) { int64_t q = a / b; return q - (a - q * b < 0); }

@@ -136,12 +136,58 @@ INLINE vec<double> div(vec<double> a, vec<double> b) { return a / b; }
 #define FG_EACH_DOUBLE(NAME)                                                                      \
   FG_EACH1(NAME)                                                                                   \
   INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
-FG_EACH(exp2) FG_EACH(log2) FG_EACH(log10) FG_EACH_DOUBLE(sin) FG_EACH_DOUBLE(cos) FG_EACH(tan) FG_EACH(asin) FG_EACH(acos)
-FG_EACH(atan) FG_EACH(sinh) FG_EACH(cosh) FG_EACH(asinh) FG_EACH(acosh) FG_EACH(atanh) FG_EACH(erfc) FG_EACH(lgamma)
-FG_EACH_DOUBLE(exp) FG_EACH_DOUBLE(log) FG_EACH_DOUBLE(tanh) FG_EACH_DOUBLE(erf) FG_EACH_DOUBLE(expm1)
-FG_EACH_DOUBLE(log1p) FG_EACH_DOUBLE(sigmoid)
-FG_EACH2(div) FG_EACH2(div_trunc) FG_EACH2(div_floor) FG_EACH2(remainder) FG_EACH2(fmod) FG_EACH2(pow)
-FG_EACH2(atan2) FG_EACH2(hypot) FG_EACH2(copysign) FG_EACH2(shift_left) FG_EACH2(shift_right)
+// By a vector function of SLEEF where there is one, else lane by lane. Its address is found when the kernel's library is
+// loaded, if the kernel uses it. WHOLE: lane by lane where a result is infinite or NaN, since SLEEF's is so too early.
+template <class V> constexpr char letter = 'i';
+template <> constexpr char letter<vec<float>> = 'f';
+template <> constexpr char letter<vec<double>> = 'd';
+template <class V> constexpr bool has_sleef = letter<V> != 'i' && sizeof(V) <= 4 * FG_WIDE;
+template <class V> INLINE bool is_whole(V x) {
+#if defined(FG_AVX512)
+  constexpr int infinite_or_nan = 0x99;
+  if constexpr (sizeof(V) == 64 && letter<V> == 'f') return !__builtin_ia32_fpclassps512_mask(x, infinite_or_nan, (uint16_t)-1);
+  if constexpr (sizeof(V) == 64 && letter<V> == 'd') return !__builtin_ia32_fpclasspd512_mask(x, infinite_or_nan, (uint8_t)-1);
+#endif
+  bool whole = true;
+  LANES whole &= x[l] - x[l] == 0;
+  return whole;
+}
+#define FG_SLEEF1(NAME, ACCURACY, WHOLE)                                                          \
+  FG_EACH1(NAME)                                                                                   \
+  template <class V> struct NAME##_found { static V (*const f)(V); };                              \
+  template <class V> V (*const NAME##_found<V>::f)(V) = (V (*)(V))sleef(#NAME, letter<V>, W, ACCURACY); \
+  template <class V, is_vector<V> = 0> INLINE V NAME(V x) {                                        \
+    if constexpr (has_sleef<V>)                                                                    \
+      if (NAME##_found<V>::f != nullptr) {                                                         \
+        const V r = NAME##_found<V>::f(x);                                                         \
+        if (!WHOLE || is_whole(r)) return r;                                                       \
+      }                                                                                            \
+    return NAME##_lanes(x);                                                                        \
+  }
+#define FG_SLEEF2(NAME, ACCURACY, WHOLE)                                                          \
+  template <class V> struct NAME##_found { static V (*const f)(V, V); };                           \
+  template <class V>                                                                               \
+  V (*const NAME##_found<V>::f)(V, V) = (V (*)(V, V))sleef(#NAME, letter<V>, W, ACCURACY);         \
+  template <class V, is_vector<V> = 0> INLINE V NAME(V x, V y) {                                   \
+    V r;                                                                                           \
+    if constexpr (has_sleef<V>)                                                                    \
+      if (NAME##_found<V>::f != nullptr) {                                                         \
+        r = NAME##_found<V>::f(x, y);                                                              \
+        if (!WHOLE || is_whole(r)) return r;                                                       \
+      }                                                                                            \
+    LANES r[l] = fg::NAME(x[l], y[l]);                                                             \
+    return r;                                                                                      \
+  }
+FG_SLEEF1(exp2, "_u10", false) FG_SLEEF1(log2, "_u10", false) FG_SLEEF1(log10, "_u10", false) FG_SLEEF1(tan, "_u10", false)
+FG_SLEEF1(asin, "_u10", false) FG_SLEEF1(acos, "_u10", false) FG_SLEEF1(atan, "_u10", false) FG_SLEEF1(sinh, "_u10", true)
+FG_SLEEF1(cosh, "_u10", true) FG_SLEEF1(asinh, "_u10", true) FG_SLEEF1(acosh, "_u10", true) FG_SLEEF1(atanh, "_u10", false)
+FG_SLEEF1(erfc, "_u15", false) FG_SLEEF1(lgamma, "_u10", false)
+// Of double; those of float are in vec_math.h.
+FG_SLEEF1(sin, "_u10", false) FG_SLEEF1(cos, "_u10", false) FG_SLEEF1(exp, "_u10", false) FG_SLEEF1(log, "_u10", false)
+FG_SLEEF1(tanh, "_u10", false) FG_SLEEF1(erf, "_u10", false) FG_SLEEF1(expm1, "_u10", false) FG_SLEEF1(log1p, "_u10", false)
+FG_EACH_DOUBLE(sigmoid)
+FG_SLEEF2(fmod, "", true) FG_SLEEF2(pow, "_u10", false) FG_SLEEF2(atan2, "_u10", false) FG_SLEEF2(hypot, "_u05", false)
+FG_EACH2(div) FG_EACH2(div_trunc) FG_EACH2(copysign) FG_EACH2(shift_left) FG_EACH2(shift_right)
 FG_EACH1(sqrt) FG_EACH1(floor) FG_EACH1(ceil) FG_EACH1(trunc) FG_EACH1(round)
 
 #if defined(FG_AVX512)
@@ -225,6 +271,31 @@ INLINE vec<double> mul_add(vec<double> a, vec<double> b, vec<double> c) {
 }
 FG_ROUNDING(floor, 9) FG_ROUNDING(ceil, 10) FG_ROUNDING(trunc, 11) FG_ROUNDING(round, 8)
 template <class V, is_vector<V> = 0> INLINE V rsqrt(V x) { return (V{} + 1) / sqrt(x); }
+// fg::float_remainder and fg::float_div_floor for vectors; of integers lane by lane.
+template <class V, is_vector<V> = 0> INLINE V remainder(V a, V b) {
+  if constexpr (letter<V> != 'i') {
+    const V m = fmod(a, b);
+    return ((m != 0) & ((b < 0) != (m < 0))) ? m + b : m;
+  } else {
+    V r;
+    LANES r[l] = fg::remainder(a[l], b[l]);
+    return r;
+  }
+}
+template <class V, is_vector<V> = 0> INLINE V div_floor(V a, V b) {
+  if constexpr (letter<V> != 'i') {
+    const V m = fmod(a, b), exact = a / b;
+    V q = (a - m) / b;
+    q = ((m != 0) & ((b < 0) != (m < 0))) ? q - 1 : q;
+    V f = floor(q);
+    f = q - f > 0.5f ? f + 1 : f;
+    return b == 0 ? exact : q == 0 ? copysign(V{}, exact) : f;
+  } else {
+    V r;
+    LANES r[l] = fg::div_floor(a[l], b[l]);
+    return r;
+  }
+}
 
 #define FG_VEC vec<float>
 #define FG_IVEC vec<int32_t>
@@ -668,3 +739,5 @@ INLINE vec<float> cos(vec<float> x) { return cos_lanes(x); }
 #undef FG_EACH1
 #undef FG_EACH2
 #undef FG_EACH_DOUBLE
+#undef FG_SLEEF1
+#undef FG_SLEEF2

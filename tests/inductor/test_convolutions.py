@@ -221,7 +221,7 @@ def test_kernels():
 @pytest.mark.parametrize("images", [1, 3])
 def test_bfloat16_where_the_library_is_fast_at_it(images, monkeypatch):
     """A convolution of one pixel by pairs, another in the library's layout, images innermost."""
-    monkeypatch.setattr("inductor.widen._is_faster", lambda kind, budget: False)
+    monkeypatch.setattr("inductor.widen._way", lambda kind, budget: None)
     monkeypatch.setattr("inductor.windows.measured", lambda convolution, budget: "packed")
     torch.manual_seed(0)
     net = nn.Sequential(

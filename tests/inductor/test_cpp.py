@@ -102,6 +102,8 @@ FUNCTIONS = [
     "sigmoid",
     "expm1",
     "log1p",
+    *("exp2", "log2", "log10", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("asinh", "acosh", "atanh", "erfc", "lgamma"),
     "sqrt",
     "rsqrt",
     "floor",
@@ -195,7 +197,8 @@ def _close_in_ulps(name: str, x: torch.Tensor, y: torch.Tensor, exact: torch.Ten
     ulp = (torch.nextafter(expected, torch.tensor(float("inf"))) - expected)[finite].double().abs()
     error = (y[finite].double() - exact[finite]).abs()
     normal = expected[finite].abs() > 1e-37  # products round to a denormal by more than its ulp
-    worst = (error / ulp.clamp_min(1e-45))[normal].max().item()
+    least = 1e-7 if name.endswith("lgamma") else 1e-45  # around its zeros
+    worst = (error / ulp.clamp_min(least))[normal].max().item()
     limit = 6 if name.endswith(("tanh", "erf")) else 2.5
     assert worst < limit, f"{name}: {worst:.2f} ulp"
     zero = x[finite] == 0
@@ -286,7 +289,7 @@ def test_columns_that_several_passes_read(width: int, dtype: torch.dtype) -> Non
         flags = (x > 0).any(0) & (x == x).all(0)
         extremes = x.argmax(0), (x - x.amax(0)).square().mean(0)
         shared = (x - x.mean()) * flags
-        stacked = (y - y.sum((0, 1))) * y.amax((0, 1))
+        stacked = (y - y.mean((0, 1))) * y.amax((0, 1))
         return x.softmax(0), x.log_softmax(0), *moments, *extremes, shared, stacked
 
     close = 0.02 if dtype == torch.bfloat16 else 1e-4

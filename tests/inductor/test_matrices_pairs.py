@@ -101,7 +101,7 @@ def test_parts_of_others():
 
 @pytest.fixture
 def with_pairs(monkeypatch):
-    monkeypatch.setattr(widen, "_is_faster", lambda kind, budget: False)
+    monkeypatch.setattr(widen, "_way", lambda kind, budget: None)
     for module in (matrices, products, widen):
         monkeypatch.setattr(module, "has_pairs", lambda: True)
 

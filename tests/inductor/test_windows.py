@@ -32,7 +32,7 @@ CLOSE = {"rtol": 2e-2, "atol": 2e-2}
 def ahead(monkeypatch):
     """Generated code is the faster one, whatever the machine does."""
     monkeypatch.setattr(windows.Choices, "is_faster", lambda choices, convolution: True)
-    monkeypatch.setattr(widen, "_is_faster", lambda kind, budget: False)
+    monkeypatch.setattr(widen, "_way", lambda kind, budget: None)
     for module in (convolutions, widen, windows):
         monkeypatch.setattr(module, "has_pairs", lambda: True)
 
@@ -171,7 +171,7 @@ def test_those_of_the_library(convolution):
 def test_the_choice_is_measured(monkeypatch):
     """The faster one is taken; without time to measure, that of most."""
     monkeypatch.undo()
-    monkeypatch.setattr(widen, "_is_faster", lambda kind, budget: False)
+    monkeypatch.setattr(widen, "_way", lambda kind, budget: None)
     for module in (convolutions, widen, windows):
         monkeypatch.setattr(module, "has_pairs", lambda: True)
     asked = []
