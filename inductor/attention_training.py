@@ -196,26 +196,23 @@ def _is_on_gpu(node: Node) -> bool:
     return devices.is_gpu(node.meta["val"].device)
 
 
-def _descendants(nodes: Iterable[Node]) -> set[Node]:
+def _reached(nodes: Iterable[Node], behind: Callable[[Node], Iterable[Node]]) -> set[Node]:
     found: set[Node] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting.extend(node.users)
+            waiting.extend(behind(node))
     return found
+
+
+def _descendants(nodes: Iterable[Node]) -> set[Node]:
+    return _reached(nodes, lambda node: node.users)
 
 
 def _ancestors(nodes: Iterable[Node]) -> set[Node]:
-    found: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting.extend(node.all_input_nodes)
-    return found
+    return _reached(nodes, lambda node: node.all_input_nodes)
 
 
 def _trained(one: Found, late: set[Node], dead: set[Node]) -> _Trained | None:

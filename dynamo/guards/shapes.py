@@ -57,7 +57,7 @@ from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.expressions import evaluate, is_condition
 from fxgraph.fake_results import make_fake
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
-from fxgraph.symbols import DataDependent, ShapeEnv, SymbolInfo
+from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -425,7 +425,8 @@ class FrameSymbols:
         kind = type(value)
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value
-            self.seen.why[name] = f"was {_text(before)}, then {value}"
+            shown = before if type(before) is not int or _fits(before) else "a longer int"
+            self.seen.why[name] = f"was {shown}, then {value}"
         scheduled = name in self.varying
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
@@ -795,10 +796,3 @@ def _fits(value: Any) -> bool:
     if type(value) is int:
         return -(2**62) < value < 2**62
     return 0.0 < abs(value) <= _LARGEST
-
-
-def _text(number: Any) -> str:
-    return "a longer int" if type(number) is int and not _fits(number) else str(number)
-
-
-__all__ = ["FrameSymbols", "History", "SymbolInfo", "takes_symbols"]

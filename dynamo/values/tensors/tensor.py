@@ -775,8 +775,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         return late_bound.build_wrapper_tensor(tx, obj, source)
     if not plain or transformed:  # whose attributes may run code of the program's
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-    strided = obj.layout is torch.strided and not obj.is_nested
-    if not strided or obj.is_quantized or obj._is_zerotensor():
+    if obj.layout is not torch.strided or obj.is_nested or obj.is_quantized or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
         raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
