@@ -2,6 +2,8 @@
 
 `python -m benchmarks.capture --architectures [name ...]` prints the table. Each compiler runs in
 processes of its own, with the graphs run as they were captured, so that equality is exact.
+torch.compile counts twice: as it is, and with the flags that let its graphs hold numbers and sizes
+that depend on data.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-OURS, PEER = "framegraph", "torch.compile"
+OURS, PEER, PEER_FLAGS = "framegraph", "torch.compile", "torch.compile with flags"
 FORWARD, TRAINING = "forward", "training"
 
 
@@ -141,7 +143,15 @@ def compile_peer(model: Any, backend: Any) -> tuple[Any, Callable[[], list[str]]
     return torch.compile(model, backend=backend), breaks
 
 
-COMPILERS = {OURS: compile_ours, PEER: compile_peer}
+def compile_peer_with_flags(model: Any, backend: Any) -> tuple[Any, Callable[[], list[str]]]:
+    import torch._dynamo
+
+    torch._dynamo.config.capture_scalar_outputs = True
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    return compile_peer(model, backend)
+
+
+COMPILERS = {OURS: compile_ours, PEER: compile_peer, PEER_FLAGS: compile_peer_with_flags}
 
 
 def short(frame: Any) -> str:
@@ -187,21 +197,25 @@ def print_table(names: Sequence[str]) -> None:
     trained = [name for name in names if ARCHITECTURES[name].trains]
     rows, totals = [], []
     for mode, wanted in ((FORWARD, list(names)), (TRAINING, trained)):
-        ours, peer = run(OURS, mode, wanted), run(PEER, mode, wanted)
+        found = {system: run(system, mode, wanted) for system in COMPILERS}
         for name in wanted:
-            if (ours[name].graphs, peer[name].graphs) != (1, 1) or not ours[name].equal:
-                rows.append(_row(name, mode, ours[name], peer[name]))
-        totals.append(_totals(mode, ours, peer))
-    head = ["", "architectures", "ours: one graph", "equal to eager", "torch.compile: one graph"]
-    print(tabulate(totals, headers=[*head, "ours more graphs"], tablefmt="github"))
-    print("\nAll others are one graph for both:\n")
-    head = ["architecture", "call", "ours: graphs", "torch.compile", "largest difference"]
+            captures = [of_system[name] for of_system in found.values()]
+            if any(c.graphs != 1 for c in captures) or not captures[0].equal:
+                rows.append(_row(name, mode, captures))
+        totals.append(_totals(mode, found))
+    peers = [PEER, PEER_FLAGS]
+    head = ["", "architectures", "ours: one graph", "equal to eager"]
+    head += [f"{peer}: one graph" for peer in peers] + [f"ours more than {p}" for p in peers]
+    print(tabulate(totals, headers=head, tablefmt="github"))
+    print("\nAll others are one graph for each:\n")
+    head = ["architecture", "call", "ours: graphs", *peers, "largest difference"]
     print(tabulate(rows, headers=[*head, "where ours breaks"], tablefmt="github"))
 
 
-def _row(name: str, mode: str, ours: Capture, peer: Capture) -> list[Any]:
+def _row(name: str, mode: str, captures: Sequence[Capture]) -> list[Any]:
+    ours = captures[0]
     said = ours.error or "; ".join(ours.breaks[:4]) + (" ..." if len(ours.breaks) > 4 else "")
-    return [name, mode, _graphs(ours), _graphs(peer), f"{ours.difference:.1g}", said]
+    return [name, mode, *map(_graphs, captures), f"{ours.difference:.1g}", said]
 
 
 def _graphs(found: Capture) -> str:
@@ -212,11 +226,15 @@ def _graphs(found: Capture) -> str:
     return f"{found.graphs} ({found.ops} ops{again})"
 
 
-def _totals(mode: str, ours: dict[str, Capture], peer: dict[str, Capture]) -> list[Any]:
-    def single(found: dict[str, Capture]) -> str:
-        count = sum(c.graphs == 1 and not c.error for c in found.values())
-        return f"{count} ({count / len(found):.1%})"
+def _totals(mode: str, found: dict[str, dict[str, Capture]]) -> list[Any]:
+    def single(captures: dict[str, Capture]) -> str:
+        count = sum(c.graphs == 1 and not c.error for c in captures.values())
+        return f"{count} ({count / len(captures):.1%})"
 
+    ours, *peers = found.values()
     equal = sum(c.equal for c in ours.values())
-    more = sum(c.graphs > peer[n].graphs and not peer[n].error for n, c in ours.items())
-    return [mode, len(ours), single(ours), equal, single(peer), more]
+    more = [
+        sum(c.graphs > peer[n].graphs and not peer[n].error for n, c in ours.items())
+        for peer in peers
+    ]
+    return [mode, len(ours), single(ours), equal, *map(single, peers), *more]
