@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
+from fxgraph import packed_weights
 from fxgraph.args import leaves
 from fxgraph.fake_results import (
     PLAIN_RESULTS,
@@ -166,6 +167,9 @@ class _FakeMode(FakeTensorMode):
     def _run(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The result of torch's rule."""
         env: Any = self.shape_env
+        if (packed := packed_weights.rule_of(func)) is not None:
+            with self:
+                return packed(*args, **kwargs)
         func = ruled_as(func, args)
         check_arguments(func, args)
         if env is None:

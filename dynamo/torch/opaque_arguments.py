@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._library import opaque_object
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.containers.containers import SequenceValue
 from dynamo.values.objects.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -29,11 +31,20 @@ class OpaqueArgument(Value):
         return self.real
 
 
+def _is_opaque(cls: type) -> bool:
+    """Whether operators take objects of the class: those registered, and objects of torch's C++
+    classes, such as the packed weights of quantised modules.
+    """
+    return cls is torch.ScriptObject or opaque_object.is_opaque_type(cls)
+
+
 def opaque_argument(tx: Interpreter, value: Value) -> Value:
     """The operator's argument. An object is guarded by its identity; one of a type that is compared
     by value, by its value.
     """
-    if not isinstance(value, ObjectValue) or not opaque_object.is_opaque_type(value.cls):
+    if isinstance(value, SequenceValue) and value.varying is None:
+        return _opaque_items(tx, value)
+    if not isinstance(value, ObjectValue) or not _is_opaque(value.cls):
         return value
     by_value = opaque_object.is_opaque_value_type(value.cls)
     if value.real is None and by_value:
@@ -46,6 +57,15 @@ def opaque_argument(tx: Interpreter, value: Value) -> Value:
     else:
         tx.guard(value.source, "id", value.real)
     return OpaqueArgument(value.real)
+
+
+def _opaque_items(tx: Interpreter, value: SequenceValue) -> Value:
+    """The same sequence, or one of objects."""
+    items = value.items(tx)
+    if not any(isinstance(item, ObjectValue) and _is_opaque(item.cls) for item in items):
+        return value
+    given = [opaque_argument(tx, item) for item in items]
+    return OpaqueArgument([item.as_proxy() for item in given])
 
 
 def _made(tx: Interpreter, value: ObjectValue) -> Any:

@@ -61,7 +61,7 @@ from dynamo.values.scalars.constant import ConstantValue, constant_argument
 from dynamo.values.tensors.bounded_tensors import fold_bincount, fold_unique
 from dynamo.values.tensors.deferred_places import fold_nonzero
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
-from fxgraph import effects
+from fxgraph import effects, packed_weights
 from fxgraph.torch_fx import allowed_by_torch
 
 if TYPE_CHECKING:
@@ -605,7 +605,9 @@ def build_python_method(tx: Interpreter, obj: Any, source: Source | None) -> Val
 
 @special_builder(is_graph_function)
 def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+    packed = any(obj is function for function in packed_weights.FUNCTIONS)
+    kind = OperatorValue if packed else TorchFunctionValue
+    return _build(tx, obj, source, lambda: kind(obj, source))
 
 
 @builder(*_OPERATOR_TYPES)

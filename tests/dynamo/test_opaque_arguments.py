@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+from torch import nn
 from torch._library.opaque_object import register_opaque_type
 from torch._opaque_base import OpaqueBase
 
@@ -86,3 +89,57 @@ def test_an_object_that_the_frame_made_or_changed_breaks():
     counter, other = Counter(1), Counter(2)
     assert torch.equal(dynamo.compile(changed, backend="eager")(x, counter), changed(x, other))
     assert counter.number == other.number == 31
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        options = {} if kind.endswith("Cell") else {"num_layers": 2, "bidirectional": True}
+        self.layer = getattr(nn, kind)(8, 6, **options)
+        self.linear = nn.Linear(6 if kind.endswith("Cell") else 12, 4)
+
+    def forward(self, x):
+        made = self.layer(x)
+        return self.linear(made if self.kind in ("GRUCell", "RNNCell") else made[0]).relu()
+
+
+def feed_forward():
+    return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+# Name -> a module, the type of its packed weights, the dimensions of its input.
+QUANTISED = {
+    "linear": (feed_forward, torch.qint8, 3),
+    "linear of float16": (feed_forward, torch.float16, 2),
+    **{
+        kind: (lambda kind=kind: Recurrent(kind), torch.qint8, 2 if kind.endswith("Cell") else 3)
+        for kind in ("LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell")
+    },
+}
+
+
+def quantise(make, dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao is to move elsewhere
+        return torch.ao.quantization.quantize_dynamic(make().eval(), dtype=dtype)
+
+
+@pytest.mark.skipif(
+    not {"fbgemm", "x86"} & set(torch.backends.quantized.supported_engines),
+    reason="torch without quantised layers",
+)
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", QUANTISED)
+def test_dynamically_quantised_layers_are_operators_of_the_graph(name, backend):
+    make, dtype, dims = QUANTISED[name]
+    torch.manual_seed(0)
+    model, other = quantise(make, dtype), quantise(make, dtype)
+    compiled = dynamo.compile(lambda x: model(x), backend=backend, fullgraph=True)
+    with torch.no_grad():
+        for rows in (2, 3, 5, 1, 7):
+            x = torch.randn(*[4] * (dims - 2), rows, 8)
+            torch.testing.assert_close(compiled(x), model(x))
+        assert len(compiled.context.records) <= 3
+        model.load_state_dict(other.state_dict())  # other objects in the place of the first
+        torch.testing.assert_close(compiled(x), other(x))
