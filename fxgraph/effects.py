@@ -80,6 +80,8 @@ STATEFUL_NAMES = frozenset(
     }
 )  # fmt: skip
 
+# Their operators wait for those of other processes, which are to come in the same order.
+_COMMUNICATING = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional"})
 _PURE_MODULES = ("torch", "_operator", "operator", "math", "builtins")
 
 
@@ -163,6 +165,7 @@ def of_overload(overload: torch._ops.OpOverload) -> Effects:
         random=torch.Tag.nondeterministic_seeded in tags,
         other=name in STATEFUL_NAMES
         or (not overload._schema.returns and not overload._schema.is_mutable)
+        or overload.namespace in _COMMUNICATING
         or _has_registered_effect(overload),
     )
 

@@ -88,6 +88,7 @@ _RUN_WHOLE = (
     *("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint"),
     "torch._refs",
     *("torch.distributed.tensor._", "torch.distributed.device_mesh"),
+    *("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger"),
 )
 _BUILTINS = vars(builtins)
 # Builtins that see the caller's locals when they get fewer arguments than this.

@@ -76,6 +76,23 @@ def is_annotation(obj: Any) -> bool:
     )
 
 
+_SHAPE_QUESTIONS = {
+    **dict.fromkeys(["guard_or_false", "guard_or_true"], torch_polyfills.is_true),
+    **dict.fromkeys(["guard_size_oblivious", "statically_known_true"], torch_polyfills.is_true),
+    **dict.fromkeys(["has_free_symbols", "has_free_unbacked_symbols"], torch_polyfills.is_symbolic),
+}
+
+
+def shape_question(obj: Any) -> Any:
+    """Python code in the place of a function by which code for torch's compiler asks about sizes:
+    it answers as for plain ones. None for any other object.
+    """
+    if type(obj) is not types.FunctionType or obj.__name__ not in _SHAPE_QUESTIONS:
+        return None
+    asks = obj.__globals__["__name__"] == "torch.fx.experimental.symbolic_shapes"
+    return _SHAPE_QUESTIONS[obj.__name__] if asks else None
+
+
 # -- torch.tensor and its kin ---------------------------------------------------------------------
 def _holds_tensors(data: Value) -> bool:
     if isinstance(data, TensorValue):

@@ -592,6 +592,12 @@ def build_annotation(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return _build(tx, obj, source, lambda: UserFunctionValue(ours))
 
 
+@special_builder(lambda obj: torch_substitutes.shape_question(obj) is not None)
+def build_shape_question(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    ours = torch_substitutes.shape_question(obj)
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+
+
 @special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())
 def build_polyfilled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     ours = torch_substitutes.polyfilled()[id(obj)][1]

@@ -38,6 +38,7 @@ _FALLBACK: list[Builder] = []
 # In the order in which their builders for predicates and for subclasses are tried.
 _REGISTERING_MODULES = [
     "dynamo.torch.distributed_tensors",
+    "dynamo.torch.collectives",
     "dynamo.values.objects.exception_objects",
     "dynamo.values.builtins.table",
     "dynamo.values.objects.slots",

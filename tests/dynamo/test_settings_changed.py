@@ -135,3 +135,19 @@ def test_what_the_frame_sets_is_guarded():
         torch.use_deterministic_algorithms(False)
         torch.set_default_device(None)
         np.seterr(over="warn")
+
+
+def test_settings_of_a_package_are_guarded():
+    import torch._functorch.config as settings
+
+    def program(x):
+        if settings.debug_assert:
+            return x + 1
+        return x * 2 if hasattr(settings, "no_such_setting") else x * 3
+
+    compiled = dynamo.compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(3)
+    for value in (False, True, False, True):
+        with settings.patch(debug_assert=value):
+            assert torch.equal(compiled(x), program(x))
+    assert len(compiled.context.records) == 2

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+import dynamo
 from tests.dynamo.torch_ops import check_program
 
 PROGRAMS = []
@@ -384,3 +385,19 @@ def isinstance_of_legacy_types(x):
 @pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)
+
+
+def test_questions_about_sizes_are_answered_as_for_plain_ones():
+    from torch.fx.experimental import symbolic_shapes as shapes
+
+    def program(x):
+        if shapes.guard_or_false(x.shape[0] == 4) or shapes.guard_or_true(x.shape[1] > 3):
+            x = x + 1
+        if shapes.statically_known_true(x.shape[0] * x.shape[1] > 12):
+            x = x * 2
+        return x - 1 if shapes.has_free_symbols(x) or shapes.guard_size_oblivious(False) else x * 3
+
+    compiled = dynamo.compile(program, backend="eager", fullgraph=True)
+    for rows, columns in ((4, 3), (2, 3), (5, 2), (2, 6), (7, 7)):
+        x = torch.ones(rows, columns)
+        assert torch.equal(compiled(x), program(x))

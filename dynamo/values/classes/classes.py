@@ -26,7 +26,7 @@ from dynamo.values.builtins.table import TABLE, BuiltinMethod, SlotValue, real_o
 from dynamo.values.builtins.tail_builtins import tail_call_builtin
 from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.classes.class_stores import stored_class_attr
-from dynamo.values.classes.enums import NATIVE_META, EnumValue
+from dynamo.values.classes.enums import NATIVE_GETTER, EnumValue
 from dynamo.values.classes.metaclasses import MetaclassInstance
 from dynamo.values.containers.containers import NamedTupleValue, SequenceValue, is_named_tuple
 from dynamo.values.containers.dicts import DefaultDictValue, DictValue
@@ -106,7 +106,8 @@ class ClassValue(TailCallable, MetaclassInstance):
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if self.has_special(tx, "__getattribute__") and type(self.cls) is not NATIVE_META:
+        getter = class_lookup(type(self.cls), "__getattribute__")
+        if getter is not NATIVE_GETTER and self.has_special(tx, "__getattribute__"):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):

@@ -53,6 +53,7 @@ def _is_complete(member: Any) -> bool:
 
 # The metaclass of pybind11's classes, which reads attributes as `type` does.
 NATIVE_META = type(torch._C._SDPBackend)
+NATIVE_GETTER = vars(NATIVE_META)["__getattribute__"]
 
 
 def _is_native_member(obj: Any) -> bool:
