@@ -142,8 +142,8 @@ DynamicShapeOp = _reason(
     "DynamicShapeOp",
     "DYNAMIC_SHAPE_OP",
     "the shape of the result of {0} depends on the values of a tensor",
-    "use an operation with a fixed result shape (torch.where with three arguments, a mask), or let "
-    "the graph hold it: fullgraph=True, or dynamo.config.capture_dynamic_output_shape_ops",
+    "use an operation with a fixed result shape (torch.where with three arguments, a mask), or "
+    "compute on the result as a whole, which the graph can hold: no loop over its rows",
 )
 OpError = _reason(
     "OpError",

@@ -73,8 +73,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "capture_dynamic_output_shape_ops": (
         False,
-        "nonzero, unique and the like, whose results' sizes only the call knows, are captured; "
-        "where fullgraph=True, always",
+        "nonzero, unique and the like, whose results' sizes only the call knows, are captured even "
+        "where a loop over the results breaks the graph; where fullgraph=True, always",
     ),
     "capture_branches": (
         "all",

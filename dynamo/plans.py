@@ -104,7 +104,7 @@ class Plan:
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {step})
 
     def capturing_data(self) -> Plan:
-        return replace(self.anew("a loop asks for sizes that are data"), captures_data=True)
+        return replace(self.anew("sizes that are data are asked for"), captures_data=True)
 
     def capturing_numbers(self, count: int) -> Plan:
         cause = "a loop reads numbers that are data"

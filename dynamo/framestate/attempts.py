@@ -18,8 +18,7 @@ from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
 from dynamo.guards.shapes import MOST_DATA, MOST_IN_LOOPS
 from dynamo.interp.data_dependent_loops import (
-    breaks_in_loop,
-    is_of_data,
+    loops_over_data,
     reads_numbers,
     reads_sizes,
     trial_for,
@@ -138,13 +137,13 @@ class Capture:
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
         """Have data captured where the frame asks for sizes that are data (reads_sizes), or reads
-        numbers in a loop (reads_numbers), if then no loop breaks at data, and there are such.
+        numbers in a loop (reads_numbers), if then no loop breaks at data, and there are sizes.
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data())
         found = plan.numbers or output.symbols.are_sizes()
-        in_vain = (is_of_data(stop) and breaks_in_loop(stop)) or not found
+        in_vain = loops_over_data(stop) or not found
         if plan.captures_data and in_vain:
             raise Retry(plan.not_capturing_data(more=not output.symbols.has_room_for(1)))
 

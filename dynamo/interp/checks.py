@@ -58,6 +58,7 @@ from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
+from fxgraph.seeds import manual_seed
 from fxgraph.symbolic_values import depends_on_data
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
@@ -429,6 +430,8 @@ def leaves_trace(node: Node) -> bool:
         return any(arg.op != "placeholder" for arg in kept)
     if any(isinstance(leaf, torch.Generator) for leaf in leaves((node.args, node.kwargs))):
         return True
+    if node.target is manual_seed:  # the states that a frame saves are those of its own devices
+        return torch.accelerator.is_available()
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
     if node.target is transform:  # such as a checkpoint: what its body does

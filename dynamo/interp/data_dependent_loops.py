@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dynamo.interp.root import Stop
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
-_LISTS, _PACKED = "Tensor.tolist()", "_pack_padded_sequence"
+_LISTS = "Tensor.tolist()"
 _LONGEST = 20_000  # instructions
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
@@ -111,13 +111,12 @@ def is_of_data(stop: Stop) -> bool:
 
 
 def reads_sizes(stop: Stop) -> bool:
-    """Whether the graph breaks in a loop, where it asks for a size that is data; or in front of a
-    recurrent layer, whose sequences are packed; or at numbers that may be sizes of the pieces of a
-    tensor.
+    """Whether the graph breaks where it asks for a size that is data; or at numbers that may be
+    sizes of the pieces of a tensor.
     """
     if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
         return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
-    return breaks_in_loop(stop) or _PACKED in stop.reason.details
+    return True
 
 
 def reads_numbers(stop: Stop) -> bool:
@@ -128,6 +127,12 @@ def reads_numbers(stop: Stop) -> bool:
 def breaks_in_loop(stop: Stop) -> bool:
     """Whether a frame of the chain that breaks is in a loop."""
     return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
+
+
+def loops_over_data(stop: Stop) -> bool:
+    """Whether the graph breaks at data in a loop, or where one begins over the rows of a tensor."""
+    begins = any(frame.current.op == "GET_ITER" for frame in stop.chain)
+    return is_of_data(stop) and (begins or breaks_in_loop(stop))
 
 
 def trial_for(stop: Stop) -> Trial | None:

@@ -117,6 +117,34 @@ def returned(x, w):
     return x * 2, large, not large, [large]
 
 
+@program(1)
+def multiplied_by_ints(x, w):
+    """As many buckets as there are, and one more for padding."""
+    count, places = 4, x.nan_to_num().argmax(-1)
+    if x.sum() > 5:
+        count = count + 1
+        places = torch.where(places > 1, places, torch.tensor(count - 1))
+    numbers = torch.arange(3, dtype=torch.int32) * count - (count + 1)
+    small = torch.arange(3, dtype=torch.uint8) * 60 + count
+    return places * count, numbers, small, numbers / count, count - places, x * w + count
+
+
+@program(None)
+def too_large_for_the_tensor(x, w):
+    count = 4
+    if x.sum() > 5:
+        count = 400
+    return torch.arange(3, dtype=torch.uint8) + count, x * w
+
+
+@program(None)
+def int_or_float(x, w):
+    count = 4
+    if x.sum() > 5:
+        count = 4.5
+    return torch.arange(3) * count, x * w
+
+
 @program(None)
 def compared(x, w):
     large = False

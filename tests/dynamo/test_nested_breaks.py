@@ -234,7 +234,7 @@ def to_bool(x):
 @program(2)
 def shape_of_result(x):
     def callee(y):
-        return torch.nonzero(y + 1).numel()
+        return sum(place for place in torch.nonzero(y + 1))
 
     return x * 2 + callee(x)
 

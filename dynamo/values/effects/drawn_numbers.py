@@ -34,6 +34,7 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.symbol import SymbolValue
+from fxgraph.seeds import manual_seed
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -51,6 +52,7 @@ OF_NUMPY += ["standard_normal", "randint", "exponential", "standard_exponential"
 OF_NUMPY += ["laplace", "logistic", "lognormal", "poisson", "binomial", "geometric", "chisquare"]
 OF_NUMPY += ["permutation", "triangular", "rayleigh", "weibull", "pareto", "gumbel", "choice"]
 _LARGEST = 2**62
+_TORCHS = ("torch.manual_seed", "torch.random.manual_seed")
 _CLOCKS = ["time", "perf_counter", "monotonic", "process_time", "thread_time"]
 
 
@@ -224,18 +226,27 @@ def _hoisted(tx: Interpreter, call: HoistedCall, name: str) -> MadeSource:
     output = tx.output
     if output.bodies or output.context.export:
         raise Unsupported(breaks.UncapturedCall(name))
-    output.checks.numbers_drawn()
+    # Behind a failed check, a frame sets back the numbers of torch, on its own devices.
+    if name not in _TORCHS or torch.accelerator.is_available():
+        output.checks.numbers_drawn()
     output.hoisted_calls.append(call)
     output.side_effects.touch()
     return MadeSource(len(output.hoisted_calls) - 1)
 
 
 def _manual_seed(tx: Interpreter, seed: Value) -> Value:
-    """torch.manual_seed before the first random number of the graph."""
-    if not seed.python_type_is(int) or not can_be_first(tx, None):
+    """torch.manual_seed: before the graph where no random number comes first, or in the graph."""
+    output = tx.output
+    inside = output.bodies or output.context.export or output.has_overrides
+    first = can_be_first(tx, None)
+    if not seed.python_type_is(int) or (inside and not first):
         raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))
     _let_vary(tx, seed)
-    hoist(tx, torch.manual_seed, seed)
+    if first:
+        hoist(tx, torch.manual_seed, seed)
+    else:
+        output.create_node("call_function", manual_seed, (seed.as_proxy(),), {}, None, tx)
+        output.side_effects.touch()
     return tx.wrap(torch.default_generator, AttrSource(ModuleSource("torch"), "default_generator"))
 
 

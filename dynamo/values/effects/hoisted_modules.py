@@ -47,6 +47,7 @@ _FACTORIES: frozenset[Any] = frozenset(
 )
 _DRAWS: tuple[str, ...] = (
     "rand",
+    "seed",
     "drop",
     "normal",
     "uniform",

@@ -128,6 +128,8 @@ class ChoiceValue(Value):
         self.check_current()
         tensors = [option.fake for option in self.alternatives if isinstance(option, TensorValue)]
         flags = any(option.python_type_is(bool) for option in self.alternatives)
+        if not flags and self._are_ints_of(beside.dtype):
+            return self._chosen(tx, torch.int64 if beside.ndim else beside.dtype)
         if flags or not beside.dtype.is_floating_point or any(t.requires_grad for t in tensors):
             self.refuse()
         dtype = torch.float64
@@ -135,6 +137,21 @@ class ChoiceValue(Value):
             dtype = beside.dtype
             if dtype not in _FLOATS or any(t.dtype is not dtype for t in tensors):
                 self.refuse()
+        return self._chosen(tx, dtype)
+
+    def _are_ints_of(self, dtype: torch.dtype) -> bool:
+        """Whether both are known ints that this dtype of integers has."""
+        if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+            return False
+        limits = torch.iinfo(dtype)
+        return all(
+            option.is_constant()
+            and option.python_type_is(int)
+            and limits.min <= option.as_constant() <= limits.max
+            for option in self.alternatives
+        )
+
+    def _chosen(self, tx: Interpreter, dtype: torch.dtype) -> TensorValue:
         device = self.predicate.fake.device
         wide = [_in_dtype(tx, option, dtype, device) for option in self.alternatives]
         chosen = call_in_graph(tx, "call_function", torch.where, [self.predicate, *wide], {})

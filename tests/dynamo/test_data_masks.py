@@ -1,0 +1,189 @@
+"""Elements that a mask picks, in one graph without any option: values, gradients, effects and few
+recompiles whatever the mask is.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import dynamo
+from backends.eager import eager
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+NONE, ONE, SOME, MOST, ALL = (
+    torch.tensor(bits, dtype=torch.bool)
+    for bits in ([0] * 6, [0, 0, 1, 0, 0, 0], [1, 0, 1, 0, 0, 1], [1, 1, 1, 0, 1, 1], [1] * 6)
+)
+SEEN: list[object] = []
+
+
+def rows(x, mask):
+    return (x * 2)[mask].sin() + 1
+
+
+def in_batches(x, mask):
+    """As masked autoencoders pick patches: each item of the batch has as many."""
+    batch = torch.stack([x, x * 3])
+    mask = torch.stack([mask, mask.flip(0)])
+    seen = batch[~mask].reshape(2, -1, 4).tanh()
+    hidden = batch[mask].reshape(2, -1, 4) * 2
+    return torch.cat([seen, hidden], 1).softmax(1)
+
+
+def computed(x, mask):
+    scores = (x * mask[:, None]).sum(1)
+    return x[scores > 0] * 2 + x.mean()
+
+
+def loss(x, mask):
+    labels = torch.where(mask, 1, -100)
+    found = F.log_softmax(x, -1)
+    return -found[labels != -100, 1].mean()
+
+
+def selected(x, mask):
+    return torch.masked_select(x.exp(), mask[:, None]).view(-1, 4).sum(1)
+
+
+def back_at_their_places(x, mask):
+    places = mask.nonzero().squeeze(1)
+    return torch.zeros_like(x).index_add(0, places, (x[places] @ x.t()[:, :4]).relu())
+
+
+def written(x, mask):
+    y = x * 1
+    y[mask] = y[mask].flip(0) * 2
+    return y + 1
+
+
+def counts(x, mask):
+    values, count = torch.unique(mask.long(), return_counts=True)
+    return x.sum() * count + values
+
+
+def with_effects(x, mask):
+    SEEN.append("before")
+    y = x[mask].cumsum(0)
+    SEEN.append(tuple(y.shape[1:]))
+    return F.dropout(y, 0.5) * torch.rand(())
+
+
+def length_returned(x, mask):
+    y = x[mask] * 2
+    return y, len(y)
+
+
+def branch_on_length(x, mask):
+    y = x[mask] * 2
+    if y.shape[0] > 2:
+        SEEN.append("many")
+        return y.sum()
+    return y + 1
+
+
+def nothing_is_none(x, mask):
+    y = (x + 1)[mask]
+    if y.numel() == 0:
+        return x.sum(), None
+    return y.amax(), "some"
+
+
+def loop_over_rows(x, mask):
+    total = x.sum()
+    for row in x[mask]:
+        total = total * 0.5 + row.sum()
+    return total
+
+
+def squeezed(x, mask):
+    return x[mask].squeeze(0) * 2
+
+
+def added(x, mask):
+    """Of one row, or as many as `x` has: broadcasting decides."""
+    try:
+        return x + x[mask]
+    except RuntimeError:
+        return x - 1
+
+
+ONE_GRAPH = [rows, in_batches, computed, loss, selected, back_at_their_places, written, counts]
+ONE_GRAPH += [with_effects, length_returned]
+OTHERS = [branch_on_length, nothing_is_none, loop_over_rows, squeezed, added]
+SEQUENCES = {
+    "some": [SOME, MOST, ALL, ONE, NONE, SOME, NONE, ONE, NONE, ONE, ALL, MOST],
+    "none": [NONE, SOME, ONE, NONE, ALL, NONE, NONE, MOST],
+    "one": [ONE, ONE, SOME, ONE, NONE, ALL],
+}
+
+
+def outcome(function, mask):
+    del SEEN[:]
+    torch.manual_seed(0)
+    x = torch.linspace(-1.0, 2.0, 24).view(6, 4).requires_grad_()
+    result = function(x, mask)
+    first, *others = result if isinstance(result, tuple) else (result,)
+    first.sum().backward()
+    return [first.detach(), x.grad, torch.rand(2)], [others, list(SEEN)]
+
+
+def check(function, compiled, mask):
+    (actual, others), (expected, known) = outcome(compiled, mask), outcome(function, mask)
+    same(actual, expected)
+    assert others == known
+
+
+def uneven(x, mask):
+    return torch.stack([x, x * 2])[torch.stack([mask, MOST])].reshape(2, -1, 4)
+
+
+@pytest.mark.parametrize("masks", SEQUENCES)
+@pytest.mark.parametrize("function", [*ONE_GRAPH, *OTHERS], ids=lambda f: f.__name__)
+def test_program(function, masks):
+    counting = Counting(eager)
+    compiled = dynamo.compile(function, backend=counting)
+    for mask in SEQUENCES[masks]:
+        check(function, compiled, mask)
+    assert len(counting.graphs) <= (1 if function in ONE_GRAPH else 5)
+
+
+@pytest.mark.parametrize("function", [rows, in_batches, loss, written, nothing_is_none])
+def test_kernels(function):
+    compiled = dynamo.compile(function)
+    for mask in SEQUENCES["some"]:
+        check(function, compiled, mask)
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_one_graph(function):
+    x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
+    report = dynamo.explain(function, backend="eager")(x, SOME)
+    assert (report.graph_count, report.break_reasons) == (1, [])
+
+
+@pytest.mark.parametrize("first", [MOST, SOME])
+def test_errors(first):
+    """A mask of another shape, and rows that are no batch, raise what eager raises."""
+    for function, masks in ((rows, [first, first[:5], ALL]), (uneven, [MOST, first, MOST, NONE])):
+        compiled = dynamo.compile(function, backend="eager")
+        for mask in masks:
+            found = []
+            for run in (function, compiled):
+                try:
+                    found.append(run(torch.ones(6, 4), mask))
+                except (IndexError, RuntimeError) as error:
+                    found.append(f"{type(error)}: {error}")
+            if isinstance(found[0], str):
+                assert found[0] == found[1]
+            else:
+                same(*found)
+
+
+def test_a_loop_over_rows_runs_as_before():
+    """Their number decides how often the loop runs: the graph breaks in front of them."""
+    x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
+    report = dynamo.explain(loop_over_rows, backend="eager")(x, SOME)
+    assert [b.code for b in report.break_reasons] == ["DYNAMIC_SHAPE_OP"]

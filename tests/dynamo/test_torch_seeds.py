@@ -1,0 +1,167 @@
+"""torch.manual_seed in captured frames: behind and between random numbers, in the graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.eager import eager
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+
+class Settings:
+    seed = 3
+
+
+def between_draws(x, w):
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(7)
+    z = torch.randn(4)
+    torch.manual_seed(7)
+    return y * w + z * torch.rand(4)
+
+
+def of_a_setting(x, w):
+    y = F.dropout(x * w, 0.5)
+    torch.manual_seed(Settings.seed)
+    return F.dropout(y, 0.5) + torch.rand(4)
+
+
+def twice(x, w):
+    torch.manual_seed(Settings.seed)
+    y = x * w * torch.rand(4)
+    torch.manual_seed(Settings.seed + 1)
+    return y * F.dropout(x, 0.5)
+
+
+def in_front_of_a_module(x, w):
+    torch.manual_seed(2)
+    return torch.nn.Linear(4, 4)(x * w)
+
+
+def unused_draws(x, w):
+    torch.randn(3)
+    torch.manual_seed(11)
+    torch.randn(5)
+    return x * w
+
+
+def drawn_from_what_is_returned(x, w):
+    y = torch.rand(4) * w
+    generator = torch.manual_seed(5)
+    return y + torch.rand(4, generator=generator) * x
+
+
+def checked(x, w):
+    """Raises in the last call, between the seeds."""
+    y = F.dropout(x * w, 0.5)
+    torch.manual_seed(1)
+    y = F.dropout(y, 0.5)
+    if (x > 100).any():
+        raise ValueError
+    torch.manual_seed(2)
+    return y * torch.rand(4)
+
+
+def raises_before_the_seed(x, w):
+    y = F.dropout(x * w, 0.5)
+    if (x > 100).any():
+        raise ValueError
+    torch.manual_seed(1)
+    return y * torch.rand(4)
+
+
+def raises_behind_the_first(x, w):
+    torch.manual_seed(Settings.seed)
+    if (x > 100).any():
+        raise ValueError
+    return x * w * torch.rand(4)
+
+
+class Reseeded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        torch.manual_seed(4)
+        ctx.save_for_backward(x)
+        return x * torch.rand(4)
+
+    @staticmethod
+    def backward(ctx, grad):
+        torch.manual_seed(4)
+        return grad * torch.rand(4)
+
+
+def in_an_autograd_function(x, w):
+    """The backward seeds in the backward."""
+    y = F.dropout(x * w, 0.5)
+    return Reseeded.apply(y) * torch.rand(4)
+
+
+def in_a_branch(x, w):
+    y = F.dropout(x * w, 0.5)
+    if x.sum() > 20:
+        torch.manual_seed(4)
+        y = y * 2
+    return y + torch.rand(4)
+
+
+def given_a_bool(x, w):
+    y = torch.rand(4) * w
+    torch.manual_seed(True)
+    return y * torch.rand(4) * x
+
+
+ONE_GRAPH = [between_draws, of_a_setting, twice, in_front_of_a_module, unused_draws]
+ONE_GRAPH += [checked, raises_before_the_seed, raises_behind_the_first]
+OTHERS = [drawn_from_what_is_returned, in_an_autograd_function, in_a_branch, given_a_bool]
+
+
+def outcome(function, number):
+    Settings.seed = number
+    torch.manual_seed(100 + number)
+    x, w = torch.arange(1.0, 5.0), torch.ones(4, requires_grad=True)
+    if number == 5:
+        x = x * 1000
+    try:
+        result = function(x, w)
+    except ValueError:
+        return [torch.rand(3)]
+    drawn = torch.rand(3)
+    result.sum().backward()
+    return [result.detach(), w.grad, drawn, torch.rand(3), torch.tensor(torch.initial_seed())]
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, "inductor"])
+@pytest.mark.parametrize("function", [*ONE_GRAPH, *OTHERS], ids=lambda f: f.__name__)
+def test_program(function, backend):
+    compiled = dynamo.compile(function, backend=backend)
+    for number in range(6):
+        same(outcome(compiled, number), outcome(function, number))
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_one_graph(function):
+    counting = Counting(eager)
+    compiled = dynamo.compile(function, backend=counting, fullgraph=True)
+    for number in range(4):
+        same(outcome(compiled, number), outcome(function, number))
+    assert len(counting.graphs) == 1
+
+
+def test_capture_leaves_the_generator_alone():
+    compiled = dynamo.compile(between_draws, backend="eager")
+    torch.manual_seed(0)
+    with pytest.raises(TypeError):
+        compiled(torch.ones(4), None)
+    torch.manual_seed(0)
+    with pytest.raises(TypeError):
+        between_draws(torch.ones(4), None)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    with pytest.raises(TypeError):
+        compiled(torch.ones(4), None)
+    assert torch.equal(torch.rand(2), expected)
