@@ -39,7 +39,7 @@ ROW, MID, BODY = range(3)
 MOVING = frozenset(["where", "maximum", "minimum", "relu", "abs", "neg"])
 # A gather is tried as one load where a quotient of its index is constant over as many elements.
 LONG_RUN, LAST_LANE = 16, "(lane_count(lanes) - 1)"
-CHOSEN = "[decltype(u)::value]"  # of an array over the vectors of a group
+CHOSEN, IN_TURN = "[decltype(u)::value]", "[u]"  # of an array over the vectors of a group
 
 # reduction: (start value, combining expression of a and v, lanes of a to one value)
 REDUCTIONS = {
@@ -204,6 +204,9 @@ class Body:
 
     # -- names ------------------------------------------------------------------------------------
 
+    def _chosen(self) -> str:
+        return IN_TURN if self.emitter.streamed else CHOSEN
+
     def _level(self, vars: set[Var]) -> int:
         inner = self.emitter.inner
         if inner and inner[-1] in vars:
@@ -232,7 +235,7 @@ class Body:
         self.count += 1
         if level == ROW and self.emitter.grouped:
             self.declarations.append(f"{kind} {name}[N];")
-            name += CHOSEN
+            name += self._chosen()
             lines.append(f"{name} = {text};")
         else:
             lines.append(f"const {kind} {name} = {text};")
@@ -625,7 +628,7 @@ class Body:
         self.count += 1
         arg = kind in ("argmax", "argmin")
         accumulator = _Accumulator(name, kind, results[0].dtype, vector)
-        chosen = CHOSEN if emitter.unroll or emitter.grouped else ""
+        chosen = self._chosen() if emitter.unroll or emitter.grouped else ""
         target = name + chosen
         if arg:
             self._positions(accumulator, step, operands[1].dtype, looped)

@@ -392,6 +392,15 @@ template <int W, int N, class F> INLINE void in_group(int64_t first, F f) {
     f(first + 3 * W, Int<3>{});
   }
 }
+// f(column, number, lanes) for each vector of columns [begin, end).
+template <int W, int WHOLE, class F> INLINE void each_column(int64_t begin, int64_t end, F f) {
+  int64_t j = begin;
+  int u = 0;
+  for (; j + W <= end; j += W, ++u) f(j, u, Full{});
+  if constexpr (WHOLE == 0) {
+    if (j < end) f(j, u, Part{end - j});
+  }
+}
 template <class V, int N> INLINE void fill_all(V (&to)[N], V x) {
   for (int k = 0; k < N; ++k) to[k] = x;
 }
