@@ -43,8 +43,7 @@ DECOMPOSED = (
     "new_ones", "new_zeros", "ones", "ones_like", "zero", "zeros", "zeros_like", "tril", "triu",
     # moving elements
     "affine_grid_generator", "channel_shuffle", "col2im", "im2col", "isin", "pixel_shuffle",
-    "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
-    "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "rot90", "stack",
+    "pixel_unshuffle", "roll", "rot90", "stack",
     "take", "unfold_copy", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_index",
     "_unsafe_index_put", "view_copy", "expand_copy",
     "permute_copy", "squeeze_copy", "unsqueeze_copy", "transpose_copy", "t_copy", "diagonal_copy",

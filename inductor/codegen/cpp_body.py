@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, largest
+from fxgraph.sizes import Extent, hint, largest
 from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
@@ -35,7 +35,11 @@ CPP_TYPES = {
 }
 
 ROW, MID, BODY = range(3)
-CHOSEN = "[decltype(u)::value]"  # of an array over the vectors of a group
+# Operators whose result is one of their operands, but for its sign.
+MOVING = frozenset(["where", "maximum", "minimum", "relu", "abs", "neg"])
+# A gather is tried as one load where a quotient of its index is constant over as many elements.
+LONG_RUN, LAST_LANE = 16, "(lane_count(lanes) - 1)"
+CHOSEN, IN_TURN = "[decltype(u)::value]", "[u]"  # of an array over the vectors of a group
 
 # reduction: (start value, combining expression of a and v, lanes of a to one value)
 REDUCTIONS = {
@@ -200,6 +204,9 @@ class Body:
 
     # -- names ------------------------------------------------------------------------------------
 
+    def _chosen(self) -> str:
+        return IN_TURN if self.emitter.streamed else CHOSEN
+
     def _level(self, vars: set[Var]) -> int:
         inner = self.emitter.inner
         if inner and inner[-1] in vars:
@@ -228,7 +235,7 @@ class Body:
         self.count += 1
         if level == ROW and self.emitter.grouped:
             self.declarations.append(f"{kind} {name}[N];")
-            name += CHOSEN
+            name += self._chosen()
             lines.append(f"{name} = {text};")
         else:
             lines.append(f"const {kind} {name} = {text};")
@@ -237,7 +244,10 @@ class Body:
     def _vector(self, x: Operand) -> Operand:
         if x.vector:
             return x
-        return self._emit(("splat", x.text), f"splat({x.text})", x.dtype, True, x.level)
+        made = self._emit(("splat", x.text), f"splat({x.text})", x.dtype, True, x.level)
+        if x.text in self.rounded:
+            self.rounded.add(made.text)
+        return made
 
     def _same_kind(self, args: tuple[Operand, ...]) -> tuple[list[Operand], bool]:
         vector = any(a.vector for a in args)
@@ -291,6 +301,35 @@ class Body:
                 return None
         return index.terms.get(lane, 0)
 
+    def _run(self, index: Index) -> tuple[int, str] | None:
+        """Of an index with quotients along the lane: its step where none of them changes from the
+        first lane to the last, and the condition for that; None: too few vectors are so."""
+        whole: list[str] = []
+        step = self._run_step(index, whole)
+        if step not in (-1, 0, 1) or not whole:
+            return None
+        return step, " && ".join(whole)
+
+    def _run_step(self, index: Index, whole: list[str]) -> int | None:
+        total: Extent = 0
+        for atom, coefficient in index.terms.items():
+            if atom is self.emitter.lane:
+                total = total + coefficient
+            elif isinstance(atom, Indirect) and self.values[atom.value].vector:
+                return None
+            elif isinstance(atom, (FloorDiv, Mod)) and self._varies(atom.dividend):
+                inner = self._run_step(atom.dividend, whole)
+                if inner is None or hint(atom.divisor) < LONG_RUN * abs(inner):
+                    return None
+                first, last = (self._quotient(atom, lane) for lane in (None, LAST_LANE))
+                if (unchanged := f"{first} == {last}") not in whole:
+                    whole.append(unchanged)
+                total = total + coefficient * (inner if isinstance(atom, Mod) else 0)
+        return total if isinstance(total, int) else None
+
+    def _quotient(self, atom: FloorDiv | Mod, lane: str | None) -> str:
+        return self._atom(FloorDiv(atom.dividend, atom.divisor), lane)
+
     def _varies(self, index: Index) -> bool:
         return any(
             a is self.emitter.lane or (isinstance(a, Indirect) and self.values[a.value].vector)
@@ -319,7 +358,9 @@ class Body:
         for v in step.tape.values:
             args = tuple(self.values[a] for a in v.args)
             method = getattr(self, f"_op_{v.op}", self._op_call)
-            self.values[v] = method(v, *args)
+            made = self.values[v] = method(v, *args)
+            if self._is_rounded(v, args):
+                self.rounded.add(made.text)
         results = [self.values[v] for v in step.values]
         if step.mode is not None:
             self._scatter(step, results[0])
@@ -327,6 +368,18 @@ class Body:
             self._reduce(step, results)
         else:
             self._store(step, results[0], self._index_level(step.index))
+
+    def _is_rounded(self, v: Value, args: tuple[Operand, ...]) -> bool:
+        """Whether bf16 holds a value exactly, so that storing it need not round."""
+        if v.op == "to_dtype":
+            return v.attr == torch.bfloat16
+        if v.op == "load":
+            name = v.attr.buffer
+            computed = name in self.emitter.scratch or name in self.made or name in self.made_here
+            return not computed and self.emitter.target(name).dtype == torch.bfloat16
+        if v.op == "constant":
+            return v.dtype == torch.float32 and v.attr == 0
+        return v.op in MOVING and all(a.text in self.rounded for a in args if a.dtype != torch.bool)
 
     def _op_constant(self, v: Value) -> Operand:
         return Operand(literal(v.attr, v.dtype), v.dtype)
@@ -374,9 +427,15 @@ class Body:
             text = f"load{suffix}({condition}{pointer} + {position}, lanes)"
         elif stride == 2 and (mask is None or not mask.vector):
             text = f"load_second{suffix}({condition}{pointer} + {position}, lanes)"
+        elif stride == -1:
+            text = f"load_reversed{suffix}({condition}{pointer} + {position}, lanes)"
         else:
             each = f"[&](int64_t l) {{ return {self.index(access.index, 'l')}; }}"
             text = f"gather{suffix}({condition}{pointer}, lanes, {each})"
+            if (run := self._run(access.index)) is not None:
+                step_of_run, whole = run
+                condition = f"{condition}{whole}, "
+                text = f"load_run{suffix}<{step_of_run}>({condition}{pointer}, lanes, {each})"
         return self._emit(key, text, v.dtype, True, level)
 
     def _op_index_expr(self, v: Value, *args: Operand) -> Operand:
@@ -405,10 +464,7 @@ class Body:
             text = f"cast_mask<{CPP_TYPES[to]}>({x.text})"
         else:
             text = f"cast<{CPP_TYPES[to]}>({x.text})"
-        made = self._emit(key, text, v.dtype, x.vector, x.level)
-        if to == torch.bfloat16:
-            self.rounded.add(made.text)
-        return made
+        return self._emit(key, text, v.dtype, x.vector, x.level)
 
     def _op_where(self, v: Value, condition: Operand, yes: Operand, no: Operand) -> Operand:
         (c, y, n), vector = self._same_kind((condition, yes, no))
@@ -572,7 +628,7 @@ class Body:
         self.count += 1
         arg = kind in ("argmax", "argmin")
         accumulator = _Accumulator(name, kind, results[0].dtype, vector)
-        chosen = CHOSEN if emitter.unroll or emitter.grouped else ""
+        chosen = self._chosen() if emitter.unroll or emitter.grouped else ""
         target = name + chosen
         if arg:
             self._positions(accumulator, step, operands[1].dtype, looped)

@@ -244,6 +244,38 @@ INLINE void put(bf16* p, float x) { p->bits = bf16_bits(x); }
 INLINE void put(f16* p, float x) { p->bits = f16_bits(x); }
 template <class T> INLINE auto get_if(bool m, const T* p) { return m ? get(*p) : decltype(get(*p))(0); }
 
+// The first n of 16 bytes, 0 < n < 16, by two moves that may overlap: no other memory is touched.
+typedef unsigned __int128 Bytes;
+typedef uint64_t Words __attribute__((vector_size(16)));
+constexpr bool LITTLE_ENDIAN = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+template <class T> INLINE Bytes ends_of(const char* p, int64_t n) {
+  T low, high;
+  __builtin_memcpy(&low, p, sizeof low);
+  __builtin_memcpy(&high, p + n - sizeof high, sizeof high);
+  return low | (Bytes)high << 8 * (n - sizeof high);
+}
+template <class T> INLINE void put_ends(char* p, Bytes x, int64_t n) {
+  const T low = (T)x, high = (T)(x >> 8 * (n - sizeof high));
+  __builtin_memcpy(p, &low, sizeof low);
+  __builtin_memcpy(p + n - sizeof high, &high, sizeof high);
+}
+INLINE Words load_bytes(const void* from, int64_t n) {
+  const char* p = (const char*)from;
+  const Bytes x = n >= 8   ? ends_of<uint64_t>(p, n)
+                  : n >= 4 ? ends_of<uint32_t>(p, n)
+                  : n >= 2 ? ends_of<uint16_t>(p, n)
+                           : ends_of<uint8_t>(p, n);
+  return Words{(uint64_t)x, (uint64_t)(x >> 64)};
+}
+INLINE void store_bytes(void* to, Words from, int64_t n) {
+  char* p = (char*)to;
+  const Bytes x = from[0] | (Bytes)from[1] << 64;
+  if (n >= 8) put_ends<uint64_t>(p, x, n);
+  else if (n >= 4) put_ends<uint32_t>(p, x, n);
+  else if (n >= 2) put_ends<uint16_t>(p, x, n);
+  else put_ends<uint8_t>(p, x, n);
+}
+
 // Reductions: one step, and where to start.
 // Positions that come in order need no comparison: the first of equals is there already. A NaN beats every number.
 template <class T, class P> INLINE void arg_step(bool better, T& best, P& at, T x, P i) {
@@ -358,6 +390,15 @@ template <int W, int N, class F> INLINE void in_group(int64_t first, F f) {
     f(first + W, Int<1>{});
     f(first + 2 * W, Int<2>{});
     f(first + 3 * W, Int<3>{});
+  }
+}
+// f(column, number, lanes) for each vector of columns [begin, end).
+template <int W, int WHOLE, class F> INLINE void each_column(int64_t begin, int64_t end, F f) {
+  int64_t j = begin;
+  int u = 0;
+  for (; j + W <= end; j += W, ++u) f(j, u, Full{});
+  if constexpr (WHOLE == 0) {
+    if (j < end) f(j, u, Part{end - j});
   }
 }
 template <class V, int N> INLINE void fill_all(V (&to)[N], V x) {

@@ -64,6 +64,32 @@ template <class T, class F> INLINE vec<T> each_lane(F f) {
   return r;
 }
 
+// Bit l of a mask is lane l.
+#if defined(FG_AVX512) && FG_LANES == 16
+INLINE uint32_t mask_bits(mask m) { return (uint16_t)__builtin_ia32_cvtd2mask512(m); }
+#define FG_MASK_BITS
+#elif defined(FG_AVX512) && FG_LANES == 8
+INLINE uint32_t mask_bits(mask m) { return (uint8_t)__builtin_ia32_cvtd2mask256(m); }
+#define FG_MASK_BITS
+#elif defined(FG_GCC) && defined(__AVX2__) && FG_LANES == 8
+INLINE uint32_t mask_bits(mask m) { return (uint32_t)__builtin_ia32_movmskps256((vec<float>)m); }
+#define FG_MASK_BITS
+#elif defined(FG_GCC) && defined(__AVX2__) && FG_LANES == 4
+INLINE uint32_t mask_bits(mask m) { return (uint32_t)__builtin_ia32_movmskps((vec<float>)m); }
+#define FG_MASK_BITS
+#endif
+#if defined(FG_MASK_BITS)
+INLINE bool any_lanes(mask x) { return mask_bits(x) != 0; }
+INLINE bool all_lanes(mask x) { return mask_bits(x) == (1u << W) - 1; }
+#else
+INLINE bool any_lanes(mask x) {
+  int32_t some = 0;
+  LANES some |= x[l];
+  return some != 0;
+}
+INLINE bool all_lanes(mask x) { return !any_lanes(~x); }
+#endif
+
 INLINE mask first_lanes(int64_t n) { return iota<int32_t>(0, 1) < fill<mask>((int32_t)n); }
 
 // The lanes of m that take part.
@@ -148,9 +174,7 @@ template <class V> INLINE bool is_whole(V x) {
   if constexpr (sizeof(V) == 64 && letter<V> == 'f') return !__builtin_ia32_fpclassps512_mask(x, infinite_or_nan, (uint16_t)-1);
   if constexpr (sizeof(V) == 64 && letter<V> == 'd') return !__builtin_ia32_fpclasspd512_mask(x, infinite_or_nan, (uint8_t)-1);
 #endif
-  bool whole = true;
-  LANES whole &= x[l] - x[l] == 0;
-  return whole;
+  return all_lanes(__builtin_convertvector(x - x == 0, mask));
 }
 #define FG_SLEEF1(NAME, ACCURACY, WHOLE)                                                          \
   FG_EACH1(NAME)                                                                                   \
@@ -395,12 +419,34 @@ INLINE vec<uint16_t> upper_halves(vec<uint32_t> b) {
   return __builtin_convertvector(b >> 16, vec<uint16_t>);
 }
 INLINE vec<uint16_t> bf16_bits(vec<float> x) { return upper_halves(rounded_to_bf16(x)); }
-#if defined(__F16C__) && FG_LANES == 8
+#if defined(FG_AVX512) && FG_LANES == 16
+INLINE vec<float> from_f16(vec<uint16_t> x) {
+  typedef short words __attribute__((vector_size(32)));
+  return (vec<float>)__builtin_ia32_vcvtph2ps512_mask((words)x, vec<float>{}, (uint16_t)-1, 4);
+}
+INLINE vec<uint16_t> f16_bits(vec<float> x) {
+  typedef short words __attribute__((vector_size(32)));
+  return (vec<uint16_t>)__builtin_ia32_vcvtps2ph512_mask(x, 0, words{}, (uint16_t)-1);
+}
+#elif defined(__F16C__) && FG_LANES == 8
 INLINE vec<float> from_f16(vec<uint16_t> x) {
   typedef short words __attribute__((vector_size(16)));
   return (vec<float>)__builtin_ia32_vcvtph2ps256((words)x);
 }
 INLINE vec<uint16_t> f16_bits(vec<float> x) { return (vec<uint16_t>)__builtin_ia32_vcvtps2ph256(x, 0); }
+#elif defined(__F16C__) && FG_LANES == 4
+INLINE vec<float> from_f16(vec<uint16_t> x) {
+  typedef short words __attribute__((vector_size(16)));
+  words all{};
+  __builtin_memcpy(&all, &x, sizeof x);
+  return (vec<float>)__builtin_ia32_vcvtph2ps(all);
+}
+INLINE vec<uint16_t> f16_bits(vec<float> x) {
+  const auto all = __builtin_ia32_vcvtps2ph(x, 0);
+  vec<uint16_t> r;
+  __builtin_memcpy(&r, &all, sizeof r);
+  return r;
+}
 #else
 INLINE vec<float> from_f16(vec<uint16_t> x) {
   vec<uint32_t> h = __builtin_convertvector(x, vec<uint32_t>);
@@ -421,157 +467,7 @@ INLINE vec<uint16_t> f16_bits(vec<float> x) {
 INLINE vec<float> round_bf16(vec<float> x) { return (vec<float>)(rounded_to_bf16(x) & 0xffff0000); }
 INLINE vec<float> round_f16(vec<float> x) { return from_f16(f16_bits(x)); }
 
-// --- memory --------------------------------------------------------------------------------------
-
-template <class T> INLINE vec<T> raw_load(const T* p, Full) {
-  vec<T> r;
-  __builtin_memcpy(&r, p, sizeof r);
-  return r;
-}
-template <class T> INLINE void raw_store(T* p, vec<T> x, Full) { __builtin_memcpy(p, &x, sizeof x); }
-
-#if defined(FG_AVX512)
-// Masked moves touch no memory outside their lanes. Dispatched on the size of an element and of the vector.
-template <int ELEMENT, int BYTES> struct moves;
-#define FG_MOVES(ELEMENT, BYTES, INT, LOAD, STORE, BITS)                                          \
-  template <> struct moves<ELEMENT, BYTES> {                                                       \
-    typedef INT V __attribute__((vector_size(BYTES)));                                             \
-    static INLINE V load(const void* p, uint32_t m) {                                              \
-      return (V)__builtin_ia32_##LOAD((const INT*)p, V{}, (BITS)m);                                \
-    }                                                                                              \
-    static INLINE void store(void* p, V x, uint32_t m) { __builtin_ia32_##STORE((INT*)p, x, (BITS)m); } \
-  };
-#if FG_LANES == 16
-INLINE uint32_t mask_bits(mask m) { return (uint16_t)__builtin_ia32_cvtd2mask512(m); }
-FG_MOVES(4, 64, int, loaddqusi512_mask, storedqusi512_mask, uint16_t)
-FG_MOVES(2, 32, short, loaddquhi256_mask, storedquhi256_mask, uint16_t)
-FG_MOVES(1, 16, char, loaddquqi128_mask, storedquqi128_mask, uint16_t)
-#else
-INLINE uint32_t mask_bits(mask m) { return (uint8_t)__builtin_ia32_cvtd2mask256(m); }
-FG_MOVES(8, 64, long long, loaddqudi512_mask, storedqudi512_mask, uint8_t)
-FG_MOVES(4, 32, int, loaddqusi256_mask, storedqusi256_mask, uint8_t)
-FG_MOVES(2, 16, short, loaddquhi128_mask, storedquhi128_mask, uint8_t)
-#endif
-#undef FG_MOVES
-template <class T> struct has_moves {
-  static constexpr bool value = (sizeof(T) * W >= 16) && (sizeof(T) * W <= 64);
-};
-#else
-template <class T> struct has_moves { static constexpr bool value = false; };
-template <int ELEMENT, int BYTES> struct moves;
-#endif
-
-template <class T> INLINE vec<T> raw_load(const T* p, Part k) {
-  if constexpr (has_moves<T>::value) {
-    return (vec<T>)moves<sizeof(T), sizeof(T) * W>::load(p, (1u << k.n) - 1);
-  } else {
-    vec<T> r{};
-    LANES if (l < k.n) r[l] = p[l];
-    return r;
-  }
-}
-template <class T> INLINE void raw_store(T* p, vec<T> x, Part k) {
-  if constexpr (has_moves<T>::value) {
-    typedef moves<sizeof(T), sizeof(T) * W> M;
-    M::store(p, (typename M::V)x, (1u << k.n) - 1);
-  } else {
-    LANES if (l < k.n) p[l] = x[l];
-  }
-}
-
-template <class T, class L> INLINE vec<T> load(const T* p, L k) { return raw_load(p, k); }
-template <class L> INLINE vec<float> load(const bf16* p, L k) { return from_bf16(raw_load((const uint16_t*)p, k)); }
-template <class L> INLINE vec<float> load(const f16* p, L k) { return from_f16(raw_load((const uint16_t*)p, k)); }
-template <class L> INLINE mask load(const bool* p, L k) {
-  return __builtin_convertvector(raw_load((const int8_t*)p, k) != 0, mask);
-}
-template <class T, class L> INLINE void store(T* p, vec<T> x, L k) { raw_store(p, x, k); }
-template <class L> INLINE void store(bf16* p, vec<float> x, L k) { raw_store((uint16_t*)p, bf16_bits(x), k); }
-template <class L> INLINE void store_rounded(bf16* p, vec<float> x, L k) {
-  raw_store((uint16_t*)p, upper_halves((vec<uint32_t>)x), k);
-}
-template <class L> INLINE void store(f16* p, vec<float> x, L k) { raw_store((uint16_t*)p, f16_bits(x), k); }
-template <class L> INLINE void store(bool* p, mask x, L k) {
-  raw_store((int8_t*)p, __builtin_convertvector(-x, vec<int8_t>), k);
-}
-
-// The lane type of a loaded element: a mask for bool, float for the half types.
-template <class T> struct lane_of { typedef vec<T> type; };
-template <> struct lane_of<bool> { typedef mask type; };
-template <> struct lane_of<bf16> { typedef vec<float> type; };
-template <> struct lane_of<f16> { typedef vec<float> type; };
-template <class T> INLINE auto lane_value(const T& x) { return get(x); }
-INLINE int32_t lane_value(const bool& x) { return x ? -1 : 0; }
-
-INLINE int lane_count(Full) { return W; }
-INLINE int lane_count(Part k) { return (int)k.n; }
-
-// Lane l reads p[at(l)], where m (if given) holds; other lanes are 0.
-template <class T, class F> INLINE auto gather(const T* p, Full, F at) {
-  typename lane_of<T>::type r{};
-  LANES r[l] = lane_value(p[at(l)]);
-  return r;
-}
-template <class T, class F> INLINE auto gather(const T* p, Part k, F at) {
-  typename lane_of<T>::type r{};
-  for (int l = 0; l < (int)k.n; ++l) r[l] = lane_value(p[at(l)]);
-  return r;
-}
-// Every second element, from two whole loads that end at the last one needed.
-template <class T> INLINE auto load_second(const T* p, Full) {
-#if defined(FG_GCC)
-  typedef decltype(load(p, Full{})) V;
-  typename lanes_of<V>::type pick;
-  LANES pick[l] = l < W / 2 ? 2 * l : W + 2 * l - (W - 1);
-  return __builtin_shuffle(load(p, Full{}), load(p + W - 1, Full{}), pick);
-#else
-  return gather(p, Full{}, [](int64_t l) { return 2 * l; });
-#endif
-}
-template <class T> INLINE auto load_second(const T* p, Part k) {
-  return gather(p, k, [](int64_t l) { return 2 * l; });
-}
-template <class T, class L, class F> INLINE auto gather_if(mask m, const T* p, L k, F at) {
-  typename lane_of<T>::type r{};
-  for (int l = 0; l < lane_count(k); ++l)
-    if (m[l]) r[l] = lane_value(p[at(l)]);
-  return r;
-}
-template <class T, class L> INLINE auto load_if(mask m, const T* p, L k) {
-#if defined(FG_AVX512)
-  if constexpr (has_moves<T>::value && (sizeof(T) == 4 || sizeof(T) == 8)) {
-    return (vec<T>)moves<sizeof(T), sizeof(T) * W>::load(p, mask_bits(some(k, m)));
-  } else
-#endif
-    return gather_if(m, p, k, [](int64_t l) { return l; });
-}
-// One mask for all lanes.
-template <class T, class L> INLINE auto load_if(bool m, const T* p, L k) {
-  typename lane_of<T>::type r{};
-  if (m) r = load(p, k);
-  return r;
-}
-template <class T, class L> INLINE auto load_second_if(bool m, const T* p, L k) {
-  typename lane_of<T>::type r{};
-  if (m) r = load_second(p, k);
-  return r;
-}
-template <class T, class L, class F> INLINE auto gather_if(bool m, const T* p, L k, F at) {
-  typename lane_of<T>::type r{};
-  if (m) r = gather(p, k, at);
-  return r;
-}
-template <class T, class V, class L, class F> INLINE void scatter(T* p, V x, L k, F at) {
-  for (int l = 0; l < lane_count(k); ++l) put(p + at(l), x[l]);
-}
-// Each lane in turn is combined with the element at its place, which may be that of a lane before.
-template <class T, class V, class L, class F, class C>
-INLINE void scatter(T* p, V x, L k, F at, C combine) {
-  for (int l = 0; l < lane_count(k); ++l) {
-    T* place = p + at(l);
-    put(place, combine(get(*place), (T)x[l]));
-  }
-}
+#include "vec_memory.h"
 
 // --- squares -------------------------------------------------------------------------------------
 
@@ -670,8 +566,6 @@ template <class V, is_vector<V> = 0> INLINE auto sum_lanes(V x) { return across(
 template <class V, is_vector<V> = 0> INLINE auto prod_lanes(V x) { return across(x, [](V a, V b) { return a * b; })[0]; }
 template <class V, is_vector<V> = 0> INLINE auto max_lanes(V x) { return across(x, [](V a, V b) { return maximum(a, b); })[0]; }
 template <class V, is_vector<V> = 0> INLINE auto min_lanes(V x) { return across(x, [](V a, V b) { return minimum(a, b); })[0]; }
-INLINE bool any_lanes(mask x) { return across(x, [](mask a, mask b) { return a | b; })[0] != 0; }
-INLINE bool all_lanes(mask x) { return across(x, [](mask a, mask b) { return a & b; })[0] != 0; }
 template <class V, is_vector<V> = 0> INLINE mask arg_greater(V x, V best) { return ~le(x, best) & eq(best, best); }
 template <class V, is_vector<V> = 0> INLINE mask arg_less(V x, V best) { return ~ge(x, best) & eq(best, best); }
 template <class V, class P, is_vector<V> = 0> INLINE mask arg_greater(V x, P i, V best, P at) {
@@ -733,6 +627,7 @@ INLINE vec<float> sin(vec<float> x) { return sin_lanes(x); }
 INLINE vec<float> cos(vec<float> x) { return cos_lanes(x); }
 #endif
 
+#undef FG_MASK_BITS
 #undef FG_SPLAT
 #undef FG_VCOMPARE
 #undef FG_EACH

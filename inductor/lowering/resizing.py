@@ -1,4 +1,4 @@
-"""Resizing, and the gradients of resizing and of padding by reflection and replication.
+"""Resizing and its gradients, and padding by reflection and replication with its gradients.
 
 All of them gather: an element of a gradient sums the gradients of all copies of its input element.
 """
@@ -17,7 +17,7 @@ from inductor.index import Index
 from inductor.ir import Buffer, Indices, Tensor, Value
 from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
-from inductor.lowering.indexing import padded_load
+from inductor.lowering.indexing import padded_load, source
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
@@ -331,6 +331,59 @@ def _gather_padding(
         return summed(idx[:-rank], idx[-rank:], 0)
 
     return ctx.generate(x.size, grad.dtype, inner, grad, work=4 * 3**rank)
+
+
+def _padded(ctx: Lowering, x: Tensor, padding: Sequence[Extent], mirrored: bool) -> Tensor:
+    """x with borders of copies. Rows are found by their number, whatever it is; columns by a load
+    of each border and one of what lies between them, which stay loads of neighbours."""
+    if not nonzero(x.numel) or x.dtype == torch.bool or x.dtype.is_complex:
+        raise NotLowered("padding of nothing, or of types that aten may refuse")
+    source(ctx, x)
+    rank = len(padding) // 2
+    lows = [padding[2 * k] for k in range(rank)][::-1]
+    first, last = len(x.size) - rank, len(x.size) - 1
+
+    def inner(idx: Indices) -> Value:
+        at = list(idx)
+        for d in range(first, last):
+            at[d] = _row_inside(idx[d], x.size[d], lows[d - first], mirrored)
+        i, n = idx[last] - lows[-1], x.size[last]
+        left, right = (-i, 2 * (n - 1) - i) if mirrored else (Index({}, 0), Index({}, n - 1))
+
+        def piece(inside: Value, place: Index) -> Value:
+            return ops.masked(inside, lambda: x.load((*at[:last], place)), 0)
+
+        number = ops.index_expr(i, torch.int32)
+        before = ops.lt(number, ops.constant(0, torch.int32))
+        after = ops.ge(number, ops.constant(n, torch.int32))
+        v = piece(_between(i, 0, n), i)
+        if padding[0] != 0:
+            v = ops.where(before, piece(before, left), v)
+        if padding[1] != 0:
+            v = ops.where(after, piece(after, right), v)
+        return v
+
+    return ctx.generate(ctx.shape(), x.dtype, inner, x, work=2)
+
+
+def _row_inside(i: Index, n: Extent, low: Extent, mirrored: bool) -> Index:
+    if not mirrored:
+        return ops.indirect_checked(ops.index_expr(i - low, torch.int64), n)
+    last = ops.constant(n - 1, torch.int64)
+    number = ops.sub(last, ops.abs(ops.index_expr(i - low, torch.int64)))
+    return ops.indirect_checked(ops.sub(last, ops.abs(number)), n)
+
+
+@lower(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def reflection_pad(ctx: Lowering, x: Tensor, padding: Sequence[Extent]) -> Tensor:
+    return _padded(ctx, x, padding, True)
+
+
+@lower(
+    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default
+)
+def replication_pad(ctx: Lowering, x: Tensor, padding: Sequence[Extent]) -> Tensor:
+    return _padded(ctx, x, padding, False)
 
 
 def _always() -> Value:

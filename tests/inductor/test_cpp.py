@@ -300,6 +300,23 @@ def test_columns_that_several_passes_read(width: int, dtype: torch.dtype) -> Non
     check(fn, x.to(dtype)[::2, :3], y.to(dtype).mT, rtol=close, atol=close)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_columns_of_large_matrices(dtype: torch.dtype) -> None:
+    """Row after row, as they lie in memory: more columns than are reduced together, and the end of
+    a vector."""
+
+    def fn(x):
+        moments = x.var(0), x.mean(0), x.argmax(0), x.amin(0)
+        return *moments, (x > 0).any(0) & (x == x).all(0), (x - x.mean(0)) * x.amax(0)
+
+    x = torch.randn(257, 1029)
+    x[3, 0], x[4, 1], x[5, 2], x[:, 3] = math.nan, math.inf, -math.inf, -math.inf
+    close = 0.02 if dtype == torch.bfloat16 else 1e-4
+    c = check(fn, x.to(dtype), rtol=close, atol=close)
+    assert "each_column<" in c.spec.source
+    check(fn, x.to(dtype).mT, rtol=close, atol=close)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 50.0, 3e4, 1e7])
 def test_sines(scale: float) -> None:
     """Of vectors with far numbers and without, and near multiples of pi / 2."""
