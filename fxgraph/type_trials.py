@@ -31,7 +31,7 @@ from fxgraph.symbolic_values import hint_of
 _REFUSAL = re.compile(
     r"not implemented for|not (yet |currently |intended to )?support|scalar type|dtype"
     r"|without overflow|with (a|two) bool tensor|for tensors with|complex tensors"
-    r"|Integer division"
+    r"|Integer division|can't be cast to the desired"
 )
 _CONSTANTS: tuple[type, ...] = (int, float, complex, bool, str, type(None), type(...))
 _CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)

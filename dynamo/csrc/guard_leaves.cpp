@@ -422,6 +422,34 @@ class TypeAttrLeaf : public Leaf {
   Held object_;
 };
 
+class TypeAttrTypeLeaf : public Leaf {
+ public:
+  TypeAttrTypeLeaf(PyObject* payload, Liveness* liveness)
+      : name_(Ref::borrow(part(payload, 0))), type_(part(payload, 1), liveness) {}
+  int check(PyObject* value) const override {
+    PyObject* found = _PyType_Lookup(Py_TYPE(value), name_.get());
+    return found != nullptr && type_.is(reinterpret_cast<PyObject*>(Py_TYPE(found)));
+  }
+  std::string expected() const override {
+    return "has class attribute " + short_repr(name_.get()) + " of type " + type_.text();
+  }
+  std::string difference(PyObject* value) const override {
+    PyObject* now = _PyType_Lookup(Py_TYPE(value), name_.get());
+    return "class attribute " + short_repr(name_.get()) + " was of type " + type_.text() + ", is " +
+           short_repr(now);
+  }
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    if (!check(value)) return Verdict::Fail;
+    bool pinned = recorder.type_of(value) && recorder.attributes_of_type(Py_TYPE(value));
+    return pinned ? Verdict::Covered : Verdict::Residual;
+  }
+  int traverse(visitproc visit, void* arg) const override { return type_.traverse(visit, arg); }
+
+ private:
+  Ref name_;
+  Held type_;
+};
+
 class PredicateLeaf : public Leaf {
  public:
   explicit PredicateLeaf(PyObject* payload) : function_(Ref::borrow(payload)) {}
@@ -492,6 +520,7 @@ std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Live
   if (kind == "no_instance_attr") return std::make_unique<NoInstanceAttrLeaf>(payload);
   if (kind == "function_code") return std::make_unique<FunctionCodeLeaf>(payload, liveness);
   if (kind == "type_attr") return std::make_unique<TypeAttrLeaf>(payload, liveness);
+  if (kind == "type_attr_type") return std::make_unique<TypeAttrTypeLeaf>(payload, liveness);
   if (kind == "unnoticed") return std::make_unique<UnnoticedLeaf>(payload);
   if (kind == "predicate") return std::make_unique<PredicateLeaf>(payload);
   if (auto leaf = make_tensor_leaf(kind, payload, liveness)) return leaf;

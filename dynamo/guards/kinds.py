@@ -68,6 +68,10 @@ KINDS = {
         "looking payload[0] up in type(value).__mro__ finds the object payload[1]; (name, None): "
         "finds nothing; (name, found, True): finds `found`, which may be None"
     ),
+    "type_attr_type": (
+        "looking payload[0] up in type(value).__mro__ finds an object of the type payload[1], held "
+        "weakly: data, whose value is guarded where it is read"
+    ),
     "not_aliased": "no two of the sources in payload (a tuple) have the same object; source None",
     "not_among": (
         "id(value) is not in payload (a tuple): the ids of static tensors, which other guards of "

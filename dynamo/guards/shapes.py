@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layou
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
-    from types import CodeType
+    from types import CodeType, FunctionType
 
     from dynamo.api.context import CompileContext
     from dynamo.interp.interpreter import Interpreter
@@ -117,6 +118,8 @@ class SeenFrame:
     why: dict[str, str] = field(default_factory=dict)
     # Of parameters that are arguments: the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
+    # Of functions that are globals: a weak reference to the one, or VARIES.
+    functions: dict[str, Any] = field(default_factory=dict)
     members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
     compiled: int = 0
     ended: int = 0  # of those compiled, with objects that they are compiled for
@@ -126,10 +129,11 @@ class SeenFrame:
     asks_small: bool = False  # whether a size is 0 or 1
 
     def succeeded(self) -> SeenFrame:
-        """The history after nothing compiled is left. What is compiled for a parameter goes with
-        the parameter; that another came is remembered.
+        """The history after nothing compiled is left. What is compiled for a parameter or function
+        goes with it; that another came is remembered.
         """
-        kept = SeenFrame(parameters=self.parameters, resets=History.resets)
+        kept = SeenFrame(resets=History.resets)
+        kept.parameters, kept.functions = self.parameters, self.functions
         if self.resets == History.resets:
             kept.members, kept.compiled = self.members, self.compiled
         return kept
@@ -220,8 +224,9 @@ class FrameSymbols:
         return self._env
 
     def has_changed_parameter(self, parameter: torch.Tensor, source: Source) -> bool:
-        """Whether the frame takes as an argument a parameter that was another one in an earlier
-        compilation: from then on any may come. Those of modules are known by their module.
+        """Whether other parameters come in this place of the frame: from then on any may. Of an
+        argument, one that was another in an earlier compilation is enough; of a global, a cell or
+        an object's attribute, that they keep coming. Those of modules are known by their module.
         """
         step: Source = source
         while isinstance(step, SequenceItemSource | DictItemSource) and step.base is not None:
@@ -229,15 +234,22 @@ class FrameSymbols:
                 return False
             step = step.base
         if not isinstance(step, LocalSource):
-            return False
+            return self.others_come(parameter, source)
         before = self.seen.parameters.setdefault(source.name, KnownTensor(parameter))
         if before is not VARIES and not before.is_(parameter):
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 
-    def others_come(self, tensor: torch.Tensor, source: ModuleItemSource) -> bool:
-        """Whether other modules, or others of their parameters and buffers, keep coming in this
-        place of the frame: from then on any may come.
+    def has_changed_function(self, function: FunctionType, source: Source) -> bool:
+        """Whether a global held another function of the same code in an earlier compilation."""
+        before = self.seen.functions.setdefault(source.name, weakref.ref(function))
+        if before is not VARIES and before() is not function:
+            self.seen.functions[source.name] = before = VARIES
+        return before is VARIES
+
+    def others_come(self, tensor: torch.Tensor, source: Source) -> bool:
+        """Whether other modules, or other parameters and buffers, keep coming in this place of the
+        frame: from then on any may come.
         """
         members = self.seen.members.setdefault(source.name, [])
         if len(members) <= _MEMBERS and not any(known.is_(tensor) for known in members):

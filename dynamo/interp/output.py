@@ -182,7 +182,8 @@ class OutputGraph:
         self.root_frame: RootInterpreter  # that of the compiled frame
         self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
         self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
-        self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
+        # id of the class, name, whether only the type of what is found
+        self.guarded_class_attrs: set[tuple[int, str, bool]] = set()
         # (id of a dict of globals, name) -> the dict, and the source of the global; of globals that
         # are known to be absent, the dict.
         self.global_sources: dict[tuple[int, str], tuple[dict[str, Any], Source]] = {}

@@ -190,7 +190,7 @@ class Picture:
             tensor.requires_grad,
             tensor.is_leaf,
             number,
-            [repr(v) for v in values.reshape(-1).tolist()],
+            [] if plain.is_meta else [repr(v) for v in values.reshape(-1).tolist()],
             self.of(tensor.grad) if tensor.is_leaf else None,
             self.of(getattr(tensor, "__dict__", None) or None),
         )

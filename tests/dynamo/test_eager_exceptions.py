@@ -38,6 +38,7 @@ torch.Size('a') | torch.finfo(torch.int32) | torch.device('nope') | F.one_hot(i,
 torch.bucketize(x, m) | torch.as_strided_scatter(m, m, (2, 3), (99, 9))
 torch.multinomial(-x, 1) | torch.bernoulli(x * 5) | x.uniform_(2, 1) | x.dot(i) | m.cumsum(3)
 m.sort(5) | m.argsort(7) | m.softmax(-4) | x.topk(9) | m.max(7) | m.norm(dim=9) | m.flip(5)
+i.mul_(x) | b.mul_(i[:2]) | i.addcmul_(x, x) | i.__imul__(x.sum()) | b.mul_(1.5)
 m.tril('a') | x ** 'a' | x + None | 'a' + x | x < 'a' | x[None, 'a'] | x[1.5] | x[..., ..., 0]
 torch.Tensor('a') | torch.FloatTensor(x, x) | x.new(object()) | x.mro() | torch.sin.nope
 complex(1, 2, 3) | complex('a', 1) | len(z) | list(z) | (*z,) | [q for q in z] | max(z) | dict(z)

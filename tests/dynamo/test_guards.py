@@ -228,6 +228,23 @@ class TestKinds:
         tree = build((X, "type_attr", ("method", Plain.method)))
         assert holds(tree, Plain()) and holds(tree, Plain(method=1)) and not holds(tree, 1)
 
+    def test_type_attr_type(self):
+        class Base:
+            a = 1
+
+        class Derived(Base):
+            pass
+
+        tree = build((X, "type_attr_type", ("a", int)))
+        assert holds(tree, Derived())
+        Base.a = 2
+        assert holds(tree, Derived())
+        Derived.a = True
+        assert not holds(tree, Derived()) and holds(tree, Base())
+        assert "class attribute 'a' was of type <class 'int'>, is True" in why(tree, Derived())
+        del Derived.a, Base.a
+        assert not holds(tree, Derived())
+
     def test_aliasing(self):
         a, b = torch.ones(1), torch.ones(1)
         tree = build((None, "not_aliased", (X, Y)))
@@ -264,6 +281,7 @@ class TestKinds:
             "contains": ("a", True),
             "has_attr": ("a", True),
             "type_attr": ("a", None),
+            "type_attr_type": ("a", int),
             "tensor": torch.ones(1),
             "static_tensor": torch.ones(1),
             "not_aliased": (X, Y),

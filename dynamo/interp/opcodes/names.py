@@ -315,7 +315,7 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
     if level:
         package = tx.f_globals.get("__package__") or tx.f_globals["__name__"].rpartition(".")[0]
         name = importlib.util.resolve_name("." * level + name, package)
-    if sys.modules.get(name) is None:
+    if sys.modules.get(name) is None or _changes_modules(tx):
         raise Unsupported(breaks.ModuleImport(name))
     missing = [item for item in fromlist or () if not hasattr(sys.modules[name], item)]
     if missing and hasattr(sys.modules[name], "__path__"):  # they may be modules of the package
@@ -323,6 +323,12 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
     if not fromlist and not level:
         name = name.partition(".")[0]
     tx.push(tx.wrap(sys.modules[name], ModuleSource(name)))
+
+
+def _changes_modules(tx: Interpreter) -> bool:
+    """Whether the frame has written to sys.modules, in which an import looks."""
+    known = tx.output.values_by_id.get(id(sys.modules))
+    return known is not None and tx.output.side_effects.is_dirty(known[1])
 
 
 @handler

@@ -123,6 +123,9 @@ class SuperValue(Value):
     def _found(self, tx: Interpreter, start: type, name: str) -> Any:
         behind = _behind(start, self.after)
         owner = next((owner for owner in behind if name in vars(owner)), None)
+        stores = tx.output.side_effects.class_stores
+        if stores and any((id(one), name) in stores for one in behind):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         if owner is not None:
             return class_lookup(owner, name)
         for owner in behind:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class SliceValue(BuiltinObject):
     """slice(start, stop, step); its parts may be symbolic."""
 
+    is_guarded_distinct = True
+
     def __init__(
         self, start: Value, stop: Value, step: Value, source: Source | None = None
     ) -> None:
@@ -76,6 +78,8 @@ class SliceValue(BuiltinObject):
 
 class RangeValue(BuiltinObject):
     """A range of ints known while capturing."""
+
+    is_guarded_distinct = True
 
     def __init__(self, real: range, source: Source | None = None) -> None:
         super().__init__(source)
@@ -206,14 +210,14 @@ def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
     tx.guard(source, "type", range)
     for part in _parts(tx, obj, source):
         as_index(tx, part)  # a symbol is guarded to be the number that it is now
-    return RangeValue(obj, source)
+    return tx.output.remember(obj, source, RangeValue(obj, source))
 
 
 @builder(slice)
 def build_slice(tx: Interpreter, obj: slice, source: Source | None) -> Value:
     tx.guard(source, "type", slice)
     start, stop, step = _parts(tx, obj, source)
-    return SliceValue(start, stop, step, source)
+    return tx.output.remember(obj, source, SliceValue(start, stop, step, source))
 
 
 def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:

@@ -533,11 +533,15 @@ class OpaqueFunctionValue(KnownObject):
 
 
 def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
-    """Functions named by a global keep their identity; others only their code and globals."""
+    """Functions named by a global keep their identity, until others come; others, their code and
+    globals.
+    """
     of_class = isinstance(source, AttrSource) and isinstance(source.origin, TypeSource)
     if of_class and (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
         return  # the class is guarded; library methods are not replaced behind our back
-    if isinstance(source, GlobalSource):
+    if isinstance(source, GlobalSource) and not tx.output.symbols.has_changed_function(
+        function, source
+    ):
         tx.guard(source, "id", function)
     tx.guard(source, "function_code", function)
 

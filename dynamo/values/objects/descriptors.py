@@ -137,31 +137,43 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 def class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     """A plain class attribute."""
-    guard_class_attr(tx, value, name, found)
+    guard_class_attr(tx, value, name, found, read_later=True)
     has_get = class_lookup(type(found), "__get__") is not MISSING
     source = None if has_get else class_attr_source(tx, value, name)
     return tx.wrap(found, source)
 
 
-def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
-    """Guard the attribute `name` of the type of `value`: once for all instances of the type."""
+def guard_class_attr(
+    tx: Interpreter, value: Value, name: str, found: Any, read_later: bool = False
+) -> None:
+    """Guard the attribute `name` of the type of `value`: once for all instances of the type.
+    read_later: mere data is guarded where it is read, by the source of the class attribute.
+    """
     cls = value.python_type()
+    read_later = read_later and found is not MISSING and _is_data(found)
     if found is not MISSING:
         tx.output.guards.assume_class(type(found))
     guarded = tx.output.guarded_class_attrs
-    if (id(cls), name) in guarded:
+    key = (id(cls), name, read_later)
+    if key in guarded:
         return
-    guarded.add((id(cls), name))
+    guarded.add(key)
     if is_trusted_class(cls):
         return
     if is_special(name):
         tx.output.guards.assume_class(cls)
         return
-    if value.source is not None:
+    if value.source is not None and read_later:
+        tx.guard(value.source, "type_attr_type", (name, type(found)))
+    elif value.source is not None:
         payload = (name, None) if found is MISSING else (name, found, True)
         tx.guard(value.source, "type_attr", payload)
     else:
         assume_lookup(tx, cls, name, found)
+
+
+def _is_data(found: Any) -> bool:
+    return not isinstance(found, type) and class_lookup(type(found), "__get__") is MISSING
 
 
 def assume_lookup(tx: Interpreter, cls: type, name: str, found: Any) -> None:
@@ -180,7 +192,7 @@ def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
     elif (known := output.guarded_lookups.get((id(cls), name))) is not None:
         return known[1]
     found = class_lookup(cls, name)
-    guard_class_attr(tx, value, name, found)
+    guard_class_attr(tx, value, name, found, read_later=True)
     if not may_appear(name):
         output.guarded_lookups[id(cls), name] = cls, found
     return found
@@ -384,6 +396,9 @@ def _bind_field(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
 
 
 def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    of_methods = types.MethodDescriptorType | types.WrapperDescriptorType
+    if isinstance(found, of_methods) and not issubclass(value.python_type(), found.__objclass__):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     return tx.builtin_method(value, name, found)
 
 

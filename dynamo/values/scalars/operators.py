@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
@@ -325,15 +327,17 @@ def is_op(tx: Interpreter, left: Value, right: Value) -> bool:
     return same
 
 
+# Of literals and the like, those of which there may be several equal objects.
+_EQUAL_OBJECTS = (str, bytes, int, float, complex, torch.device, torch.finfo, torch.iinfo)
 _ONE_OBJECT = (bool, type(None), type(Ellipsis), type(NotImplemented))
 
 
 def _guard_identity(tx: Interpreter, left: Value, right: Value, same: bool) -> None:
-    """Literals are guarded to be equal: of most, there may be several equal objects."""
+    """Literals are guarded to be equal."""
     one, other = left.as_constant(), right.as_constant()
     if left is right or type(one) is not type(other) or type(one) in _ONE_OBJECT:
         return
-    if type(one) not in (str, bytes, int, float, complex) or one != other:
+    if type(one) not in _EQUAL_OBJECTS or one != other:
         return
     if left.source is not None and right.source is not None:
         if same:

@@ -370,4 +370,49 @@ PROGRAMS = {
         del A.__call__
         run(T(3))
     """,
+    "super_after_a_store_inside": """
+        class A:
+            def v(self): return 1
+        class M(A): pass
+        class B(M):
+            def v(self): return super().v()
+        b, c = B(), B()
+        def f(x, n):
+            before = b.v()
+            if n == 1: A.v = lambda self: 5
+            if n == 2: M.v = lambda self: 6
+            if n == 3: del M.v
+            return x * b.v() + before, super(B, c).v()
+        ---
+        run(T(3), 0)
+        run(T(3), 1)
+        run(T(3), 2)
+        run(T(3), 3)
+        run(T(3), 0)
+    """,
+    "methods_of_another_type": """
+        class C: pass
+        o = C()
+        C.v, C.__len__, C.t = 1, list.__len__, str.__str__
+        def f(x):
+            out = []
+            x = x + 1
+            for name in ('v', 't', '__len__'):
+                try:
+                    if getattr(o, name): x = x * 2
+                except Exception as e: out.append(str(e))
+            try: x = x + len(o)
+            except TypeError as e: out.append(str(e))
+            try: out.append(hasattr(o, 'v'))
+            except TypeError as e: out.append(str(e))
+            return x, out
+        ---
+        run(T(3))
+        C.v = torch.Tensor.sin
+        run(T(3))
+        C.v = list.append
+        run(T(3))
+        C.v = 2
+        run(T(3))
+    """,
 }

@@ -385,4 +385,24 @@ PROGRAMS = {
         run(T(3), {0.0: 2, 1: 2})
         run(T(3), {-0.0: 2, 1: 2})
     """,
+    "ranges_and_slices_that_become_one": """
+        held, r, s, d = [range(3), slice(1, 2), torch.device('cpu')], range(3), slice(1, 2), torch.device('cpu')
+        def gen(k):
+            while True: yield held[k]
+        g, h, i = gen(0), gen(1), gen(2)
+        def f(x, a, b, c):
+            x = x + (a is not held[0]) + 2 * (b is not held[1]) + 4 * (c is not held[2])
+            x = x * (2 if next(g) is next(g) and next(h) is next(h) and next(i) is next(i) else 3)
+            return x, r is held[0], s is held[1], d is held[2], next(g) is r, a == r, b == s, c == d
+        ---
+        run(T(3), r, s, d)
+        run(T(3), *held)
+        run(T(3), r, s, d)
+        r, s, d = held
+        run(T(3), r, s, d)
+        run(T(3), range(3), slice(1, 2), torch.device('cpu'))
+        held[:] = [range(3), slice(1, 2), torch.device('cpu')]
+        run(T(3), r, s, d)
+        run(T(3), *held)
+    """,
 }

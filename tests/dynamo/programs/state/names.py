@@ -204,4 +204,26 @@ PROGRAMS = {
         f.__code__ = __fc
         run(T(3))
     """,
+    "modules_replaced_inside": """
+        import sys, types
+        def made(**names): return types.SimpleNamespace(**names)
+        sys.modules['replaced_inside'] = made(v=1)
+        def read():
+            from replaced_inside import v
+            return v
+        def f(x, n):
+            before = read()
+            sys.modules['replaced_inside'] = made(v=n)
+            x = x * read() + before
+            import replaced_inside
+            del sys.modules['replaced_inside']
+            try: import replaced_inside
+            except ModuleNotFoundError as e: x = x + len(e.args)
+            sys.modules['replaced_inside'] = made(v=before + 1)
+            return x, replaced_inside.v
+        ---
+        run(T(3), 5)
+        run(T(3), 6)
+        run(T(3), 6)
+    """,
 }

@@ -1,0 +1,138 @@
+"""The same kind of change, made before every call: soon nothing is compiled again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dynamo
+
+CALLS, SOON = 9, 4
+
+
+class Base:
+    held: Any = 0
+
+
+class Derived(Base):
+    pass
+
+
+class Holder:
+    pass
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = [nn.Parameter(torch.ones(2))]
+
+    def forward(self, x):
+        return x * self.listed[0]
+
+
+holder, derived, plain = Holder(), Derived(), Plain()
+by_name: dict[str, Any] = {}
+held: Any = None
+
+
+def set_global(value):
+    global held
+    held = value
+
+
+def adding(number):
+    return lambda x: x + number
+
+
+def parameter(number):
+    return nn.Parameter(torch.full((2,), float(number)))
+
+
+# name -> what reads the state, what changes it before call `number`
+STATES = {
+    "whole number of the class": (
+        lambda x: x + derived.held,
+        lambda number: setattr(Base, "held", 1000 + number),
+    ),
+    "float of the class": (
+        lambda x: x + derived.held,
+        lambda number: setattr(Base, "held", number + 0.25),
+    ),
+    "list of the class": (
+        lambda x: x * len(derived.held) + derived.held[0],
+        lambda number: setattr(Base, "held", [2, 3]),
+    ),
+    "set of the class": (
+        lambda x: x * (derived.held <= {1, 2}),
+        lambda number: setattr(Base, "held", {1, 2}),
+    ),
+    "tensor of the class": (
+        lambda x: x * derived.held,
+        lambda number: setattr(Base, "held", torch.full((2,), float(number))),
+    ),
+    "parameter of an object": (
+        lambda x: x * holder.weight,
+        lambda number: setattr(holder, "weight", parameter(number)),
+    ),
+    "parameter of the class": (
+        lambda x: x * derived.held,
+        lambda number: setattr(Base, "held", parameter(number)),
+    ),
+    "parameter in a dict": (
+        lambda x: x * by_name["weight"],
+        lambda number: by_name.update(weight=parameter(number)),
+    ),
+    "parameter of globals": (lambda x: x * held, lambda number: set_global(parameter(number))),
+    "function of globals": (lambda x: held(x), lambda number: set_global(adding(number % 2))),
+    "parameter in a module's list": (
+        lambda x: plain(x),
+        lambda number: plain.listed.__setitem__(0, parameter(number)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_change_before_every_call(name):
+    function, change = STATES[name]
+    compiled = dynamo.compile(function, backend="eager")
+    counts = []
+    for number in range(CALLS):
+        change(number)
+        x = torch.arange(2.0)
+        torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0)
+        counts.append(len(compiled.context.records))
+    assert counts[-1] == counts[SOON], counts
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 1.0, True, 2, 1],
+        [[1], (1,), [1.0], [2], None],
+        [torch.ones(()), torch.ones(()).double(), 2, nn.Parameter(torch.ones(()))],
+    ],
+    ids=["numbers", "sequences", "tensors"],
+)
+def test_class_attributes_of_other_kinds_are_noticed(values):
+    def function(x):
+        value = derived.held
+        return x * (value[0] if isinstance(value, list | tuple) else value or 7), type(value)
+
+    compiled = dynamo.compile(function, backend="eager")
+    for value in values * 2:
+        Base.held = value
+        x = torch.arange(2.0)
+        expected, actual = function(x), compiled(x)
+        assert actual[1] is expected[1]
+        torch.testing.assert_close(actual[0], expected[0], rtol=0, atol=0)
+    Base.held = property(lambda self: 5)
+    torch.testing.assert_close(compiled(x)[0], x * 5)
+    del Base.held
+    with pytest.raises(AttributeError):
+        compiled(x)
+    Base.held = 3
+    torch.testing.assert_close(compiled(x)[0], x * 3)
