@@ -54,8 +54,8 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
         or not packs_convolutions()
     ):
         return frozenset()
-    static = closure(nodes, sources)
-    return frozenset(node for node in nodes if is_packable(node, static, *PACKED))
+    static, dtypes = closure(nodes, sources), packed_dtypes()
+    return frozenset(node for node in nodes if is_packable(node, static, *dtypes))
 
 
 # What the library computes with weights in its own layout. (Of half precision only what widen.py
@@ -88,6 +88,13 @@ _KERNELS = (
     ("mkldnn::_reorder_convolution_weight", "CPU"),
     ("mkldnn::_convolution_pointwise", "MkldnnCPU"),
 )
+
+
+def packed_dtypes() -> tuple[torch.dtype, ...]:
+    """The dtypes of weights that the library lays out on this processor: without instructions for
+    bfloat16 it refuses such a weight, though not such a convolution.
+    """
+    return PACKED if torch.ops.mkldnn._is_mkldnn_bf16_supported() else PACKED[:1]
 
 
 def packs_convolutions() -> bool:

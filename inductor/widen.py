@@ -46,7 +46,13 @@ from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, fastest
-from inductor.pack import PACKED, constant, is_packable, packed_sample, packs_convolutions
+from inductor.pack import (
+    constant,
+    is_packable,
+    packed_dtypes,
+    packed_sample,
+    packs_convolutions,
+)
 from inductor.panels import has_pairs
 from inductor.rewriter import GraphRewriter
 
@@ -133,7 +139,7 @@ def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any
             return kind
         if is_depthwise(node):
             return (*kind[:2], _DEPTHWISE)
-        packs = kind[0] in PACKED and packs_convolutions()
+        packs = packs_convolutions() and kind[0] in packed_dtypes()
         return (*kind[:2], f"{kind[2]}{_IN_LAYOUT}") if packs else kind
     if kind[1] != "mm" or node.args[-1] not in static:
         return kind

@@ -73,10 +73,24 @@ def _wrapper(
     object.__setattr__(wrapper, "_dynamo_context", context)
     object.__setattr__(wrapper, "_dynamo_call", call)
     object.__setattr__(wrapper, "_dynamo_again", (again, settings))
+    object.__setattr__(wrapper, "_dynamo_steps", {})
     return wrapper
 
 
 _classes: dict[type, type] = {}
+_SLOTS = (
+    "_orig_mod",
+    "_dynamo_context",
+    "_dynamo_call",
+    "_dynamo_again",
+    "_dynamo_steps",
+)
+# Lightning's trainer calls these methods of a module, and never the module.
+_TRAINED = {
+    (f"{package}.core.module", "LightningModule")
+    for package in ("lightning.pytorch", "pytorch_lightning")
+}
+_STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 
 
 def _wrapper_class(cls: type) -> type:
@@ -86,7 +100,7 @@ def _wrapper_class(cls: type) -> type:
             (CompiledModule, cls),
             {
                 # Slots, so that they stay out of the shared __dict__.
-                "__slots__": ("_orig_mod", "_dynamo_context", "_dynamo_call", "_dynamo_again"),
+                "__slots__": _SLOTS,
                 "__module__": cls.__module__,
                 "__qualname__": cls.__qualname__,
                 "__doc__": cls.__doc__,
@@ -98,6 +112,7 @@ def _wrapper_class(cls: type) -> type:
                 "__reduce_ex__": _reduce_ex,
                 "__deepcopy__": _deepcopy,
                 "__copy__": _copy,
+                **{name: property(_step_getter(name)) for name in _steps_of(cls)},
             },
         )
     return _classes[cls]
@@ -105,6 +120,25 @@ def _wrapper_class(cls: type) -> type:
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._dynamo_call(self._orig_mod, args, kwargs)
+
+
+def _steps_of(cls: type) -> tuple[str, ...]:
+    """The methods that a trainer calls in place of the module."""
+    trained = any((base.__module__, base.__qualname__) in _TRAINED for base in cls.__mro__)
+    return _STEPS if trained else ()
+
+
+def _step_getter(name: str) -> Callable[[Any], Any]:
+    """The getter of the method `name`, compiled as the module is, or disabled as it is."""
+
+    def compiled(self: Any) -> Any:
+        method, steps = getattr(self._orig_mod, name), self._dynamo_steps
+        if name not in steps or steps[name][0] != method:
+            again, settings = self._dynamo_again
+            steps[name] = method, again(method, *settings)
+        return steps[name][1]
+
+    return compiled
 
 
 def _original_class(self: Any) -> type:

@@ -203,6 +203,53 @@ def test_compiled_submodule() -> None:
     assert list(net.state_dict()) == [f"{i}.lin.{p}" for i in (0, 1) for p in ("weight", "bias")]
 
 
+class LightningModule(torch.nn.Module):
+    """Lightning's, for whoever compiles it."""
+
+    __module__ = "lightning.pytorch.core.module"
+
+    def training_step(self, batch, index):
+        raise NotImplementedError
+
+    validation_step = test_step = predict_step = training_step
+
+
+class Trained(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        return self.net(x) + 1
+
+    def training_step(self, batch, index):
+        return self(batch).sum() * index
+
+
+def test_steps_that_a_trainer_calls_are_compiled() -> None:
+    counter, trained, x = Counter(), Trained(), torch.randn(3, 4)
+    compiled = dynamo.compile(trained, backend=counter)
+    assert isinstance(compiled, LightningModule) and not counter.graphs
+    for index in (2, 3):
+        torch.testing.assert_close(
+            compiled.training_step(x, index), trained.training_step(x, index)
+        )
+    first = counter.graphs[0]
+    assert len(counter.graphs) <= 2 and any("relu" in str(n.target) for n in first.graph.nodes)
+    assert compiled.training_step is compiled.training_step
+    assert inspect.unwrap(compiled.test_step).__code__ is LightningModule.test_step.__code__
+    with pytest.raises(NotImplementedError):
+        compiled.test_step(x, 0)
+    compiled.training_step = lambda batch, index: batch * 2
+    assert torch.equal(compiled.training_step(x, 0), x * 2)
+    made = len(counter.graphs)
+    assert torch.equal(dynamo.disable(trained).training_step(x, 0), x * 2)
+    assert len(counter.graphs) == made
+    twin = copy.deepcopy(dynamo.compile(Trained(), backend=counter))
+    twin.training_step(x, 2)
+    assert len(counter.graphs) == made + 1
+
+
 def test_disable() -> None:
     counter = Counter()
 

@@ -330,6 +330,25 @@ def test_what_stays(fixed, way):
     torch.testing.assert_close(c.compiled(x, w), fn(x, w), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("innermost", [False, True])
+@pytest.mark.parametrize("way", ["small", "as it is", "unmeasured"])
+def test_convolutions_that_stay(fixed, monkeypatch, way, innermost):
+    """The library refuses to lay out weights of bfloat16 on processors without it."""
+    fixed("as it is")
+    if way == "unmeasured":
+        monkeypatch.setattr(widening, "_SECONDS", 0)
+    size, channels = (8, 3) if way == "small" else (24, 16)
+    layers = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.GELU()).to(HALF[0]).eval()
+    x = torch.randn(2, channels, size, size, dtype=HALF[0])
+    if innermost:
+        layers = layers.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    compiled, context = compile_fresh(layers)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layers(x), rtol=2e-2, atol=2e-2)
+    assert not [note for note in notes(context) if note.startswith("widen")]
+
+
 @pytest.mark.skipif(panel_sample.identity() is None, reason="no C++ compiler")
 def test_depthwise_convolutions_are_generated(fixed):
     """Unmeasured: the fixture lets everything else be as it is."""
