@@ -247,7 +247,7 @@ template <class T> INLINE auto get_if(bool m, const T* p) { return m ? get(*p) :
 // The first n of 16 bytes, 0 < n < 16, by two moves that may overlap: no other memory is touched.
 typedef unsigned __int128 Bytes;
 typedef uint64_t Words __attribute__((vector_size(16)));
-constexpr bool LITTLE_ENDIAN = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+constexpr bool little_endian = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 template <class T> INLINE Bytes ends_of(const char* p, int64_t n) {
   T low, high;
   __builtin_memcpy(&low, p, sizeof low);

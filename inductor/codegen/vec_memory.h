@@ -56,7 +56,7 @@ template <class T> INLINE vec<T> raw_load(const T* p, Part k) {
     return (vec<T>)M::load(p, M::lanes(k));
   } else {
     vec<T> r{};
-    if constexpr (sizeof r <= 16 && LITTLE_ENDIAN) {
+    if constexpr (sizeof r <= 16 && little_endian) {
       const Words all = load_bytes(p, k.n * sizeof(T));
       __builtin_memcpy(&r, &all, sizeof r);
     } else {
@@ -69,7 +69,7 @@ template <class T> INLINE void raw_store(T* p, vec<T> x, Part k) {
   typedef moves_of<T> M;
   if constexpr (M::exist) {
     M::store(p, (typename M::V)x, M::lanes(k));
-  } else if constexpr (sizeof x <= 16 && LITTLE_ENDIAN) {
+  } else if constexpr (sizeof x <= 16 && little_endian) {
     Words all{};
     __builtin_memcpy(&all, &x, sizeof x);
     store_bytes(p, all, k.n * sizeof(T));
