@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -88,6 +89,14 @@ STATES = {
     ),
     "parameter of globals": (lambda x: x * held, lambda number: set_global(parameter(number))),
     "function of globals": (lambda x: held(x), lambda number: set_global(adding(number % 2))),
+    "getter of globals": (
+        lambda x: held([x, x + 1]),
+        lambda number: set_global(operator.itemgetter(number % 2)),
+    ),
+    "caller of globals": (
+        lambda x: held(x),
+        lambda number: set_global(operator.methodcaller("sum", 0, keepdim=number % 2 == 1)),
+    ),
     "parameter in a module's list": (
         lambda x: plain(x),
         lambda number: plain.listed.__setitem__(0, parameter(number)),

@@ -204,6 +204,8 @@ def partial_method(
 class GetterValue(Value):
     """operator.itemgetter, attrgetter, methodcaller."""
 
+    is_guarded_distinct = True
+
     def __init__(self, kind: type, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         super().__init__()
         self.kind = kind
@@ -286,16 +288,30 @@ _register_getters()
 
 @builder(operator.itemgetter, operator.attrgetter, operator.methodcaller)
 def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    tx.guard(source, "id", obj)
     reduced = obj.__reduce__()
     args, kwargs = reduced[1], {}
     if isinstance(reduced[0], functools.partial):
-        args, kwargs = (*reduced[0].args[0:], *args)[1:], reduced[0].keywords
+        args, kwargs = (*reduced[0].args, *args), reduced[0].keywords
+    if all(map(is_literal, (*args, *kwargs.values()))):
+        _guard_alike(tx, obj, source)
+    else:
+        tx.guard(source, "id", obj)
     value = GetterValue(
         type(obj), [tx.wrap(a) for a in args], {k: tx.wrap(v) for k, v in kwargs.items()}
     )
     value.source = source
     return tx.output.remember(obj, source, value)
+
+
+def _guard_alike(tx: Interpreter, obj: Any, source: Source | None) -> None:
+    """Guard what a getter reads: an equal one may be made for each call."""
+    tx.guard(source, "type", type(obj))
+    text = repr(obj)
+
+    def reads_alike(value: Any) -> bool:
+        return value is obj or repr(value) == text
+
+    tx.guard(source, "predicate", reads_alike)
 
 
 _MAPPINGS = (dict, collections.OrderedDict)

@@ -226,4 +226,24 @@ PROGRAMS = {
         run(T(3), 6)
         run(T(3), 6)
     """,
+    "getters": """
+        g, h = operator.itemgetter(1), operator.attrgetter('shape')
+        def f(x, k):
+            return x * len(g((x, [1], {}))), h(x), k(x), k is h, k == h, {h: 1}.get(k, 2), repr(k)
+        ---
+        run(T(3), h)
+        run(T(3), operator.attrgetter('shape'))
+        g = operator.itemgetter(True)
+        run(T(3), h)
+        g = operator.itemgetter(1, 2)
+        run(T(3), operator.attrgetter('dtype'))
+        g, h = operator.itemgetter(-1), operator.attrgetter('dtype')
+        run(T(3), h)
+        run(T(3), operator.methodcaller('sum', 0))
+        run(T(3), operator.methodcaller('sum', dim=0))
+        run(T(3), operator.methodcaller('sum', dim=-1))
+        h = operator.methodcaller('sum', dim=0)
+        run(T(3), h)
+        run(T(3), operator.methodcaller('sum', dim=0))
+    """,
 }
