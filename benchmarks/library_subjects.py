@@ -69,20 +69,33 @@ _TIMM = """
     tnt_s_patch16_224:224 twins_svt_small:224 vgg11_bn visformer_tiny:224
     deit_tiny_distilled_patch16_224:224 vit_tiny_r_s16_p8_224:224 volo_d1_224:224 vovnet39a
     xcit_nano_12_p16_224:224 crossvit_tiny_240:240 convit_tiny:224 cait_xxs24_224:224
-    densenet121
+    densenet121 beit_base_patch16_224:96/2 convmixer_768_32:64 cpubone_nano csatv2:64 cspnext_tiny
+    deepseek_vit_412m:56/1 deit3_small_patch16_224:96/2 fasternet_t0 gemma4_vit_167m:96/2
+    halonet_h1:256 hiera_tiny_224:224 hieradet_small:224 iformer_t:224 inception_resnet_v2:128
+    inception_v3:128 inception_v4:128 lambda_resnet26t:128 lcnetv2_small lowformer_b0
+    mobilenetv5_300m_enc:128 naflexvit_base_patch16_gap:64/2 nasnetalarge:128 nextvit_small:64
+    pnasnet5large:128 qwen3_vit_88m:64/2 rdnet_tiny:64 samvit_base_patch16_224:96/2
+    sequencer2d_s:224 swin_tiny_patch4_window7_224:224 swinv2_cr_tiny_224:224 tresnet_m:64
+    vitamin_small_224:224 legacy_xception xception41 mobileone_s0 repvgg_a0 nf_regnet_b0
+    caformer_s18:64 convformer_s18:64 dla60_res2net resnetv2_50x1_bit:64 skresnext50_32x4d
+    vit_small_plus_patch16_dinov3:64/2 vit_base_patch16_siglip_224:96/2 xcit_tiny_12_p8_224:64
 """
 
 
 def timm() -> Subjects:
+    """A small variant of every family, `name:side of its images/layers`."""
     library = importlib.import_module("timm")
 
-    def row(name: str, side: str) -> Subject:
-        return Subject(
-            lambda: library.create_model(name, num_classes=10), images(int(side or "96"))
-        )
+    def row(name: str, side: int, layers: str) -> Subject:
+        settings = {"img_size": side, "depth": int(layers)} if layers else {}
+        return Subject(lambda: library.create_model(name, num_classes=10, **settings), images(side))
 
-    rows = [text.partition(":") for text in _TIMM.split()]
-    return {name: row(name, side) for name, _, side in rows}
+    found: Subjects = {}
+    for text in _TIMM.split():
+        name, _, size = text.partition(":")
+        side, _, layers = size.partition("/")
+        found[name] = row(name, int(side or "96"), layers)
+    return found
 
 
 _TORCHVISION = """
