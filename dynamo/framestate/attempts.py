@@ -18,6 +18,7 @@ from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.lookups import recording
 from dynamo.guards.shapes import MOST_DATA, MOST_IN_LOOPS
 from dynamo.interp.data_dependent_loops import (
+    is_alone,
     loops_over_data,
     reads_numbers,
     reads_sizes,
@@ -137,13 +138,14 @@ class Capture:
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
         """Have data captured where the frame asks for sizes that are data (reads_sizes), or reads
-        numbers in a loop (reads_numbers), if then no loop breaks at data, and there are sizes.
+        numbers in a loop (reads_numbers), if then no loop breaks at data, and there are sizes, of
+        more than one operation.
         """
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data())
         found = plan.numbers or output.symbols.are_sizes()
-        in_vain = loops_over_data(stop) or not found
+        in_vain = loops_over_data(stop) or not found or is_alone(stop, output)
         if plan.captures_data and in_vain:
             raise Retry(plan.not_capturing_data(more=not output.symbols.has_room_for(1)))
 

@@ -135,6 +135,15 @@ def loops_over_data(stop: Stop) -> bool:
     return is_of_data(stop) and (begins or breaks_in_loop(stop))
 
 
+def is_alone(stop: Stop, output: OutputGraph) -> bool:
+    """Whether a graph that breaks holds one operation on tensors alone: eager execution does as
+    well, and without a graph.
+    """
+    nodes = [n for n in output.graph.nodes if n.op.startswith("call_")]
+    results = [n for n in nodes if isinstance(n.meta.get("example_value"), torch.Tensor | tuple)]
+    return stop.is_break and not output.plan.numbers and len(results) <= 1
+
+
 def trial_for(stop: Stop) -> Trial | None:
     """A trial of the loop in which the break stands, if it reads a tensor."""
     if not is_of_data(stop):

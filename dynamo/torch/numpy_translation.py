@@ -258,7 +258,10 @@ class _Call:
     # -- operands ------------------------------------------------------------------------------
     def _measure(self, value: Value) -> None:
         if isinstance(value, ArrayValue):
-            self.small.add(tuple(hint_of(size) for size in value.shape))
+            shape = tuple(hint_of(size) for size in value.shape)
+            if None in shape:
+                raise refuse(f"{self.name} of an array whose size is data")
+            self.small.add(shape)
         elif isinstance(value, SequenceValue):
             for item in value.wrapped():
                 self._measure(item)
