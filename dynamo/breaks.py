@@ -257,6 +257,12 @@ GeneratorFrame = _reason(
     "{0} gives way in the middle to code that is not captured: its own frame runs as it is",
     "iterate over it (or await it) inside the compiled function; what it calls is captured anyway",
 )
+StopsEarly = _reason(
+    "StopsEarly",
+    "STOPS_EARLY",
+    "{0} has effects, and a checkpoint around it may end its second run between them",
+    "move the effects out of the checkpointed function, or give checkpoint early_stop=False",
+)
 RecursionLimit = _reason(
     "RecursionLimit",
     "RECURSION_LIMIT",

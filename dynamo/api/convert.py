@@ -38,8 +38,19 @@ from dynamo.errors import (
     Unsupported,
 )
 from dynamo.framestate.attempts import Capture, FullGraphReason
-from dynamo.framestate.cache_entry import LIBRARIES, finish, keep_original, never
-from dynamo.framestate.modes import inside_mode, inside_transform, preserved_state
+from dynamo.framestate.cache_entry import (
+    LIBRARIES,
+    finish,
+    is_cut_by_early_stop,
+    keep_original,
+    never,
+)
+from dynamo.framestate.modes import (
+    inside_early_stop,
+    inside_mode,
+    inside_transform,
+    preserved_state,
+)
 from dynamo.guards.kinds import GuardSet
 from dynamo.guards.shapes import SeenTensor
 from dynamo.guards.sources import GlobalsSource, LocalSource
@@ -171,6 +182,8 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
                 context.raised.add(record.compile_id)
             if rewritten.code is code:
                 return keep_original(frame, context, rewritten, record, capture.only_now)
+            if inside_early_stop() and is_cut_by_early_stop(rewritten.output, record):
+                return _skip_inside_early_stop(code, context)
             guarded = finish(frame, rewritten, record)
             capture.seen.compiled += 1
             _count_without_graph(code, context, record)
@@ -250,6 +263,14 @@ def _skip_inside_mode(code: types.CodeType) -> Any:
     guards = GuardSet()
     guards.add(GlobalsSource(), "predicate", inside_mode)
     return _hook.GuardedCode(code, guards.build(), False, None)
+
+
+def _skip_inside_early_stop(code: types.CodeType, context: CompileContext) -> Any:
+    """The frame runs as it is, in both runs of the checkpoint; what it calls may be captured."""
+    _skip(breaks.StopsEarly(code.co_name), code, context)
+    guards = GuardSet()
+    guards.add(GlobalsSource(), "predicate", inside_early_stop)
+    return _hook.GuardedCode(code, guards.build(), True, None)
 
 
 def _run_once(frame: Any, context: CompileContext) -> Any:

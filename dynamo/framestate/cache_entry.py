@@ -12,7 +12,7 @@ import torch
 
 from dynamo import _hook
 from dynamo.bytecode.cache import when_gone
-from dynamo.framestate.modes import asks_overrides
+from dynamo.framestate.modes import asks_overrides, outside_early_stop
 from dynamo.framestate.overwrite_guards import guard_overwrites
 from dynamo.guards.filters import kept
 from dynamo.guards.sources import GlobalsSource
@@ -57,6 +57,8 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     output.guards.add(GlobalsSource(), "address", id(frame.f_globals))
     if output.has_overrides:
         output.guards.add(GlobalsSource(), "predicate", asks_overrides)
+    if is_cut_by_early_stop(output, record):
+        output.guards.add(GlobalsSource(), "predicate", outside_early_stop)
     published = output.publish() if output.installed else None
     sources = [*output.not_aliased_sources(), *output.guard_parts()]
     if len(sources) > 1:
@@ -81,6 +83,12 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
         names = list(output.installed)
         when_gone(rewritten.code, functools.partial(_unpublish, published, names))
     return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def is_cut_by_early_stop(output: OutputGraph, record: FrameRecord) -> bool:
+    """Whether effects that wait for the graph would be lost if saving its tensors ended the run."""
+    waits = bool(record.graphs) and output.side_effects.changes_anything()
+    return waits and torch.is_grad_enabled()
 
 
 def _guard_lookups(output: OutputGraph) -> None:

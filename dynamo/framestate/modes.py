@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils import checkpoint
 from torch.utils._device import DeviceContext
 
 from dynamo.interp.root import change_autocast_nesting, read_modes
@@ -38,6 +40,31 @@ def inside_mode(_: Any = None) -> bool:
     count = torch._C._len_torch_function_stack()
     modes = (torch._C._get_function_stack_at(i) for i in range(count))
     return any(type(mode) is not DeviceContext for mode in modes)
+
+
+def inside_early_stop(_: Any = None) -> bool:
+    """A checkpoint around the frame ends its second run by an exception, raised where the last
+    tensor that backward needs is saved (or is to: the first run is in it).
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and _stops_early(hooks[0])
+
+
+def outside_early_stop(_: Any = None) -> bool:
+    """No such checkpoint is around the frame."""
+    return not inside_early_stop()
+
+
+def _stops_early(pack: Any) -> bool:
+    pack = inspect.unwrap(pack)  # torch's compiler is kept out of the second run's hook
+    if getattr(pack, "__module__", None) != checkpoint.__name__:
+        return False
+    cells = dict(zip(pack.__code__.co_freevars, pack.__closure__ or ()))
+    if "target_frame_ref" in cells:
+        run = cells["target_frame_ref"].cell_contents()
+    else:
+        run = cells["frame"].cell_contents if "frame" in cells else None
+    return getattr(run, "early_stop", False)
 
 
 def asks_overrides(_: Any = None) -> bool:

@@ -11,7 +11,13 @@ import warnings
 from torch.nn.modules import module as _globals
 
 from dynamo.polyfills import mark
-from dynamo.polyfills.module_hooks import backward_hook, in_order, watch_inputs, watch_results
+from dynamo.polyfills.module_hooks import (
+    backward_hook,
+    in_order,
+    watch_inputs,
+    watch_results,
+    with_kwargs,
+)
 
 mark(globals(), breakable=True)
 
@@ -33,22 +39,20 @@ def call_with_hooks(module, args, kwargs):
 
 
 def call(module, state):
-    """state: the arguments, keyword arguments and result so far, and the hooks always called that
-    have been.
+    """state: the arguments, keyword arguments and result so far, and the keys of hooks that have
+    been called, where some are always called.
     """
     args, kwargs, result, done = state
     forward = module.forward  # a hook may set another
     backward = backward_hook(module)
-    keyed = module._forward_pre_hooks_with_kwargs
-    hooks = [
-        *hooks_of(_globals._global_forward_pre_hooks, keyed),
-        *hooks_of(module._forward_pre_hooks, keyed),
-    ]
+    hooks = in_order(_globals._global_forward_pre_hooks)
+    keyed = [False] * len(hooks) + with_kwargs(module, "_forward_pre_hooks")
+    hooks = hooks + in_order(module._forward_pre_hooks)
     called = 0
     while called < len(hooks):
-        key, hook = hooks[called]
+        hook, keywords = hooks[called], keyed[called]
         called += 1
-        if key in module._forward_pre_hooks_with_kwargs:
+        if keywords:
             changed = hook(module, args, kwargs)
             if changed is not None:
                 if not (isinstance(changed, tuple) and len(changed) == 2):
@@ -67,26 +71,17 @@ def call(module, state):
         state[0] = args
     result = forward(*args, **kwargs)
     state[2] = result
-    keyed = (
-        module._forward_hooks_always_called
-        or module._forward_hooks_with_kwargs
-        or _globals._global_forward_hooks_always_called
-        or _globals._global_forward_hooks_with_kwargs
-    )
-    hooks = [
-        *hooks_of(_globals._global_forward_hooks, keyed),
-        *hooks_of(module._forward_hooks, keyed),
-    ]
+    always = module._forward_hooks_always_called or _globals._global_forward_hooks_always_called
+    keys = [*_globals._global_forward_hooks, *module._forward_hooks] if always else ()
+    keyed = with_kwargs(_globals, "_global_forward_hooks") + with_kwargs(module, "_forward_hooks")
+    hooks = in_order(_globals._global_forward_hooks) + in_order(module._forward_hooks)
     called = 0
     while called < len(hooks):
-        key, hook = hooks[called]
+        hook, keywords = hooks[called], keyed[called]
+        if always:
+            done.append(keys[called])
         called += 1
-        always = key in module._forward_hooks_always_called
-        if always or key in _globals._global_forward_hooks_always_called:
-            done.append(key)
-        if key in module._forward_hooks_with_kwargs or (
-            key in _globals._global_forward_hooks_with_kwargs
-        ):
+        if keywords:
             changed = hook(module, args, kwargs, result)
         else:
             changed = hook(module, args, result)
@@ -96,15 +91,6 @@ def call(module, state):
     if backward is not None:
         result = watch_results(backward, result)
     return result
-
-
-def hooks_of(hooks, keyed):
-    """(key, hook) of each; without a hook of a kind that is kept by its key, the keys, which are
-    others whenever a hook is registered again, are not read.
-    """
-    if keyed:
-        return list(hooks.items())
-    return [(None, hook) for hook in in_order(hooks)]
 
 
 def call_remaining(module, args, kwargs, result, done):

@@ -44,6 +44,12 @@ def in_order(hooks):
     return list(hooks.values())
 
 
+def with_kwargs(owner, name):
+    """Whether each hook, in their order, takes keyword arguments (dynamo/torch/modules.py)."""
+    keyed = getattr(owner, f"{name}_with_kwargs")
+    return [key in keyed for key in getattr(owner, name)]
+
+
 def watch_inputs(hook, args):
     """hook.setup_input_hook(args)"""
     places, watched = _tensors_of(args)

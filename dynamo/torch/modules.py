@@ -289,16 +289,45 @@ def _in_order(tx, hooks):
     """The hooks by their places, as each registration gives a key of its own; by their keys where
     the frame changed the dict, or `prepend=True` its order.
     """
-    real = hooks.real if isinstance(hooks, DictValue) else None
-    by_place = type(real) is OrderedDict and hooks.source is not None
-    if not by_place or tx.output.side_effects.is_dirty(hooks):
+    if not _from_outside(tx, hooks) or type(hooks.real) is not OrderedDict:
         return UserFunctionValue(module_hooks.in_order), [hooks], {}
-    places = guarded_order(tx, hooks, real)
-    if list(places) != list(range(len(real))):
+    places = guarded_order(tx, hooks, hooks.real)
+    if list(places) != list(range(len(hooks.real))):
         return UserFunctionValue(module_hooks.in_order), [hooks], {}
-    tx.guard(hooks.source, "length", len(real))
-    found = list(dict.values(real))
+    tx.guard(hooks.source, "length", len(hooks.real))
+    found = list(dict.values(hooks.real))
     return ListValue([tx.wrap(found[i], DictValueSource(hooks.source, i)) for i in places])
+
+
+def _from_outside(tx: Interpreter, value: Value) -> bool:
+    """Whether it is a dict from outside that the frame has not changed, and whose keys it has not
+    asked for.
+    """
+    known = isinstance(value, DictValue) and value.real is not None and value.source is not None
+    return known and not tx.output.side_effects.is_dirty(value)
+
+
+@handles(module_hooks.with_kwargs)
+def _with_kwargs(tx, owner, name):
+    """The same of what the hooks take: guarded by their places, too."""
+    ours, called = module_hooks.with_kwargs, name.as_constant()
+    tables = [owner.getattr(tx, called), owner.getattr(tx, f"{called}_with_kwargs")]
+    own = isinstance(owner, ModuleValue)
+    source = owner.source if own else ModuleSource(module_globals.__name__)
+    if source is None or not all(_from_outside(tx, table) for table in tables):
+        return UserFunctionValue(ours), [owner, name], {}
+    expected = ours(owner.real if own else module_globals, called)
+    tx.guard(tables[0].source, "length", len(expected))
+    if expected and not tables[1].real:
+        tx.guard(tables[1].source, "length", 0)
+    elif expected:
+
+        def same_hooks(owner: Any) -> bool:
+            return ours(owner, called) == expected
+
+        same_hooks.__name__ = f"the same of its {called} take keyword arguments"
+        tx.guard(source, "predicate", same_hooks)
+    return ListValue([ConstantValue(takes) for takes in expected])
 
 
 @handles(torch.nn.Module.__call__)

@@ -402,4 +402,72 @@ PROGRAMS = {
         log
     """,
     ),
+    "module_hooks_with_keywords_for_each_call": (
+        3,
+        """
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(3, 3)
+            def forward(self, x, *, scale=1): return self.linear(x) * scale
+        m = Scaled()
+        def f(x): return m(x, scale=2)
+        def change(mod, args, kwargs): return args, dict(kwargs, scale=kwargs["scale"] + 3)
+        def double(mod, args, kwargs, out): return out * kwargs["scale"]
+        def plainly(mod, args, out): return out + 1
+        def either(mod, args, *rest): return rest[-1] + len(rest)
+        def called(x, *hooks):
+            handles = [m.register_forward_pre_hook(change, with_kwargs=True)]
+            handles += [m.register_forward_hook(hook, with_kwargs=keywords) for hook, keywords in hooks]
+            y = run(x)
+            for handle in handles: handle.remove()
+            return y
+        ---
+        for i in range(5): called(T(2, 3), (double, True), (plainly, False), (either, True))
+        called(T(2, 3), (double, True), (plainly, False), (either, True))
+        called(T(2, 3), (double, True), (plainly, False), (either, False))
+        for i in range(5): called(T(2, 3), (double, True), (plainly, False), (either, False))
+        run(T(2, 3))
+    """,
+    ),
+    "module_hooks_with_keywords_for_all_modules": (
+        2,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        def f(x): return m(x)
+        def hook(mod, args, *rest): return rest[-1] * (1 + len(rest))
+        def called(x, keywords):
+            handle = nn.modules.module.register_module_forward_hook(hook, with_kwargs=keywords)
+            y = run(x)
+            handle.remove()
+            nn.modules.module._global_forward_hooks_with_kwargs.clear()  # torch leaves the number there
+            return y
+        ---
+        for i in range(5): called(T(2, 3), True)
+        called(T(2, 3), True)
+        for i in range(5): called(T(2, 3), False)
+        called(T(2, 3), False)
+    """,
+    ),
+    "module_hooks_always_called_after_an_error": (
+        None,
+        """
+        m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        def f(x): return m(x) + 1
+        def plain(mod, args, out): log.append("plain")
+        def always(mod, args, out): log.append("always")
+        def keyed(mod, args, kwargs, out): log.append("keyed")
+        def fails(mod, args, out): raise KeyError("fails")
+        for hook, options in ((plain, {}), (always, {"always_call": True}), (keyed, {"with_kwargs": True})):
+            m.register_forward_hook(hook, **options)
+        ---
+        run(T(2, 3))
+        handle = m.register_forward_hook(fails)
+        last = m.register_forward_hook(keyed, with_kwargs=True, always_call=True)
+        run(T(2, 3))
+        run(T(2, 4))
+        handle.remove()
+        run(T(2, 3))
+    """,
+    ),
 }
