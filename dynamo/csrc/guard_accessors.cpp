@@ -144,18 +144,14 @@ class DictItem : public Accessor {
   Ref key_;
 };
 
-// The n-th key or value, in order.
+// The n-th key or value in the dict's own storage, which neither a subclass's iteration nor the
+// order of an OrderedDict changes: that which compiled code loads.
 class DictEntry : public Accessor {
  public:
   DictEntry(PyObject* key, bool wants_key) : index_(index_of(key)), wants_key_(wants_key) {}
   PyObject* get(PyObject* base, const Frame&) const override {
     if (!PyDict_Check(base)) return type_error("a dict", base);
-    if (PyDict_CheckExact(base)) return Py_XNewRef(entry(base));
-    // A subclass may have an order of its own.
-    Ref keys = Ref::steal(PySequence_List(base));
-    if (!keys || index_ >= PyList_GET_SIZE(keys.get())) return nullptr;
-    PyObject* key = PyList_GET_ITEM(keys.get(), index_);
-    return wants_key_ ? Py_NewRef(key) : dict_item(base, key);
+    return Py_XNewRef(entry(base));
   }
   Verdict record(PyObject* base, const Frame&, Recorder& recorder, Ref* value) const override {
     if (!PyDict_CheckExact(base) || !recorder.dict_order(base)) return Verdict::Residual;

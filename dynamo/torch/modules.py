@@ -287,13 +287,11 @@ def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
 @handles(module_hooks.in_order)
 def _in_order(tx, hooks):
     """The hooks by their places, as each registration gives a key of its own; by their keys where
-    the frame changed the dict, or `prepend=True` its order.
+    the frame changed the dict.
     """
     if not _from_outside(tx, hooks) or type(hooks.real) is not OrderedDict:
         return UserFunctionValue(module_hooks.in_order), [hooks], {}
     places = guarded_order(tx, hooks, hooks.real)
-    if list(places) != list(range(len(hooks.real))):
-        return UserFunctionValue(module_hooks.in_order), [hooks], {}
     tx.guard(hooks.source, "length", len(hooks.real))
     found = list(dict.values(hooks.real))
     return ListValue([tx.wrap(found[i], DictValueSource(hooks.source, i)) for i in places])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -38,6 +39,23 @@ class Plain(nn.Module):
 holder, derived, plain = Holder(), Derived(), Plain()
 by_name: dict[str, Any] = {}
 held: Any = None
+
+
+first, second = Holder(), Holder()
+by_object = OrderedDict([(first, torch.ones(2)), (second, torch.ones(2))])
+by_object.move_to_end(first)
+hooked = nn.Identity()
+handles: list[Any] = []
+
+
+def hook_again(number):
+    """Two hooks, of which the second to be registered comes first."""
+    for handle in handles:
+        handle.remove()
+    handles[:] = [
+        hooked.register_forward_hook(lambda module, args, out: out * 2),
+        hooked.register_forward_hook(lambda module, args, out: out + 1, prepend=True),
+    ]
 
 
 def set_global(value):
@@ -97,6 +115,11 @@ STATES = {
         lambda x: held(x),
         lambda number: set_global(operator.methodcaller("sum", 0, keepdim=number % 2 == 1)),
     ),
+    "tensor under an object in a dict of another order": (
+        lambda x: x * by_object[first],
+        lambda number: by_object.__setitem__(first, torch.full((2,), float(number))),
+    ),
+    "hooks, the last of which comes first": (lambda x: hooked(x), hook_again),
     "parameter in a module's list": (
         lambda x: plain(x),
         lambda number: plain.listed.__setitem__(0, parameter(number)),
