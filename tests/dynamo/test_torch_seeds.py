@@ -165,3 +165,23 @@ def test_capture_leaves_the_generator_alone():
     with pytest.raises(TypeError):
         compiled(torch.ones(4), None)
     assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize("seed", [-3, 2**63 - 1, 2**64 - 1, 2**64, -(2**63) - 1])
+def test_seeds_of_any_size(seed):
+    """torch takes 64 bits, of either sign, and raises for more."""
+
+    def seeded(x):
+        y = F.dropout(x, 0.5)
+        torch.manual_seed(seed)
+        return y * torch.rand(4)
+
+    outcomes = []
+    for run in (seeded, dynamo.compile(seeded, backend="eager")):
+        torch.manual_seed(1)
+        try:
+            outcomes.append([run(torch.ones(4)), torch.initial_seed()])
+        except ValueError as error:
+            outcomes.append([str(error)])
+    same(*(outcome[:-1] for outcome in outcomes))
+    assert outcomes[0][-1] == outcomes[1][-1]
