@@ -113,6 +113,11 @@ def added(x, mask):
         return x - 1
 
 
+def dropped(x, mask):
+    """Of no rows, torch's dropout returns a mask of numbers rather than of bools."""
+    return F.dropout(x[mask] * 2, 0.5) * 3
+
+
 ONE_GRAPH = [rows, in_batches, computed, loss, selected, back_at_their_places, written, counts]
 ONE_GRAPH += [with_effects, length_returned]
 OTHERS = [branch_on_length, nothing_is_none, loop_over_rows, squeezed, added]
@@ -153,7 +158,7 @@ def test_program(function, masks):
     assert len(counting.graphs) <= (1 if function in ONE_GRAPH else 5)
 
 
-@pytest.mark.parametrize("function", [rows, in_batches, loss, written, nothing_is_none])
+@pytest.mark.parametrize("function", [rows, in_batches, loss, written, dropped, nothing_is_none])
 def test_kernels(function):
     compiled = dynamo.compile(function)
     for mask in SEQUENCES["some"]:
