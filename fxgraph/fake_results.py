@@ -37,6 +37,13 @@ _UNIQUES = (
 )
 # Operators by element to whose results rules give other layouts than kernels do.
 _BY_ELEMENT = frozenset(["copysign", "floor_divide", "binary_cross_entropy"])
+_PUTS = frozenset(
+    [
+        torch.ops.aten.index_put.default,
+        torch.ops.aten.index_put_.default,
+        torch.ops.aten._unsafe_index_put.default,
+    ]
+)
 _SHIFTS = (torch.ops.aten.__lshift__.Tensor, torch.ops.aten.__rshift__.Tensor)
 _MOST_RESULTS = 20_000  # of a process
 
@@ -156,6 +163,8 @@ def check_arguments(op: Any, args: tuple[Any, ...]) -> None:
     """Raise what an operator raises, where a rule of torch 2.11 does not."""
     if op is torch.ops.aten.select.int:
         _check_position(*args)
+    elif op in _PUTS:
+        _check_values(*args[:3])
     elif op is torch.ops.aten.avg_pool3d.default and len(args) > 6 and args[6] == 0:
         raise RuntimeError("divisor must be not zero")
 
@@ -165,11 +174,33 @@ def _check_position(x: torch.Tensor, dim: int, index: Any) -> None:
     if not -x.dim() <= dim < x.dim():
         return
     length: Any = x.shape[dim]
-    if depends_on_data(index) or depends_on_data(length):
+    if depends_on_data(index):
         return
     if not (index >= -length if index < 0 else index < length):
         where = f"for tensor of size {list(x.shape)} at dimension {dim % x.dim()}"
         raise IndexError(f"select(): index {index} out of range {where}")
+
+
+def _check_values(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor) -> None:
+    """Refuse values that do not broadcast to the elements at `indices`, which torch's rules take. A
+    mask has a number of elements that only its operator finds.
+    """
+    places = [d for d, index in enumerate(indices) if index is not None]
+    given = [indices[d] for d in places]
+    masks = any(index.dtype in (torch.bool, torch.uint8) for index in given)
+    if not places or masks or len(indices) > x.dim():
+        return
+    common = list(torch.broadcast_shapes(*(index.shape for index in given)))
+    rest = [x.shape[d] for d in range(x.dim()) if d not in places]
+    together = places == list(range(places[0], places[-1] + 1))
+    before = places[0] if together else 0
+    size = [*rest[:before], *common, *rest[before:]]
+    for n, wanted in zip(reversed(values.shape), reversed(size)):
+        if not (type(n) is int and n == 1) and n != wanted and n != 1:
+            raise RuntimeError(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
+                f"to indexing result of shape {size}"
+            )
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

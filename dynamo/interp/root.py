@@ -29,6 +29,7 @@ from dynamo.values.builder import Lazy, load
 from dynamo.values.effects.lifetimes import track_arguments
 from dynamo.values.functions.cell import CellValue, build_cell
 from dynamo.values.objects.exceptions import RaisedException
+from fxgraph.symbols import DataDependent
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -200,6 +201,14 @@ class RootInterpreter(Interpreter):
         except RecursionError:
             reason, user_stack, terminal = (
                 breaks.RecursionLimit(self.code.co_name),
+                self.user_stack(),
+                False,
+            )
+            output.side_effects.touch()
+        except DataDependent as error:
+            # A size that is data decides what capture does.
+            reason, user_stack, terminal = (
+                breaks.DataDependentValue(str(error)),
                 self.user_stack(),
                 False,
             )

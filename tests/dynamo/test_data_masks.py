@@ -4,6 +4,9 @@ recompiles whatever the mask is.
 
 from __future__ import annotations
 
+import traceback
+import warnings
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -110,6 +113,11 @@ def added(x, mask):
         return x - 1
 
 
+def dropped(x, mask):
+    """Of no rows, torch's dropout returns a mask of numbers rather than of bools."""
+    return F.dropout(x[mask] * 2, 0.5) * 3
+
+
 ONE_GRAPH = [rows, in_batches, computed, loss, selected, back_at_their_places, written, counts]
 ONE_GRAPH += [with_effects, length_returned]
 OTHERS = [branch_on_length, nothing_is_none, loop_over_rows, squeezed, added]
@@ -150,7 +158,7 @@ def test_program(function, masks):
     assert len(counting.graphs) <= (1 if function in ONE_GRAPH else 5)
 
 
-@pytest.mark.parametrize("function", [rows, in_batches, loss, written, nothing_is_none])
+@pytest.mark.parametrize("function", [rows, in_batches, loss, written, dropped, nothing_is_none])
 def test_kernels(function):
     compiled = dynamo.compile(function)
     for mask in SEQUENCES["some"]:
@@ -180,6 +188,69 @@ def test_errors(first):
                 assert found[0] == found[1]
             else:
                 same(*found)
+
+
+def selects_the_second(x, mask):
+    y = x[mask] * 2
+    total = y.sum()
+    return y.select(0, 1) * total
+
+
+def writes_three(x, mask):
+    y = x[mask] * 2
+    z = torch.zeros(6)
+    z[torch.arange(3)] = y[:, 0]
+    return z
+
+
+def one_number(x, mask):
+    y = x[mask, 0] * 2
+    return y.item()
+
+
+def one_float(x, mask):
+    return float(x[mask, 0] * 2)
+
+
+def truth(x, mask):
+    y = x[mask, 0] * 2
+    return y * 3 if y else x
+
+
+def array_backwards(x, mask):
+    y = x[mask] * 2
+    return torch.from_numpy(y.numpy()[::-1].copy())
+
+
+ASKING = [selects_the_second, writes_three, one_number, one_float, truth, array_backwards]
+
+
+def result_or_error(run, function, mask):
+    """What a program returns; or what it raises, and where in the program."""
+    try:
+        result = run(torch.linspace(-1.0, 2.0, 24).view(6, 4), mask)
+    except (IndexError, RuntimeError, ValueError) as error:
+        entries = traceback.extract_tb(error.__traceback__)
+        lines = [entry.lineno for entry in entries if entry.name == function.__name__]
+        return [], [type(error), str(error), lines]
+    return ([result], []) if isinstance(result, torch.Tensor) else ([], [result])
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("function", ASKING, ids=lambda f: f.__name__)
+def test_numbers_of_rows_that_operators_refuse(function, backend):
+    """No fault of capture is reported, nothing is read outside of the rows, and eager's exception
+    comes from the line that raises it.
+    """
+    for masks in SEQUENCES.values():
+        compiled = dynamo.compile(function, backend=backend)
+        for mask in masks:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)
+                tensors, others = result_or_error(compiled, function, mask)
+            known, expected = result_or_error(function, function, mask)
+            same(tensors, known)
+            assert others == expected
 
 
 def test_a_loop_over_rows_runs_as_before():

@@ -165,3 +165,35 @@ def test_capture_leaves_the_generator_alone():
     with pytest.raises(TypeError):
         compiled(torch.ones(4), None)
     assert torch.equal(torch.rand(2), expected)
+
+
+def of_63_bits(x):
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(2**63 - 1)
+    return y * torch.rand(4)
+
+
+def of_64_bits(x):
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(2**64 - 1)
+    return y * torch.rand(4)
+
+
+def of_65_bits(x):
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(2**64)
+    return y * torch.rand(4)
+
+
+@pytest.mark.parametrize("seeded", [of_63_bits, of_64_bits, of_65_bits])
+def test_large_seeds(seeded):
+    """torch takes 64 bits, and raises for more."""
+    outcomes = []
+    for run in (seeded, dynamo.compile(seeded, backend="eager")):
+        torch.manual_seed(1)
+        try:
+            outcomes.append(([run(torch.ones(4))], torch.initial_seed()))
+        except ValueError as error:
+            outcomes.append(([], str(error)))
+    same(outcomes[1][0], outcomes[0][0])
+    assert outcomes[1][1] == outcomes[0][1]

@@ -412,3 +412,20 @@ def test_class_out_of_range() -> None:
     for wrong in (5, -1):
         with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds."):
             c.compiled(make(2, 5), torch.tensor([1, wrong]))
+
+
+def put_rows(at, values):
+    return torch.zeros(6, 2).index_put((at,), values[:, None] * 2)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_numbers_of_values_that_change(dynamic) -> None:
+    """One value serves all positions; others than one, or as many, are refused, and not read."""
+    compiled = dynamo.compile(put_rows, dynamic=dynamic)
+    for count, given in ((3, 3), (4, 4), (3, 5), (5, 3), (3, 1), (1, 3), (0, 2), (4, 2), (5, 5)):
+        at, values = torch.arange(count), torch.arange(1.0, given + 1)
+        if given in (1, count):
+            assert torch.equal(compiled(at, values), put_rows(at, values))
+        else:
+            with pytest.raises(RuntimeError, match="shape mismatch: value tensor of shape"):
+                compiled(at, values)

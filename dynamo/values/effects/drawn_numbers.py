@@ -234,10 +234,16 @@ def _hoisted(tx: Interpreter, call: HoistedCall, name: str) -> MadeSource:
     return MadeSource(len(output.hoisted_calls) - 1)
 
 
+def _fits(seed: Value) -> bool:
+    """Whether a seed, if it is a known number, is one that an operator takes."""
+    return not seed.is_constant() or -(2**63) <= int(seed.as_constant()) < 2**63
+
+
 def _manual_seed(tx: Interpreter, seed: Value) -> Value:
     """torch.manual_seed: before the graph where no random number comes first, or in the graph."""
     output = tx.output
     inside = output.bodies or output.context.export or output.has_overrides
+    inside = inside or not _fits(seed)  # torch refuses it
     first = can_be_first(tx, None)
     if not seed.python_type_is(int) or (inside and not first):
         raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))

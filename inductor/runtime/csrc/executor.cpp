@@ -521,6 +521,10 @@ class Run {
     if (index >= results.size() || results[index] < 0) return;
     const auto v = static_cast<uint32_t>(results[index]);
     const Value& value = this->value(v);
+    // Of no elements, the mask of dropout has the type of its input: the backward's plan is for bools.
+    if (C10_UNLIKELY(result.defined() && result.scalar_type() != value.dtype && result.numel() == 0)) {
+      result = result.to(value.dtype);
+    }
     if (result.defined() && (value.pointer || value.layout)) {
       if (C10_UNLIKELY(result.scalar_type() != value.dtype || !result.sizes().equals(value.size))) {
         misfit("result", result, value);
