@@ -42,7 +42,8 @@ def expected(cond):
 
 def is_true(condition):
     """guard_or_false and its kin."""
-    return bool(condition)
+    assert isinstance(condition, bool)
+    return condition
 
 
 def is_symbolic(value):

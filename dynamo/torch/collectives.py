@@ -109,6 +109,8 @@ class CollectiveValue(OpaqueFunctionValue):
             return None
         if not _are_plain(given) or not (_is_none(group) or isinstance(group, ProcessGroupValue)):
             return None
+        if not _fills_list(given, group):
+            return None
         if "op" in given or "op" in inspect.signature(self.function).parameters:
             name = _name_of_reduction(given.get("op"))
             if name is None:
@@ -125,14 +127,31 @@ def _is_none(value: Value | None) -> bool:
 
 
 def _are_plain(given: dict[str, Value]) -> bool:
-    """Whether the tensors are plain ones without gradients; those of a list of one shape."""
+    """Whether the tensors are plain, contiguous ones of one dtype without gradients; those of a
+    list, of one shape. Others the collective may refuse, or read as if they were.
+    """
     one = [value for value in given.values() if isinstance(value, TensorValue)]
     lists = [value.wrapped() for value in given.values() if isinstance(value, SequenceValue)]
     several = [value for items in lists for value in items if isinstance(value, TensorValue)]
-    graded = torch.is_grad_enabled() and any(v.fake.requires_grad for v in (*one, *several))
-    plain = all(type(v) is TensorValue and not v.fake.is_complex() for v in (*one, *several))
-    sizes = [v.fake.shape for v in (*one, *several)] if several else []
-    return plain and not graded and all(size == sizes[0] for size in sizes)
+    values = [*one, *several]
+    if not all(type(v) is TensorValue and not v.fake.is_complex() for v in values):
+        return False
+    if torch.is_grad_enabled() and any(v.fake.requires_grad for v in values):
+        return False
+    if len({v.fake.dtype for v in values}) > 1 or not all(v.fake.is_contiguous() for v in values):
+        return False
+    if several:
+        return all(value.fake.shape == values[0].fake.shape for value in values)
+    return len(one) == 1 or all(value.fake.ndim > 0 for value in one)
+
+
+def _fills_list(given: dict[str, Value], group: Value | None) -> bool:
+    """Whether a list of results has a tensor for each process of the group."""
+    results = given.get("tensor_list")
+    if not isinstance(results, SequenceValue):
+        return results is None
+    real = group.identity()[1] if isinstance(group, ProcessGroupValue) else None
+    return dist.is_initialized() and len(results.wrapped()) == dist.get_world_size(real)
 
 
 def _name_of_reduction(op: Value | None) -> str | None:

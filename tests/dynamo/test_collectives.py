@@ -122,6 +122,23 @@ def with_gradients(x):
     dist.all_reduce(y)  # which autograd does not look at
     return y.sin().sum()
 
+def of_columns(x):
+    y = (x * 2).t()
+    dist.all_reduce(y)
+    z = torch.empty_like(x.t(), memory_format=torch.contiguous_format)
+    dist.all_to_all_single(z, x.t())
+    return y + z
+
+def of_too_few(x):
+    dist.all_gather([torch.empty_like(x)], x)
+
+def of_another_dtype(x):
+    dist.all_gather([torch.empty_like(x).double() for _ in range(2)], x)
+
+def into_another_dtype(x):
+    dist.all_gather_into_tensor(torch.empty(x.shape[0] * 2, x.shape[1]).double(), x)
+
+refused = [of_columns, of_too_few, of_another_dtype, into_another_dtype]
 whole = [in_place, unused, of_an_input, of_a_view, gathered, gathered_along, scattered, exchanged]
 whole += [overlapping, repeated]
 
@@ -145,6 +162,16 @@ def check(backend):
         for run, leaf in zip((program, compiled), leaves):
             run(leaf).backward()
         torch.testing.assert_close(leaves[1].grad, leaves[0].grad)
+
+
+def check_refusals():
+    for program in refused:
+        for run in (program, dynamo.compile(program, backend="aot_eager")):
+            try:
+                run(torch.ones(4, 6))
+            except (RuntimeError, ValueError):
+                continue
+            raise AssertionError(program)
 
 
 def check_groups():
@@ -186,4 +213,9 @@ def test_collectives_are_operators_of_the_graph(backend):
 
 def test_groups_are_guarded():
     done = run_script(SCRIPT.replace("BODY", "check_groups()"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_collective_refuses_is_refused():
+    done = run_script(SCRIPT.replace("BODY", "check_refusals()"))
     assert done.returncode == 0, done.stderr

@@ -401,3 +401,15 @@ def test_questions_about_sizes_are_answered_as_for_plain_ones():
     for rows, columns in ((4, 3), (2, 3), (5, 2), (2, 6), (7, 7)):
         x = torch.ones(rows, columns)
         assert torch.equal(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("condition", [3, None, torch.tensor(True)])
+def test_questions_about_sizes_refuse_what_is_no_bool(condition):
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    def program(x):
+        return x + 1 if guard_or_false(condition) else x - 1
+
+    for run in (program, dynamo.compile(program, backend="eager")):
+        with pytest.raises(AssertionError):
+            run(torch.ones(2))
