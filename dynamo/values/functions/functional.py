@@ -288,10 +288,7 @@ _register_getters()
 
 @builder(operator.itemgetter, operator.attrgetter, operator.methodcaller)
 def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    reduced = obj.__reduce__()
-    args, kwargs = reduced[1], {}
-    if isinstance(reduced[0], functools.partial):
-        args, kwargs = (*reduced[0].args, *args), reduced[0].keywords
+    args, kwargs = _arguments(obj)
     if all(map(is_literal, (*args, *kwargs.values()))):
         _guard_alike(tx, obj, source)
     else:
@@ -306,12 +303,30 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def _guard_alike(tx: Interpreter, obj: Any, source: Source | None) -> None:
     """Guard what a getter reads: an equal one may be made for each call."""
     tx.guard(source, "type", type(obj))
-    text = repr(obj)
+    args, kwargs = _arguments(obj)
+    read = _described((*args, *kwargs.items()))
 
     def reads_alike(value: Any) -> bool:
-        return value is obj or repr(value) == text
+        if value is obj:
+            return True
+        args, kwargs = _arguments(value)
+        return _described((*args, *kwargs.items())) == read
 
     tx.guard(source, "predicate", reads_alike)
+
+
+def _arguments(getter: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Those that a getter was made with."""
+    function, args = getter.__reduce__()
+    if isinstance(function, functools.partial):
+        return (*function.args, *args), function.keywords
+    return args, {}
+
+
+def _described(arg: Any) -> Any:
+    """The types and texts of literals: 1, True and an int of the program's differ."""
+    inner = tuple(map(_described, arg)) if type(arg) is tuple else repr(arg)
+    return type(arg), inner
 
 
 _MAPPINGS = (dict, collections.OrderedDict)
