@@ -50,6 +50,7 @@ from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
 from fxgraph.fallible_operations import can_fail
+from fxgraph.symbolic_values import numbers_of
 from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode, forget_real_tensors
 from fxgraph.type_trials import has_unusual_types
@@ -290,6 +291,9 @@ class OutputGraph:
             check_local((args, kwargs), graph)
         node = graph.create_node(op, target, args, kwargs)
         node.meta["val"] = node.meta["example_value"] = example
+        if self.symbols.has_data():
+            # Before a method like `t_` changes the tensor's own.
+            node.meta["numbers"] = numbers_of(example)
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
             if isinstance(example, tuple | list):

@@ -225,7 +225,7 @@ class TracingInterpreter(Interpreter):
                 result = super().run_node(n)
         if getattr(n.target, "__name__", n.target) in _MAY_COPY:
             self._note_copy(self.fetch_args_kwargs_from_env(n), result)
-        self.tracer.note_captured(result, n.meta.get("example_value"))
+        self.tracer.note_captured(result, n.meta.get("numbers", n.meta.get("example_value")))
         return result
 
     def _note_copy(self, arguments: Any, result: Any) -> None:

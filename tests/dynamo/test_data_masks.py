@@ -258,3 +258,27 @@ def test_a_loop_over_rows_runs_as_before():
     x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
     report = dynamo.explain(loop_over_rows, backend="eager")(x, SOME)
     assert [b.code for b in report.break_reasons] == ["DYNAMIC_SHAPE_OP"]
+
+
+def turned(x, mask):
+    y = (x * 2)[mask]
+    y.t_()
+    return y + 1
+
+
+def moved(x, mask):
+    y = (x * 2)[mask]
+    y.unsqueeze_(0)
+    y.transpose_(1, 2)
+    return y.add_(1), y.shape
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("program", [turned, moved])
+def test_a_result_whose_dimensions_change_in_place(program, backend):
+    compiled = dynamo.compile(program, backend=backend)
+    x = torch.arange(12.0).reshape(4, 3)
+    for chosen in ([1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]):
+        mask = torch.tensor(chosen).bool()
+        torch.testing.assert_close(compiled(x, mask), program(x, mask))
+    assert len(compiled.context.records) == 1

@@ -168,3 +168,17 @@ def test_class_attributes_of_other_kinds_are_noticed(values):
         compiled(x)
     Base.held = 3
     torch.testing.assert_close(compiled(x)[0], x * 3)
+
+
+def test_getters_of_other_literals_are_noticed():
+    class Two(int):
+        def __repr__(self):
+            return "1"
+
+    def function(x, getter):
+        return x + getter([1.0, 2.0, 3.0])
+
+    compiled, x = dynamo.compile(function, backend="eager"), torch.zeros(2)
+    for item in (1, 1, Two(2), True, 0, 1):
+        getter = operator.itemgetter(item)
+        assert torch.equal(compiled(x, getter), function(x, getter))

@@ -89,7 +89,7 @@ l = []; l.append(l); B(); l[0] is l # graphs 2
 d = {}; d["s"] = d; t = (d, [d]); B(); t[0]["s"] is d, t[1][0] is d # graphs 2
 t = frozenset([1, 2]); u = {t: 1}; B(); u[frozenset([2, 1])], t in u # graphs 2
 x2 = [x, x]; B(); x2[0] is x2[1], x2[0] is x # graphs 2
-g = operator.itemgetter(1); h = operator.methodcaller("upper"); B(); g([1, 2]), h("a") # graphs 3
+g = operator.itemgetter(1); h = operator.methodcaller("upper"); B(); g([1, 2]), h("a") # graphs 2
 m = re.match("(a)", "ab"); B(); m.group(1), m.span() # graphs 2
 h = [3, 1, 2]; heapq.heapify(h); B(); heapq.heappop(h), h # graphs 2
 w = copy.deepcopy({"a": [1, (2,)]}); B(); w["a"].append(3); w # graphs 2
