@@ -30,8 +30,10 @@ NETS = {
     "INTERNAL_FAULT",
     "RECURSION_LIMIT",
 }
-# Not breaks of the user's: why a frame ends early, or the consequence of another break.
-INTERNAL = {"UNCAUGHT_EXCEPTION", "NEXT_TURN"}
+# Not breaks of the user's: why a frame ends early, or the consequence of another break; and why a
+# function runs whole that a checkpoint calls (programs/users/checkpoints.py), which is no program of
+# one tensor.
+INTERNAL = {"UNCAUGHT_EXCEPTION", "NEXT_TURN", "STOPS_EARLY"}
 REASONS = {r.code: r for r in test_breaks.REASONS if r.code not in INTERNAL}
 
 

@@ -423,7 +423,11 @@ def test_autocast(kind):
         return y, *flat(states), *[p.grad for p in layer.parameters()]
 
     compiled = dynamo.compile(layer, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(run(compiled), run(layer), atol=3e-2, rtol=3e-2)
+    try:
+        expected = run(layer)
+    except RuntimeError as error:  # oneDNN's LSTM, on a CPU that has nothing for bfloat16
+        pytest.skip(f"eager fails on this processor: {error}")
+    torch.testing.assert_close(run(compiled), expected, atol=3e-2, rtol=3e-2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

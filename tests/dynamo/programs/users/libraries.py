@@ -137,7 +137,7 @@ PROGRAMS = {
     """,
     ),
     "seed_mid": (
-        2,
+        1,
         """
         def f(x):
             y = x + torch.rand(3)

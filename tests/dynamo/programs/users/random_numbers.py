@@ -184,7 +184,7 @@ PROGRAMS = {
     """,
     ),
     "manual_seed_middle": (
-        2,
+        1,
         """
         def f(x):
             y = x + torch.rand(3)
@@ -320,7 +320,7 @@ PROGRAMS = {
     """,
     ),
     "seed_between_draws": (
-        2,
+        1,
         """
         def f(x):
             y = x * torch.rand(3)
@@ -456,7 +456,7 @@ PROGRAMS = {
     """,
     ),
     "seeds_of_models": (
-        3,
+        2,
         """
         class M(nn.Module):
             def __init__(self): super().__init__(); self.seed = 5
