@@ -64,4 +64,5 @@ _NAMES = frozenset(name.partition(".")[0] for name in _RULES)
 
 def rule_of(function: Any) -> Callable[..., Any] | None:
     """The rule over an operator's arguments, fake tensors and packed weights."""
-    return _RULES.get(function.name()) if function._schema.name in _NAMES else None
+    known = isinstance(function, torch._ops.OpOverload) and function._schema.name in _NAMES
+    return _RULES.get(function.name()) if known else None

@@ -587,7 +587,7 @@ def seeded(x):
     return a
 
 
-@program(matrix, breaks="UNCAPTURED_CALL", graphs=3)
+@program(matrix)
 def seeded2(x):
     y = x + 1
     torch.manual_seed(3)
