@@ -31,8 +31,8 @@ NETS = {
     "RECURSION_LIMIT",
 }
 # Not breaks of the user's: why a frame ends early, or the consequence of another break; and why a
-# function runs whole that a checkpoint calls (programs/users/checkpoints.py), which is no program of
-# one tensor.
+# function runs whole that a checkpoint calls, which is no program of one tensor
+# (programs/users/checkpoints.py).
 INTERNAL = {"UNCAUGHT_EXCEPTION", "NEXT_TURN", "STOPS_EARLY"}
 REASONS = {r.code: r for r in test_breaks.REASONS if r.code not in INTERNAL}
 
