@@ -126,6 +126,13 @@ def test_what_is_not_finite(value, channels):
     assert counted(notes(context))[2] == 1
 
 
+with_library = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    reason="the library lays out no weight of bfloat16 on this processor",
+)
+
+
+@with_library
 def test_residual_and_shared_weights():
     torch.manual_seed(0)
     assert compared(Residual(), torch.randn(2, 32, 11, 12).bfloat16()) == 2
@@ -168,6 +175,7 @@ def test_those_of_the_library(convolution):
     assert compared(Then(convolution, torch.relu), images(1, 16, 9, 9)) == 0
 
 
+@with_library
 def test_the_choice_is_measured(monkeypatch):
     """The faster one is taken; without time to measure, that of most."""
     monkeypatch.undo()

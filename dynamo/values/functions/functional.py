@@ -316,7 +316,7 @@ def _guard_alike(tx: Interpreter, obj: Any, source: Source | None) -> None:
 
 
 def _arguments(getter: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Those that a getter was made with."""
+    """The arguments that a getter was made with."""
     function, args = getter.__reduce__()
     if isinstance(function, functools.partial):
         return (*function.args, *args), function.keywords
