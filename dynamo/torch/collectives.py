@@ -23,6 +23,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
 from dynamo.values.base import Forwarded, Value
 from dynamo.values.builder import builder, special_builder, subclass_builder
+from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import SequenceValue
 from dynamo.values.functions.function import OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.functions.functional import PureObjectValue
@@ -73,6 +74,12 @@ if dist.is_available():
     def build_process_group(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         tx.guard(source, "id", obj)
         return tx.output.remember(obj, source, ProcessGroupValue(obj, source))
+
+    @handles(dist.distributed_c10d._resolve_process_group)
+    def _resolve_process_group(tx, name):
+        return tx.wrap(
+            call_real(tx, dist.distributed_c10d._resolve_process_group, _known_name(name))
+        )
 
 
 class ConfigModuleValue(KnownObject):
@@ -163,6 +170,13 @@ def _name_of_reduction(op: Value | None) -> str | None:
     known, real = op.identity()
     names: dict[Any, str] = REDUCE_OP_TO_STR
     return names.get(real) if known and type(real) is type(dist.ReduceOp.SUM) else None
+
+
+def _known_name(name: Value) -> Any:
+    """The name of a group, if it is known."""
+    if not name.is_constant():
+        raise Unsupported(breaks.UncapturedCall("_resolve_process_group"))
+    return name.as_constant()
 
 
 @functools.cache

@@ -21,10 +21,10 @@ import torch.distributed._functional_collectives as functional
 import dynamo
 
 warnings.simplefilter("ignore")  # torch renames these functions
-torch.set_num_threads(1)
 store = tempfile.mktemp()
 child = os.fork()
 rank = 0 if child else 1
+torch.set_num_threads(1)  # behind the fork: a pool of threads stays with its process
 limit = datetime.timedelta(seconds=60)
 place = f"file://{store}"
 dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2, timeout=limit)
