@@ -112,6 +112,7 @@ class OutputGraph:
     regions_guarded = False  # see values/effects/break_regions.py
     nesting_guarded = False  # whether the frame began inside of autocast
     has_dual_level = False  # of forward-mode autograd, entered
+    has_generators = False
 
     def __init__(
         self,
@@ -146,7 +147,6 @@ class OutputGraph:
         self.default_device = default_device()
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
-        self.has_generators = False
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (values/effects/lifetimes.py).

@@ -20,7 +20,7 @@ from torch.utils._config_module import ConfigModule
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import AttrSource
+from dynamo.guards.sources import AttrSource, GlobalsSource
 from dynamo.values.base import Forwarded, Value
 from dynamo.values.builder import builder, special_builder, subclass_builder
 from dynamo.values.builtins.table import handles
@@ -77,9 +77,18 @@ if dist.is_available():
 
     @handles(dist.distributed_c10d._resolve_process_group)
     def _resolve_process_group(tx, name):
-        return tx.wrap(
-            call_real(tx, dist.distributed_c10d._resolve_process_group, _known_name(name))
-        )
+        resolve, text = dist.distributed_c10d._resolve_process_group, name.as_constant()
+        group = call_real(tx, resolve, text)
+
+        def is_the_same(_: Any) -> bool:
+            try:
+                return resolve(text) is group
+            except Exception:  # destroyed: the frame raises its own
+                return False
+
+        is_the_same.__name__ = f"the process group {text!r} is the same"
+        tx.guard(GlobalsSource(), "predicate", is_the_same)
+        return tx.wrap(group)
 
 
 class ConfigModuleValue(KnownObject):
@@ -107,8 +116,9 @@ class CollectiveValue(OpaqueFunctionValue):
     ) -> Forwarded | None:
         if self.function.__name__ not in _CAPTURED:
             return None
+        signature = inspect.signature(self.function)
         try:
-            given = inspect.signature(self.function).bind(*args, **kwargs).arguments
+            given = signature.bind(*args, **kwargs).arguments
         except TypeError:
             return None
         group, told = given.get("group"), given.get("async_op")
@@ -118,7 +128,7 @@ class CollectiveValue(OpaqueFunctionValue):
             return None
         if not _fills_list(given, group):
             return None
-        if "op" in given or "op" in inspect.signature(self.function).parameters:
+        if "op" in signature.parameters:
             name = _name_of_reduction(given.get("op"))
             if name is None:
                 return None
@@ -170,13 +180,6 @@ def _name_of_reduction(op: Value | None) -> str | None:
     known, real = op.identity()
     names: dict[Any, str] = REDUCE_OP_TO_STR
     return names.get(real) if known and type(real) is type(dist.ReduceOp.SUM) else None
-
-
-def _known_name(name: Value) -> Any:
-    """The name of a group, if it is known."""
-    if not name.is_constant():
-        raise Unsupported(breaks.UncapturedCall("_resolve_process_group"))
-    return name.as_constant()
 
 
 @functools.cache
