@@ -426,6 +426,8 @@ def test_autocast(kind):
     try:
         expected = run(layer)
     except RuntimeError as error:  # oneDNN's LSTM, on a CPU that has nothing for bfloat16
+        if "primitive descriptor" not in str(error):
+            raise
         pytest.skip(f"eager fails on this processor: {error}")
     torch.testing.assert_close(run(compiled), expected, atol=3e-2, rtol=3e-2)
 
