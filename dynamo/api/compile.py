@@ -20,7 +20,8 @@ from dynamo.api.module import CompiledModule, compile_module, disable_module
 from dynamo.api.shared_contexts import context_of, forget_all
 from dynamo.backend_lookup import get_default_backend, resolve
 from dynamo.config import config
-from dynamo.guards.shapes import History, takes_symbols
+from dynamo.guards.history import History
+from dynamo.guards.shapes import takes_symbols
 from dynamo.numpy_wrapping import numpy_wrapper
 from dynamo.torch.transforms import MAKERS
 

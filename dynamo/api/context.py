@@ -12,7 +12,7 @@ from dynamo import stances
 from dynamo.bytecode.cache import CodeMap, IdentityMap
 from dynamo.config import config
 from dynamo.guards.filters import Filter
-from dynamo.guards.shapes import History
+from dynamo.guards.history import History
 from dynamo.records import FrameRecord
 
 

@@ -51,8 +51,8 @@ from dynamo.framestate.modes import (
     inside_transform,
     preserved_state,
 )
+from dynamo.guards.history import SeenTensor
 from dynamo.guards.kinds import GuardSet
-from dynamo.guards.shapes import SeenTensor
 from dynamo.guards.sources import GlobalsSource, LocalSource
 from dynamo.interp.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.interp.interpreter import refused_code

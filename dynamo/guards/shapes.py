@@ -27,7 +27,6 @@ import contextlib
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -36,9 +35,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynamo import breaks
-from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.history import VARIES, SeenFrame, SeenTensor, strides_order
 from dynamo.guards.kinds import KnownTensor
 from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_range, marks
 from dynamo.guards.named_sources import is_argument, is_named
@@ -61,89 +60,12 @@ from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layou
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
-    from types import CodeType, FunctionType
+    from types import FunctionType
 
     from dynamo.api.context import CompileContext
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
     from dynamo.plans import BreakBefore
-
-
-# -- observed sizes --------------------------------------------------------------------------------
-@dataclass
-class SeenTensor:
-    """Sizes and strides of one source in earlier compilations; None: it has varied."""
-
-    sizes: list[int | None]
-    strides: list[int | None]
-    order: tuple[int, ...]  # of the strides
-    many: list[int]  # the last size of more than 1 in each dimension, or _MANY
-    why: dict[int, str] = field(default_factory=dict)
-
-    @staticmethod
-    def of(tensor: torch.Tensor) -> SeenTensor:
-        many = [size if size > 1 else _MANY for size in tensor.shape]
-        return SeenTensor(list(tensor.shape), list(tensor.stride()), _order(tensor), many)
-
-    def update(self, tensor: torch.Tensor) -> None:
-        """Record a further compilation, for this tensor."""
-        same_order = _order(tensor) == self.order
-        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
-            before = self.sizes[dim]
-            if size > 1:
-                self.many[dim] = size
-            if before is not None and before != size:
-                self.sizes[dim] = None
-                self.why[dim] = f"was {before}, then {size}"
-            if same_order and self.strides[dim] != stride:
-                self.strides[dim] = None
-        if not same_order:
-            self.strides, self.order = list(tensor.stride()), _order(tensor)
-
-
-_MANY = 11  # any number that is no usual size
-
-
-def _order(tensor: torch.Tensor) -> tuple[int, ...]:
-    strides = tensor.stride()
-    return tuple(sorted(range(tensor.dim()), key=lambda dim: (strides[dim], -dim)))
-
-
-@dataclass
-class SeenFrame:
-    """A code object's history, by source name."""
-
-    tensors: dict[str, SeenTensor] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
-    why: dict[str, str] = field(default_factory=dict)
-    # Of parameters that are arguments: the one, or VARIES.
-    parameters: dict[str, Any] = field(default_factory=dict)
-    # Of functions that are globals: a weak reference to the one, or VARIES.
-    functions: dict[str, Any] = field(default_factory=dict)
-    members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
-    compiled: int = 0
-    ended: int = 0  # of those compiled, with objects that they are compiled for
-    resets: int = 0  # before
-    general: bool = False  # the most general form was compiled
-    wrong_guesses: int = 0  # of what was likely (interp/checks.py)
-    asks_small: bool = False  # whether a size is 0 or 1
-
-    def succeeded(self) -> SeenFrame:
-        """The history after nothing compiled is left. What is compiled for a parameter or function
-        goes with it; that another came is remembered.
-        """
-        kept = SeenFrame(resets=History.resets)
-        kept.parameters, kept.functions = self.parameters, self.functions
-        if self.resets == History.resets:
-            kept.members, kept.compiled = self.members, self.compiled
-        return kept
-
-
-class _Varies:
-    """In place of a number that was seen with several values."""
-
-
-VARIES = _Varies()
 
 
 _MEMBERS = 2  # in each other's place: more than a state dict that is assigned
@@ -155,26 +77,6 @@ MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
 MOST_PLACES = 32
 
 
-class History:
-    """The sizes and numbers that one CompileContext has seen."""
-
-    resets = 0  # calls of dynamo.reset()
-
-    def __init__(self) -> None:
-        self._frames: CodeMap[SeenFrame] = CodeMap()
-
-    def frame(self, code: CodeType, left: int) -> SeenFrame:
-        """The history of a code object; `left`: how much is compiled for it."""
-        seen = self._frames.get(code)
-        if seen is None:
-            seen = self._frames.set(code, SeenFrame(resets=self.resets))
-        elif not left:
-            seen = self._frames.set(code, seen.succeeded())
-        seen.ended = max(seen.compiled - left, 0)
-        return seen
-
-
-# -- one frame ------------------------------------------------------------------------------------
 class FrameSymbols:
     """The symbols of one attempt to capture a frame: decisions, placeholders, guards."""
 
@@ -350,7 +252,7 @@ class FrameSymbols:
         dimension's.
         """
         varies = self.automatic and seen.sizes[dim] is None and not self.seen.asks_small
-        return varies and dim == _order(tensor)[-1] and type(tensor) is torch.Tensor
+        return varies and dim == strides_order(tensor)[-1] and type(tensor) is torch.Tensor
 
     def fits_small(self) -> bool:
         """Whether this call's sizes of 0 and 1, too, satisfy the assumptions made so far."""
@@ -391,7 +293,7 @@ class FrameSymbols:
     ) -> list[Any]:
         strides: list[Any] = list(tensor.stride())
         done: list[int] = []
-        for dim in _order(tensor):
+        for dim in strides_order(tensor):
             stride = strides[dim]
             inner = [d for d in done if tensor.stride(d) * tensor.shape[d] == stride]
             where = TensorStrideSource(source, dim)

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from dynamo.bytecode import Instruction
-    from dynamo.guards.shapes import SeenFrame
+    from dynamo.guards.history import SeenFrame
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import GraphInput, OutputGraph
 

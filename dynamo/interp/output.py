@@ -21,9 +21,10 @@ import torch
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.guards.history import SeenFrame
 from dynamo.guards.kinds import GuardSet
 from dynamo.guards.lookups import Lookups, is_trusted
-from dynamo.guards.shapes import FrameSymbols, SeenFrame
+from dynamo.guards.shapes import FrameSymbols
 from dynamo.guards.sources import (
     INSTALLED,
     GlobalSource,

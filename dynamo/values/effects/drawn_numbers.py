@@ -23,7 +23,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.shapes import VARIES
+from dynamo.guards.history import VARIES
 from dynamo.guards.sources import AttrSource, MadeSource, ModuleSource, Source
 from dynamo.plans import Retry
 from dynamo.values.base import Value

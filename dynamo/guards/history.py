@@ -1,0 +1,113 @@
+"""The sizes, numbers, parameters and functions that a code object was compiled for so far.
+
+The choice of what becomes a symbol (shapes.py) reads this history: a size that was another in an
+earlier compilation varies, and a parameter in whose place others keep coming may be any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.bytecode.cache import CodeMap
+from dynamo.guards.kinds import KnownTensor
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+
+@dataclass
+class SeenTensor:
+    """Sizes and strides of one source in earlier compilations; None: it has varied."""
+
+    sizes: list[int | None]
+    strides: list[int | None]
+    order: tuple[int, ...]  # of the strides
+    many: list[int]  # the last size of more than 1 in each dimension, or MANY
+    why: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> SeenTensor:
+        many = [size if size > 1 else MANY for size in tensor.shape]
+        return SeenTensor(list(tensor.shape), list(tensor.stride()), strides_order(tensor), many)
+
+    def update(self, tensor: torch.Tensor) -> None:
+        """Record a further compilation, for this tensor."""
+        same_order = strides_order(tensor) == self.order
+        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+            before = self.sizes[dim]
+            if size > 1:
+                self.many[dim] = size
+            if before is not None and before != size:
+                self.sizes[dim] = None
+                self.why[dim] = f"was {before}, then {size}"
+            if same_order and self.strides[dim] != stride:
+                self.strides[dim] = None
+        if not same_order:
+            self.strides, self.order = list(tensor.stride()), strides_order(tensor)
+
+
+MANY = 11  # any number that is no usual size
+
+
+def strides_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: (strides[dim], -dim)))
+
+
+@dataclass
+class SeenFrame:
+    """A code object's history, by source name."""
+
+    tensors: dict[str, SeenTensor] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
+    why: dict[str, str] = field(default_factory=dict)
+    # Of parameters that are arguments: the one, or VARIES.
+    parameters: dict[str, Any] = field(default_factory=dict)
+    # Of functions that are globals: a weak reference to the one, or VARIES.
+    functions: dict[str, Any] = field(default_factory=dict)
+    members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
+    compiled: int = 0
+    ended: int = 0  # of those compiled, with objects that they are compiled for
+    resets: int = 0  # before
+    general: bool = False  # the most general form was compiled
+    wrong_guesses: int = 0  # of what was likely (interp/checks.py)
+    asks_small: bool = False  # whether a size is 0 or 1
+
+    def succeeded(self) -> SeenFrame:
+        """The history after nothing compiled is left. What is compiled for a parameter or function
+        goes with it; that another came is remembered.
+        """
+        kept = SeenFrame(resets=History.resets)
+        kept.parameters, kept.functions = self.parameters, self.functions
+        if self.resets == History.resets:
+            kept.members, kept.compiled = self.members, self.compiled
+        return kept
+
+
+class _Varies:
+    """In place of a number that was seen with several values."""
+
+
+VARIES = _Varies()
+
+
+class History:
+    """The sizes and numbers that one CompileContext has seen."""
+
+    resets = 0  # calls of dynamo.reset()
+
+    def __init__(self) -> None:
+        self._frames: CodeMap[SeenFrame] = CodeMap()
+
+    def frame(self, code: CodeType, left: int) -> SeenFrame:
+        """The history of a code object; `left`: how much is compiled for it."""
+        seen = self._frames.get(code)
+        if seen is None:
+            seen = self._frames.set(code, SeenFrame(resets=self.resets))
+        elif not left:
+            seen = self._frames.set(code, seen.succeeded())
+        seen.ended = max(seen.compiled - left, 0)
+        return seen
