@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_strides, is_contiguous_or_false
+from torch._prims_common import (
+    compute_elementwise_output_strides,
+    is_contiguous_or_false,
+    suggest_memory_format,
+)
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -43,6 +47,11 @@ _PUTS = frozenset(
         torch.ops.aten.index_put_.default,
         torch.ops.aten._unsafe_index_put.default,
     ]
+)
+_PADS = frozenset(
+    getattr(torch.ops.aten, f"{kind}_pad{dims}d").default
+    for kind in ("reflection", "replication")
+    for dims in (2, 3)
 )
 _SHIFTS = (torch.ops.aten.__lshift__.Tensor, torch.ops.aten.__rshift__.Tensor)
 _MOST_RESULTS = 20_000  # of a process
@@ -210,6 +219,9 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
         return result[0], *(torch.empty_like(t, dtype=torch.int64) for t in result[1:])
     if getattr(op, "_opname", None) in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
         return _by_element(args, result, mode)
+    if op in _PADS and result.device.type == "cpu":
+        # torch 2.11 asks the padded tensor, which has no channels-last layout, for its format.
+        return result.contiguous(memory_format=suggest_memory_format(args[0]))
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
     # The query's layout, of which torch's rule keeps no strides of dimensions of one element.
