@@ -15,8 +15,8 @@ from dynamo.continuations.resume import origin
 from dynamo.errors import InternalError, Unsupported
 from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
+from dynamo.guards.data_symbols import MOST_DATA, MOST_IN_LOOPS
 from dynamo.guards.lookups import recording
-from dynamo.guards.shapes import MOST_DATA, MOST_IN_LOOPS
 from dynamo.interp.data_dependent_loops import (
     is_alone,
     loops_over_data,
@@ -144,10 +144,10 @@ class Capture:
         plan = output.plan
         if plan.captures_data is None and reads_sizes(stop):
             raise Retry(plan.capturing_data())
-        found = plan.numbers or output.symbols.are_sizes()
+        found = plan.numbers or output.symbols.data.are_sizes()
         in_vain = loops_over_data(stop) or not found or is_alone(stop, output)
         if plan.captures_data and in_vain:
-            raise Retry(plan.not_capturing_data(more=not output.symbols.has_room_for(1)))
+            raise Retry(plan.not_capturing_data(more=not output.symbols.data.has_room_for(1)))
 
     @staticmethod
     def _capture_numbers(plan: Plan, stop: Stop, count: int) -> None:

@@ -103,7 +103,7 @@ class CheckCodegen:
     @property
     def _is_fault(self) -> bool:
         """Whether the graph should not have failed if the program itself goes through."""
-        assumes = self.root.output.symbols.has_data()
+        assumes = self.root.output.symbols.data.has_data()
         return not (self.checks.any or assumes) and self._catches_nothing
 
     @property
@@ -111,7 +111,7 @@ class CheckCodegen:
         """Whether the program may go through because exceptions of operations are caught, or
         because what shape rules assumed of sizes that only the call knows did not hold.
         """
-        if self.root.output.symbols.has_data():
+        if self.root.output.symbols.data.has_data():
             return True
         if self.checks.noticed is not None:
             return True

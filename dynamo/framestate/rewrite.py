@@ -223,7 +223,7 @@ class FrameRewriter:
         output, context = self.output, self.output.context
         graph = output.graph
         inputs = self._used_inputs()
-        output.symbols.close()
+        output.symbols.data.close()
         output.compiled = True
         module = GraphModule(output.root, graph)
         if config.verify_graphs:

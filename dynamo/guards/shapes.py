@@ -24,9 +24,8 @@ code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never ask
 from __future__ import annotations
 
 import contextlib
-import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -37,6 +36,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.data_symbols import DataSymbols
 from dynamo.guards.history import VARIES, SeenFrame, SeenTensor, strides_order
 from dynamo.guards.kinds import KnownTensor
 from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_range, marks
@@ -52,29 +52,21 @@ from dynamo.guards.sources import (
     TensorStrideSource,
     readable_name,
 )
-from fxgraph import Node, general_case
+from fxgraph import Node
 from fxgraph.expression_nodes import ExpressionNodes, function_of
-from fxgraph.expressions import evaluate, is_condition
+from fxgraph.expressions import evaluate
 from fxgraph.fake_results import make_fake
-from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
-from fxgraph.symbols import DataDependent, ShapeEnv
+from fxgraph.symbolic_values import expr_of, layout_numbers
+from fxgraph.symbols import ShapeEnv
 
 if TYPE_CHECKING:
     from types import FunctionType
 
     from dynamo.api.context import CompileContext
-    from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
-    from dynamo.plans import BreakBefore
 
 
 _MEMBERS = 2  # in each other's place: more than a state dict that is assigned
-MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
-MOST_DATA = 32  # symbols for data in one graph that may break
-MOST_IN_LOOPS = 256  # and those of loops that are captured as a whole
-# Of one loop, those whose iterations a call may not make: each takes its time to compile, and some
-# in every call (128 experts, of which one token uses 8: 7.8 ms, 4.2 in eager).
-MOST_PLACES = 32
 
 
 class FrameSymbols:
@@ -93,21 +85,17 @@ class FrameSymbols:
         self.varying = context.varying
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
-        self._nodes: ExpressionNodes | None = None
+        self.nodes: ExpressionNodes | None = None
         self._by_hint: dict[tuple[int, int], torch.SymInt] = {}
         # Sizes of 0 and 1 of this call, for which symbols with larger hints stand.
         self.small: dict[sympy.Symbol, int] = {}
-        self._selecting = self._sizing = False
-        self._in_loops = 0  # symbols for data in loops that are captured as a whole
         self._numbers: dict[Source, Any] = {}
         self.inputs: dict[sympy.Symbol, Node] = {}
         # Numbers read from the inputs, as (the expression equal to it, source); guarded at the end.
         self.read: list[tuple[Any, Source]] = []
         self.strict: dict[sympy.Symbol, str] = {}  # marked by the user: may not become constants
-        # The break before the graph's first number or size that depends on data, if nothing else is
-        # computed before.
-        self.first_read: BreakBefore | None = None
         self.reasons: list[str] = []
+        self.data = DataSymbols(self, output)
         self._functions: dict[Any, Callable[..., Any]] = {}
 
     @property
@@ -119,10 +107,10 @@ class FrameSymbols:
         """The ShapeEnv; made with the first symbol, so that frames without any are as ever."""
         if self._env is None:
             env = self._env = ShapeEnv()
-            env.locate, env.rely_on = self._locate, self.rely_on
+            env.locate, env.rely_on = self._locate, self.data.rely_on
             mode: Any = self.output.fake_mode
             mode.shape_env, mode.cache_enabled = env, False
-            self._nodes = ExpressionNodes(env, self._placeholder, self._create)
+            self.nodes = ExpressionNodes(env, self._placeholder, self._create)
         return self._env
 
     def has_changed_parameter(self, parameter: torch.Tensor, source: Source) -> bool:
@@ -391,233 +379,13 @@ class FrameSymbols:
     # -- the graph --------------------------------------------------------------------------------
     def node(self, value: Any) -> Any:
         """The graph's counterpart of a torch.SymInt or SymFloat: a node, or a number."""
-        assert self._nodes is not None, "a symbol exists"
-        return self._nodes.of(value)
+        assert self.nodes is not None, "a symbol exists"
+        return self.nodes.of(value)
 
     def nodes_of(self, exprs: Iterable[Any]) -> list[Any]:
         """The nodes of these expressions."""
-        assert self._nodes is not None, "a symbol exists"
-        return [self._nodes.of_expression(expr) for expr in exprs]
-
-    # -- numbers that only the call knows ---------------------------------------------------------
-    @property
-    def _whole(self) -> bool:
-        """Whether the graph is to be a whole one, which no break at data can end."""
-        return self.output.guesses or self.unbroken
-
-    @property
-    def unbroken(self) -> bool:
-        """Whether a break is an error wherever the graph breaks."""
-        context = self.output.context
-        return context.fullgraph or context.export or context.hooks is not None
-
-    @property
-    def _has_plan(self) -> bool:
-        """Whether the attempt is one that captures data."""
-        return bool(self.output.plan.captures_data)
-
-    def reads_captured(self, count: int = 1) -> bool:
-        """Whether numbers that are read from a tensor become symbols: of many, one read of all, and
-        a break, are faster.
-        """
-        if count > MOST_LISTED and not self._whole:
-            return False
-        wanted = config.capture_scalar_outputs or self._whole or self._has_plan
-        return wanted and self.selects_captured()
-
-    def sizes_captured(self) -> bool:
-        """Whether numbers that are read, and sizes that depend on data, become symbols."""
-        wanted = config.capture_dynamic_output_shape_ops or self._whole or self._has_plan
-        return wanted and self.reads_captured()
-
-    @contextlib.contextmanager
-    def selecting(self, sizes: bool = False) -> Iterator[None]:
-        """Capture reads of data inside of the block, whatever the options say; sizes: and sizes."""
-        before = self._selecting, self._sizing
-        self._selecting, self._sizing = True, sizes or self._sizing
-        try:
-            yield
-        finally:
-            self._selecting, self._sizing = before
-
-    def selects_captured(self) -> bool:
-        """Whether x[t] is captured: the selection by a number that only the call knows needs no
-        more of it.
-        """
-        return self.has_room_for(1)
-
-    def has_room_for(self, count: int) -> bool:
-        """Whether so many more numbers from data may become symbols. Their count is bounded: the
-        facts about each symbol are compared with those of all others, and a loop may read in every
-        iteration.
-        """
-        if not self.allowed or self.output.bodies:
-            return False
-        symbols = {} if self._env is None else self._env.symbols
-        known = sum(info.hint is None for info in symbols.values())
-        if self._sizing or self._has_plan:
-            most = self.output.plan.numbers or MOST_IN_LOOPS
-            return self._whole or known + count <= most
-        return self._whole or known - self._in_loops + count <= MOST_DATA
-
-    def has_room_in_loop(self, count: int) -> bool:
-        """The same, of numbers in a loop over places that is captured as a whole."""
-        if count > MOST_PLACES and not self._whole:
-            return False
-        with self.selecting(sizes=True):
-            return self.has_room_for(count)
-
-    def allow_data(self, first: bool = False) -> bool:
-        """Have fake tensors give symbols for data, where config says so, or a break is an error;
-        whether they do. first: also where the frame has no symbol yet (frames without any are
-        captured faster).
-        """
-        if self._env is None and not first:
-            return False
-        scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
-        scalars, sizes = scalars or self._selecting, sizes or self._sizing
-        if self._whole or self._has_plan:
-            scalars = sizes = True
-        usable = self.selects_captured()
-        if not (usable and (scalars or sizes)):
-            self.close()
-            return False
-        self.env.allow_scalar_outputs = scalars
-        self.env.allow_dynamic_output_shape_ops = sizes
-        self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
-        return True
-
-    def are_read(self, expr: Any) -> bool:
-        """Whether all symbols of data in `expr` are numbers of the graph."""
-        known = self._nodes.known if self._nodes is not None else {}
-        symbols = self.env.symbols
-        return all(s in known for s in expr.free_symbols if symbols[s].hint is None)
-
-    def has_data(self) -> bool:
-        """Whether a symbol depends on data."""
-        return self._env is not None and self._env.has_data()
-
-    def are_sizes(self) -> bool:
-        """Whether the size of a tensor in the graph is data."""
-        nodes = self.output.graph.nodes if self.has_data() else ()
-        fakes = (node.meta.get("example_value") for node in nodes)
-        shapes = (fake.shape for fake in fakes if isinstance(fake, torch.Tensor))
-        return any(is_symbolic(n) and depends_on_data(n) for shape in shapes for n in shape)
-
-    def has_fresh(self) -> bool:
-        """Whether the last operation made symbols for data."""
-        return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
-
-    def bind_fresh(self, tx: Interpreter, node: Node, result: Any) -> None:
-        """The symbols that `node` made, if any, are read from the node's result."""
-        if not self.has_fresh():
-            return
-        assert self._nodes is not None, "a symbol exists"
-        if self.output.bodies:  # of a part whose ends are data
-            raise Unsupported(breaks.DynamicShapeOp(getattr(node.target, "__name__", node.target)))
-        if self.first_read is None and not self._computes_before(node):
-            name = getattr(node.target, "__name__", str(node.target))
-            reason = breaks.DataDependentValue(name)
-            self.first_read = self.output.checks.breaking_at(tx, reason)
-        fresh = self.env.pending_fresh_unbacked_symbols
-        self._in_loops += len(fresh) if self._sizing else 0
-        self._bind(node, result, fresh)
-        fresh.clear()
-
-    def _bind(self, node: Node, result: Any, fresh: Sequence[sympy.Symbol]) -> None:
-        """The fresh symbols among the numbers and sizes in `result`, each read from the first."""
-        assert self._nodes is not None, "a symbol exists"
-        if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
-            self._nodes.known[result.node.expr] = node
-        elif isinstance(result, tuple | list):
-            for number, item in enumerate(result):
-                if any(n.node.expr.free_symbols & {*fresh} for n in layout_numbers(item)):
-                    part = self._create(operator.getitem, (node, number))
-                    part.meta["val"] = part.meta["example_value"] = item
-                    self._bind(part, item, fresh)
-        elif isinstance(result, torch.Tensor):
-            for dim, size in enumerate(result.shape):
-                if not isinstance(size, torch.SymInt) or size.node.expr in self._nodes.known:
-                    continue
-                if size.node.expr in fresh:
-                    made = self._create(torch.ops.aten.sym_size.int, (node, dim))
-                    made.meta["val"] = made.meta["example_value"] = size
-                    self._nodes.known[size.node.expr] = made
-
-    def _computes_before(self, node: Node) -> bool:
-        """Whether the graph has operations before `node`."""
-        calls = (n for n in self.output.graph.nodes if n.op.startswith("call_") and n is not node)
-        return any(isinstance(n.meta["example_value"], torch.Tensor) for n in calls)
-
-    def check_in_graph(self, tx: Interpreter, condition: Any) -> None:
-        """Have the graph check a condition on data, which the program or an operator asked for."""
-        assert self._nodes is not None, "a symbol exists"
-        if isinstance(condition, sympy.And):  # each part is known where its own check stands
-            for part in condition.args:
-                self.check_in_graph(tx, part)
-            return
-        node = self._nodes.of_expression(condition)
-        if isinstance(node, Node):
-            self.output.checks.promise()
-            self.output.create_node("call_function", torch._check, (node,), {}, None, tx)
-
-    def rely_on(self, condition: Any) -> None:
-        """Go on as if a condition on data held, with a check in the graph: where it fails, the
-        frame runs again, eagerly. Raises DataDependent where no check can be made.
-        """
-        output, tx = self.output, self.output.running
-        error = DataDependent(condition, self.env.describe(condition))
-        if tx is None or output.bodies or not self.are_read(condition):
-            raise error
-        if not output.checks.supposes(tx, breaks.DataDependentValue(str(error))):
-            raise error
-        self.env.check(condition)
-        self.check_in_graph(tx, condition)
-
-    def answer_as_usual(self, tx: Interpreter, question: Any) -> bool:
-        """Whether a shape rule's question about data has a usual answer; it is assumed (and checked
-        by `check_assumed`).
-        """
-        usual = general_case.usual(question) if is_condition(question) else None
-        if usual is None or self.output.bodies or not self.are_read(usual):
-            return False
-        reason = breaks.DataDependentValue(self.env.describe(question))
-        if not self.output.checks.supposes(tx, reason):
-            return False
-        self.env.pending_fresh_unbacked_symbols.clear()
-        return self.env.check(usual)
-
-    def assumptions(self) -> int:
-        """How many conditions on data were assumed so far."""
-        return 0 if self._env is None else len(self._env.assertions)
-
-    def forgetting(self) -> Callable[[], None]:
-        """A function that drops the assumptions about data made from now on."""
-        return self._env.forgetting() if self._env is not None else lambda: None
-
-    def check_assumed(self, tx: Interpreter, start: int) -> None:
-        """Check in the graph, before their use, the assumptions that shape rules have made about
-        data since assertion number `start`. Raises DataDependent where eager execution, to which
-        the frame cannot go back, may go through without them (by broadcasting, or a -1).
-        """
-        if self._env is None or self._nodes is None or self.output.bodies:
-            return
-        made = self._env.assertions[start:]
-        for condition in [assumed.condition for assumed in made]:
-            unread = condition.free_symbols - self._nodes.known.keys()
-            # What an operator says of the data that it gives itself needs no check.
-            if any(self._env.symbols[symbol].hint is None for symbol in unread):
-                self._env.given(condition)
-                continue
-            if not (self._whole or self.output.checks.can_be_made()):
-                raise DataDependent(condition, self._env.describe(condition))
-            self.check_in_graph(tx, condition)
-
-    def close(self) -> None:
-        """Capture is over: in a backend, data has no symbols."""
-        if self._env is not None:
-            self._env.allow_scalar_outputs = False
-            self._env.allow_dynamic_output_shape_ops = False
+        assert self.nodes is not None, "a symbol exists"
+        return [self.nodes.of_expression(expr) for expr in exprs]
 
     def _placeholder(self, symbol: sympy.Symbol) -> Node:
         known = self.inputs.get(symbol)

@@ -240,7 +240,7 @@ class Checks:
         """The same, where numbers of data are not as they usually are; False also where too many
         such suppositions about the frame were wrong, unless a break is an error.
         """
-        if self.output.symbols.unbroken or break_is_error():
+        if self.output.symbols.data.unbroken or break_is_error():
             return self.output.context.export or self.runs_again_from(tx, reason)
         if not _Trust(self.output.symbols.seen)(None) or not self.runs_again_from(tx, reason):
             return False

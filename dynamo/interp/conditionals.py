@@ -254,7 +254,7 @@ def run_conditional(
     place = place_of(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
-    forget = output.symbols.forgetting()
+    forget = output.symbols.data.forgetting()
     try:
         conditionals.enter(tx.code, instr, broken, place)
         later = value.deferred_truth(tx)
@@ -312,7 +312,7 @@ def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRange
     place = place_of(tx)
     broken = output.checks.breaking_at(tx, breaks.DataDependentValue("range"))
     state = State.of(tx)
-    forget = output.symbols.forgetting()
+    forget = output.symbols.data.forgetting()
     try:
         conditionals.enter(tx.code, head, broken, place)
         run_counted(tx, turn, ends, broken, state, place)

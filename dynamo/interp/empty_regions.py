@@ -203,16 +203,16 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     if later is None or not leads_to(tx.code, skip, meeting) or not output.checks.can_be_made():
         return False
     tx.index = region
-    first, last = output.symbols.first_read, last_node(tx)
+    first, last = output.symbols.data.first_read, last_node(tx)
     emptiness = output.emptiness = Emptiness([], lambda node: node is mask)
     emptiness.gradients = emptiness.draws = True
     try:
-        with output.symbols.selecting(sizes=True), no_break_inside():
+        with output.symbols.data.selecting(sizes=True), no_break_inside():
             fits = run_alone(tx, meeting, list(tx.stack))
     except (Unsupported, RaisedException, Refused):
         fits = False
     ran = nodes_behind(tx, last)
-    output.symbols.first_read, output.emptiness = first, None
+    output.symbols.data.first_read, output.emptiness = first, None
     fits = fits and all(map(emptiness.spares, ran)) and not are_written(tx, {mask})
     if fits and any(telling(ran)):
         fits = guess(tx, later[0], not empty)

@@ -52,9 +52,9 @@ def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlace
     is_row = _is_row if numbered is None else _is_equality
     if not rows or output.bodies or not places.is_current():
         places.refuse()
-    first, outer = output.symbols.first_read, output.emptiness
+    first, outer = output.symbols.data.first_read, output.emptiness
     needs = _Needs(places.mask.fake.shape[0])
-    with output.symbols.selecting(sizes=True):
+    with output.symbols.data.selecting(sizes=True):
         for place in range(needs.count):
             output.emptiness = Emptiness([], partial(is_row, rows, place))
             output.emptiness.gradients = output.emptiness.draws = True
@@ -67,7 +67,7 @@ def run_loop_on_places(tx: Interpreter, head: Instruction, places: DeferredPlace
                 needs.add(ran, place)
             else:
                 needs.fails(place)
-    output.symbols.first_read, output.emptiness = first, outer
+    output.symbols.data.first_read, output.emptiness = first, outer
     if are_written(tx, {*rows, places.mask.node}):
         places.refuse()
     needs.check(tx, places)

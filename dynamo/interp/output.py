@@ -292,7 +292,7 @@ class OutputGraph:
             check_local((args, kwargs), graph)
         node = graph.create_node(op, target, args, kwargs)
         node.meta["val"] = node.meta["example_value"] = example
-        if self.symbols.has_data():
+        if self.symbols.data.has_data():
             # Before a method like `t_` changes the tensor's own.
             node.meta["numbers"] = numbers_of(example)
         if tx is not None:

@@ -166,7 +166,7 @@ class RootInterpreter(Interpreter):
         if nothing is computed before: the next graph then has all operations.
         """
         output = self.output
-        broken, data = output.symbols.first_read, isinstance(reason, breaks.DataDependentValue)
+        broken, data = output.symbols.data.first_read, isinstance(reason, breaks.DataDependentValue)
         if broken is not None and data and not output.context.fullgraph and output.trial is None:
             self._break_before(broken)
 

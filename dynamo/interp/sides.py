@@ -89,7 +89,7 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
     output, effects_ = tx.output, tx.output.side_effects
     state.restore(tx)
     values, crossed = len(output.values_by_source), effects_.crossings
-    assumed = output.symbols.assumptions()
+    assumed = output.symbols.data.assumptions()
     grad = torch.is_grad_enabled()
     with body_scope(tx) as graph, effects_.untouched():
         yield graph
@@ -100,7 +100,7 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
     found = itertools.islice(output.values_by_source.values(), values, None)
     if any(_belongs(value, graph) for value in found):
         raise Refused("a side makes a tensor of what comes from outside")
-    if output.symbols.assumptions() != assumed:
+    if output.symbols.data.assumptions() != assumed:
         raise Refused("a side assumes something of data")
     _check_inputs(graph, output.context.fullgraph)
     _check_nodes(graph, may_fail)

@@ -54,7 +54,7 @@ def fold_tensor_split(
 ) -> Value:
     """torch.tensor_split, whose places, or number of pieces, may be in a tensor."""
     places = args[1] if len(args) > 1 else None
-    if isinstance(places, TensorValue) and tx.output.symbols.reads_captured():
+    if isinstance(places, TensorValue) and tx.output.symbols.data.reads_captured():
         fake = places.fake
         plain = fake.dtype is torch.int64 and fake.device.type == "cpu"
         if plain and fake.dim() == 1 and not kwargs.keys() - {"dim"}:
@@ -68,7 +68,7 @@ def fold_pack(function: Any) -> Callable[..., Value]:
     """torch._pack_padded_sequence. (torch's rule for it gives wrong sizes.)"""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not tx.output.symbols.sizes_captured() or len(args) != 3 or kwargs:
+        if not tx.output.symbols.data.sizes_captured() or len(args) != 3 or kwargs:
             return call_in_graph(tx, "call_function", function, args, kwargs)
         x, lengths, batch_first = args
         if not isinstance(lengths, TensorValue) or not _fits(x, lengths, batch_first):

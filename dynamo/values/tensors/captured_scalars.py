@@ -44,7 +44,7 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:
     deferred = branch_item(tx, tensor)
     if deferred is not None:
         return deferred
-    if not tx.output.symbols.reads_captured() or tensor.fake.dtype.is_complex:
+    if not tx.output.symbols.data.reads_captured() or tensor.fake.dtype.is_complex:
         return None
     return _read(tx, tensor)
 
@@ -238,7 +238,7 @@ def _divides(tx: Interpreter, tensor: TensorValue) -> bool:
 
 def _converted(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None:
     dtype = tensor.fake.dtype
-    if not tx.output.symbols.reads_captured() or dtype.is_complex or dtype is torch.bool:
+    if not tx.output.symbols.data.reads_captured() or dtype.is_complex or dtype is torch.bool:
         return None
     return TABLE[kind](tx, _read(tx, tensor))
 
@@ -259,7 +259,7 @@ def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
     deferred = branch_scalar(tx, tensor, bool)
     if deferred is not None:
         return deferred
-    if not tx.output.symbols.reads_captured():
+    if not tx.output.symbols.data.reads_captured():
         return None
     if tensor.fake.dtype is not torch.bool:
         tensor = tensor.compare(tx, "!=", ConstantValue(0))  # type: ignore[assignment]
@@ -268,7 +268,7 @@ def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
     size = tensor.fake.shape[0] if tensor.fake.ndim == 1 else None
-    if size is None or not tx.output.symbols.reads_captured(hint_of(size) or 1):
+    if size is None or not tx.output.symbols.data.reads_captured(hint_of(size) or 1):
         return None
     numbers: list[Value] = []
     with deciding():
@@ -320,7 +320,7 @@ def rely_on_truth(tx: Interpreter, value: Value, truth: bool) -> bool:
     if env.hint(expr) is not None or env.statically(expr) is not None:
         return False
     try:
-        tx.output.symbols.rely_on(expr if truth else negated(expr))
+        tx.output.symbols.data.rely_on(expr if truth else negated(expr))
     except DataDependent:
         return False
     return True
@@ -334,7 +334,7 @@ def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:
     if env.hint(expr) is not None or env.statically(expr) is not None:
         return None
     # A bool that was read is no number.
-    return _truth(tx, env, expr) if tx.output.symbols.are_read(expr) else None
+    return _truth(tx, env, expr) if tx.output.symbols.data.are_read(expr) else None
 
 
 def _truth(tx: Interpreter, env: ShapeEnv, expr: Any) -> TensorValue | None:
@@ -404,7 +404,7 @@ def _number_in(
         if not _is_index(value.fake) and not (known and asked is not None):
             return value
         number = READ_METHODS["item"](tx, value)
-        if number is None and selects and tx.output.symbols.selects_captured():
+        if number is None and selects and tx.output.symbols.data.selects_captured():
             number = _read(tx, value)
         return number or value
     if isinstance(value, SliceValue):
@@ -433,5 +433,5 @@ def _expected(tx: Interpreter, condition: Value) -> Value:
     env = condition.env
     if env.hint(condition.symbolic.node.expr) is not None:
         return condition.truth_value(tx)
-    tx.output.symbols.check_in_graph(tx, condition.symbolic.node.expr)
+    tx.output.symbols.data.check_in_graph(tx, condition.symbolic.node.expr)
     return ConstantValue(env.check(condition.symbolic))

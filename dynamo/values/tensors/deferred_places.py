@@ -170,7 +170,7 @@ def deferrable(tx: Interpreter, size: Any) -> bool:
     if type(size) is not int or size == 0 or tx.began in output.plan.skipped_regions:
         return False
     loops = any(instr.op == "FOR_ITER" for instr in normalize(tx.code)[tx.index :])
-    return loops and output.symbols.has_room_in_loop(size)
+    return loops and output.symbols.data.has_room_in_loop(size)
 
 
 def deferred_places(tx: Interpreter, mask: Value) -> DeferredPlaces | None:

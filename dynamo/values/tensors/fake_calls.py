@@ -43,8 +43,8 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     if op == "call_method":
         function, given = getattr(fake_args[0], target), fake_args[1:]
     symbols = tx.output.symbols
-    has_symbols = symbols.allow_data()
-    assumed, forget = symbols.assumptions(), symbols.forgetting()
+    has_symbols = symbols.data.allow_data()
+    assumed, forget = symbols.data.assumptions(), symbols.data.forgetting()
     asks = tx.output.has_overrides  # they were asked before
 
     def run() -> Any:
@@ -72,7 +72,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         try:
             result = _run_usual(tx, run)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            if has_symbols or not symbols.allow_data(first=True):
+            if has_symbols or not symbols.data.allow_data(first=True):
                 raise
             result = _run_usual(tx, run)
     except DataDependentOutputException as error:
@@ -92,9 +92,9 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         raise Unsupported(
             breaks.OpError(name, text[0] if text else type(error).__name__)
         ) from error
-    if symbols.assumptions() != assumed:
+    if symbols.data.assumptions() != assumed:
         try:
-            symbols.check_assumed(tx, assumed)
+            symbols.data.check_assumed(tx, assumed)
         except DataDependent as error:
             forget()
             raise Unsupported(breaks.DataDependentValue(str(error))) from error
@@ -109,13 +109,13 @@ def _run_usual(tx: Interpreter, run: Callable[[], Any]) -> Any:
     when the graph runs.
     """
     symbols = tx.output.symbols
-    forget, first = symbols.forgetting(), None
+    forget, first = symbols.data.forgetting(), None
     for _ in range(_QUESTIONS):
         try:
             return run()
         except DataDependent as error:
             first = first or error
-            if not symbols.answer_as_usual(tx, error.condition):
+            if not symbols.data.answer_as_usual(tx, error.condition):
                 break
         except Exception:
             if first is None:

@@ -58,7 +58,7 @@ def select(
         chosen = _of_examples(tx, tensor, key) or _in_side(tx, tensor, key)
         if chosen is not None:
             return chosen, None
-    with tx.output.symbols.selecting():
+    with tx.output.symbols.data.selecting():
         return _select(tx, tensor, index_of(key))
 
 

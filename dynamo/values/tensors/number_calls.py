@@ -165,13 +165,13 @@ def _sample(tx: Interpreter, op: str, target: Any, call: _Call, which: int) -> A
     results of the kind.
     """
     symbols = tx.output.symbols
-    before, forget = symbols.assumptions(), symbols.forgetting()
+    before, forget = symbols.data.assumptions(), symbols.data.forgetting()
     try:
         made = run_fake(tx, op, target, *call.sampled(which))
     except Unsupported:
         forget()
         return None
-    if symbols.assumptions() != before or symbols.has_fresh():
+    if symbols.data.assumptions() != before or symbols.data.has_fresh():
         forget()
         return None
     fakes = [to_fake(tensor) for tensor in call.tensors]

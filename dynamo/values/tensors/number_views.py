@@ -123,6 +123,6 @@ def _rely_on(tx: Interpreter, condition: Any) -> None:
     if isinstance(condition, torch.SymBool):
         expr = condition.node.expr
         if condition.node.shape_env.statically(expr) is not True:
-            tx.output.symbols.rely_on(expr)
+            tx.output.symbols.data.rely_on(expr)
     elif not condition:
         raise DataDependent(condition, str(condition))

@@ -30,7 +30,7 @@ def call_python(tx: Interpreter, function: Any, numbers: Sequence[Any]) -> Value
     hold the call.
     """
     name, output = python_numbers.name_of(function), tx.output
-    if name is None or not output.symbols.has_room_for(1):
+    if name is None or not output.symbols.data.has_room_for(1):
         return None
     operands = [_TYPES.get(type(number), number) for number in numbers]
     known = python_numbers.sampled(name, operands)

@@ -603,19 +603,19 @@ def record_call(
         if not is_plain(result):
             kind = type(result).__name__
             raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
-        if is_symbolic(result) and symbols.has_fresh():
+        if is_symbolic(result) and symbols.data.has_fresh():
             node = tx.output.create_node(op, target, args, kwargs, result, tx)
-            symbols.bind_fresh(tx, node, result)
+            symbols.data.bind_fresh(tx, node, result)
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
         if known is not None and not changes_something(target):
             return known
-    real = computed(op, target, args, kwargs) if symbols.has_fresh() else None
+    real = computed(op, target, args, kwargs) if symbols.data.has_fresh() else None
     if real is not None:
         return _tensor_of_numbers(tx, real)
     node = tx.output.create_node(op, target, args, kwargs, result, tx)
-    symbols.bind_fresh(tx, node, result)
+    symbols.data.bind_fresh(tx, node, result)
     tx.output.known_tensors.note(result, op, target, args, kwargs)
     return wrap_result(tx, node, result)
 
