@@ -208,6 +208,7 @@ class OutputGraph:
         # Values of the program's objects, which may hold each other.
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()
+        vars(self.symbols.data).clear()  # in a cycle with the symbols
         vars(self).clear()
 
     @property
