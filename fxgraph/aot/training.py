@@ -198,6 +198,7 @@ def _output(spec: OutputSpec, place: int | None) -> tuple[Any, ...]:
         spec.creation,
         spec.constant,
         place,
+        spec.steps,
     )
 
 

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from fxgraph.aot.views import ViewCall
+from fxgraph.symbolic_values import is_symbolic
 
 aten = torch.ops.aten
 _END = 2**63 - 1
 
 Step = tuple[int, tuple[int, ...]]
-Geometry = tuple[Sequence[int], Sequence[int], int]  # size, stride, offset
 
 
 class Kind(enum.IntEnum):
@@ -72,13 +73,28 @@ def steps_of(calls: Iterable[ViewCall], *, copying: bool = False) -> list[Step] 
     return steps
 
 
-def lead_to(calls: Sequence[ViewCall], base: Geometry, view: Geometry) -> bool:
-    """Whether the calls make a view with the sizes, strides and offset of `view` of a tensor with
-    those of `base`.
+_TAKE: dict[int, Callable[..., torch.Tensor]] = {
+    Kind.VIEW: lambda x, *size: x.view(size),
+    Kind.RESHAPE: lambda x, *size: x.reshape(size),
+    Kind.EXPAND: lambda x, *size: x.expand(size),
+    Kind.PERMUTE: lambda x, *dims: x.permute(dims),
+    Kind.SLICE: aten.slice.Tensor,
+    Kind.SELECT: aten.select.int,
+    Kind.SQUEEZE: lambda x, *dims: x.squeeze(dims),
+    Kind.UNSQUEEZE: aten.unsqueeze.default,
+}
+
+
+def lead_to(steps: Sequence[Step], base: torch.Tensor, view: Any) -> bool:
+    """Whether the steps make the view with the size, stride and storage_offset of `view`, of a
+    tensor with the layout of `base`.
     """
-    size, stride, offset = base
-    tensor = torch.empty(0, device="meta").as_strided(size, stride, offset)
-    for call in calls:
-        tensor = call.op(tensor, *call.args, **call.kwargs)
+    numbers = (*base.shape, *base.stride(), *view.size, *view.stride, view.storage_offset)
+    if any(map(is_symbolic, numbers)):
+        return False
+    with no_dispatch():
+        tensor = torch.empty_strided(base.shape, base.stride(), device="meta")
+        for kind, numbers in steps:
+            tensor = _TAKE[kind](tensor, *numbers)
     found = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-    return found == (tuple(view[0]), tuple(view[1]), view[2])
+    return found == (tuple(view.size), tuple(view.stride), view.storage_offset)

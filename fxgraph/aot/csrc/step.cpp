@@ -35,6 +35,7 @@ Output parse_output(const py::tuple& item) {
   out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
   out.varies = !item[8].is_none();
   out.first = out.varies ? item[8].cast<size_t>() : 0;
+  if (!item[9].is_none()) out.steps = parse_steps(item[9]);
   return out;
 }
 

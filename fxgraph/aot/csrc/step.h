@@ -31,6 +31,7 @@ struct Output {
   std::vector<int64_t> size, stride;
   int64_t offset;
   size_t first;
+  ViewSteps steps;  // the same view by torch's own operators, where these are known
   PyObject* constant;
 };
 
