@@ -111,7 +111,7 @@ class Conditionals:
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     places: list[str] = field(default_factory=list)  # of these
-    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_masks.py
+    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_branches.py
     varied: BreakBefore | None = None
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
