@@ -55,6 +55,19 @@ FOUND = {
         with torch.inference_mode(): run(x, 1)
         with torch.inference_mode(): run(T(3), 1)
     """,
+    "a row of a tensor beside an assignment of data": """
+        w = T(4, 4, grad=True)
+        mean = torch.zeros(4)
+        def f(x):
+            y = x * 1
+            with torch.no_grad():
+                w.data = w.data * 0.5
+            mean.copy_(y.detach()[0])
+            return y
+        ---
+        run(T(3, 4, grad=True))
+        run(T(5, 4, grad=True)).sum().backward()
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)

@@ -244,13 +244,19 @@ def _is_row(picture: Any) -> bool:
 
 
 def _plain(picture: Any) -> Any:
-    """The picture without what depends on addresses and on how autograd's nodes are named."""
+    """The picture without what depends on addresses, on how autograd's nodes are named and how many
+    handles it made.
+    """
     if isinstance(picture, str):
         return NODES.sub("", MODIFIED.sub(r"\1", picture))
     if isinstance(picture, dict):
         return {key: _plain(value) for key, value in picture.items()}
-    if isinstance(picture, tuple) and picture[:1] == ("id",):  # of a handle
-        return ("id",)
+    if isinstance(picture, tuple) and len(picture) == 2 and isinstance(picture[0], str):
+        name, held = picture
+        if name == "id":  # of a handle
+            return (name,)
+        if name.startswith("_") and "_hooks" in name and _is_row(held):  # by the id of their handle
+            return (name, [_plain(value) for _, value in held[1] or ()])
     if _is_row(picture):
         return type(picture)(map(_plain, picture))
     return picture

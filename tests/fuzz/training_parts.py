@@ -10,17 +10,19 @@ import weakref
 from torch.utils.checkpoint import checkpoint
 F = nn.functional
 handles, kept = [], []
+# Of hooks of tensors: between them, autograd promises no order.
+logs = {name: [] for name in ['w', 'new', 'accumulated', *(f'l{i}' for i in range(9))]}
 def seen(name):
     def hook(g):
-        log.append((name, g))
+        logs[name].append(g)
     return hook
 def scaled(name):
     def hook(g):
-        log.append(name)
+        logs[name].append(1)
         return g * 2
     return hook
 def accumulated(p):
-    log.append(('accumulated', p.grad.clone()))
+    logs['accumulated'].append(p.grad.clone())
 def before(module, args):
     log.append(('before', args[0].shape))
 def changed(module, args):
@@ -176,11 +178,11 @@ V.index_add_(0, torch.tensor([0]), V[:1].detach()); V.random_(3); V.normal_(); V
 """
 HOOKS = """
 A.register_hook(seen('L')); A.register_hook(scaled('L')); handles.append(A.register_hook(seen('L')))
-V.register_hook(lambda g: g + 1); A.retain_grad(); A.register_hook(lambda g: log.append(g.sum()))
+V.register_hook(lambda g: g + 1); A.retain_grad(); A.register_hook(lambda g: logs['L'].append(g.sum()))
 net.w.register_hook(scaled('L')); handles.append(net.w.register_hook(seen('L')))
 net.b.register_post_accumulate_grad_hook(accumulated); V.retain_grad()
 handles.append(net.inner.register_forward_hook(after)); h = A.register_hook(seen('L'));h.remove()
-A.grad_fn.register_hook(lambda gi, go: log.append('L')) if A.grad_fn is not None else None
+A.grad_fn.register_hook(lambda gi, go: logs['L'].append(2)) if A.grad_fn is not None else None
 """
 # Of the frame or around it.
 TRAINING = """
