@@ -26,6 +26,7 @@ from fxgraph.aot.data import data_allowed
 from fxgraph.aot.early_checks import check_early
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
+    GRAD_SWITCHES,
     SET_DEFAULT_DTYPE,
     FunctionalGraph,
     MutatedInput,
@@ -114,13 +115,14 @@ def _traced(
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
+    inference = torch.is_inference_mode_enabled()
     with tracing(grad=False), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
         asking = [i for i, real in enumerate(inputs.real) if _requires_grad(real)]
         for i in asking:
             inputs.fakes[i].requires_grad_()
         with tracer.mode, symbolic_dispatch(fake_mode):
-            result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
+            result = TracingInterpreter(gm, tracer, inference).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
         for spec, leaf in zip(finished.specs, finished.tensors):
@@ -197,11 +199,14 @@ _MAY_COPY = frozenset(["reshape", "reshape_as", "contiguous", "flatten", "ravel"
 class TracingInterpreter(Interpreter):
     """Runs the torch-level graph; the tracer records the operators that torch runs under the
     mode.
+
+    inference: calls are in inference mode, where grad mode has no effect.
     """
 
-    def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
+    def __init__(self, gm: GraphModule, tracer: Tracer, inference: bool = False) -> None:
         super().__init__(gm)
         self.tracer = tracer
+        self.inference = inference
         self.differentiates_twice = differentiates_twice(gm)
 
     def run_node(self, n: Node) -> Any:
@@ -246,6 +251,8 @@ class TracingInterpreter(Interpreter):
             return run_recurrent(target, args, self.differentiates_twice)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
+        if self.inference and target in GRAD_SWITCHES:
+            return None
         if target in INFERENCE_SWITCHES:
             raise Unfunctionalizable("inference mode is entered or left")
         if target is set_deterministic:
@@ -303,7 +310,7 @@ class TracingInterpreter(Interpreter):
         memories = [self.tracer.view_of(tensor).alias for tensor in tensors]
         versions = [alias.version for alias in memories]
         with traced_as(self.tracer, object()):
-            inner = TracingInterpreter(body, self.tracer)
+            inner = TracingInterpreter(body, self.tracer, self.inference)
             inner.differentiates_twice |= self.differentiates_twice
             result = inner.run(*given)
         if [alias.version for alias in memories] != versions:

@@ -50,6 +50,11 @@ at::Tensor fitted(const at::Tensor& tangent, const Tangent& wanted) {
   return made;
 }
 
+// How often the tensor was written; inference tensors do not say.
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
 py::list optional_tensors(const variable_list& tensors) {
   py::list list;
   for (const at::Tensor& tensor : tensors) {
@@ -87,7 +92,7 @@ CompiledNode::~CompiledNode() {
 std::string CompiledNode::name() const { return training().name + "Backward"; }
 
 void CompiledNode::hold(const at::Tensor& given) {
-  const auto version = static_cast<uint32_t>(given._version());
+  const uint32_t version = version_of(given);
   if (!given.requires_grad() || given.is_leaf()) {
     given_.push_back({given, {}, version});
   } else {
@@ -228,7 +233,7 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
     }
     TORCH_CHECK(!given.empty(), torch::autograd::ERR_BACKWARD_TWICE);
     for (size_t i = 0; i < given.size(); ++i) {
-      TORCH_CHECK(given[i].tensor._version() == given[i].version,
+      TORCH_CHECK(version_of(given[i].tensor) == given[i].version,
                   "one of the variables needed for gradient computation has been modified by an inplace operation: an "
                   "input or output of ", training().name, ", whose second derivative is asked for");
       at::Tensor tensor = given[i].tensor;
