@@ -58,7 +58,7 @@ from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
-from fxgraph.seeds import manual_seed
+from fxgraph.seeds import manual_seed, set_rng_state
 from fxgraph.symbolic_values import depends_on_data
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
@@ -472,6 +472,8 @@ def leaves_trace(node: Node) -> bool:
         return True
     if node.target is manual_seed:  # the states that a frame saves are those of its own devices
         return torch.accelerator.is_available()
+    if node.target is set_rng_state:  # of the CPU, whose state a frame saves
+        return False
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
     if node.target is transform:  # such as a checkpoint: what its body does
