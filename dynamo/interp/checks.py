@@ -17,8 +17,8 @@ eager.
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
 that it writes to before are copied before it runs, if they are small, and written back where the
-frame runs again. Where an operation fails and larger ones are unwritten, as backends that write last
-leave them, the frame runs again, too. Any other graph breaks at the last check, as every other
+frame runs again. Where an operation fails and larger ones are unwritten, as backends that write
+last leave them, the frame runs again, too. Any other graph breaks at the last check, as every other
 branch on a tensor does, or at the operation that may fail, if anybody would notice.
 """
 
