@@ -11,6 +11,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
 from dynamo.torch.overrides import dispatch
+from dynamo.torch.untried_backwards import functions_below, refuse_untried
 from dynamo.values.builtins.table import handles
 from dynamo.values.tensors.fake_calls import run_fake
 from dynamo.values.tensors.tensor import TensorValue
@@ -30,6 +31,8 @@ def _grad(tx, *args, **kwargs):
         if not (isinstance(leaf, TensorValue) or leaf.is_constant()):
             raise Unsupported(breaks.NotGraphArgument(leaf.describe()))
     _check_history(tx)
+    tensors = [leaf.fake for leaf in pytree.tree_leaves(nest) if isinstance(leaf, TensorValue)]
+    refuse_untried(tx, functions_below(tensors))
     call = torch.autograd.grad, proxies(nest), proxies(named)
     result = run_fake(tx, "call_function", *call)
     node = tx.output.create_node("call_function", *call, result, tx)

@@ -29,7 +29,10 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.classes.classes import ClassValue
-from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.containers import ListValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.containers.sets import SetValue
+from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
 from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
@@ -146,14 +149,19 @@ class RoundTripValue(ForwardValue):
     running: list[type] = []  # the classes whose backward is tried
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        first = next(SERIALS)
         context, result = self.run(tx, args, kwargs)
         outputs = result.items(tx) if isinstance(result, TupleValue) else [result]
+        for held in tx.output.side_effects.stored_attrs(context).values():
+            if isinstance(held, Value):
+                _check_lasting(tx, held, first)
         materialize = tx.output.side_effects.load_attr(context, "materialize_grads")
         if len(outputs) > 1 and isinstance(materialize, Value):
             raise _refuse("backward may be given None")
         empty_like = tx.wrap(torch.empty_like)
         gradients = [tx.call_function(empty_like, [output], {}) for output in outputs]
         known = len(tx.output.guards)
+        versions = _versions(tx)
         backward = self.owner.getattr(tx, "backward")
         self.running.append(self.owner.cls)
         try:
@@ -164,11 +172,33 @@ class RoundTripValue(ForwardValue):
         fakes = [one.fake for one in gradients if isinstance(one, TensorValue)]
         if any(fake._version or tx.output.checks.has_written(fake) for fake in fakes):
             raise _refuse("backward writes to the gradients that it is given")
+        if any(fake._version != version for fake, version in versions):
+            raise _refuse("backward writes to a tensor")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
             if guard.kind not in _LASTING:
                 raise _refuse(f"backward reads {guard.source}")
         return result
+
+
+def _versions(tx: Interpreter) -> list[tuple[torch.Tensor, int]]:
+    """The tensors of the body that is captured, and of those around it, and their versions."""
+    graphs = [body.graph for body in tx.output.bodies]
+    found = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
+    return [(one, one._version) for one in found if isinstance(one, torch.Tensor)]
+
+
+def _check_lasting(tx: Interpreter, value: Value, first: int) -> None:
+    """Refuse an object that forward keeps for its backward, and that the program may change until
+    then: a container or an object that was there before (of a serial below `first`).
+    """
+    if isinstance(value, TupleValue):
+        for item in value.items(tx):
+            _check_lasting(tx, item, first)
+    elif isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)):
+        mutation = value.mutation
+        if mutation is None or not mutation.new or mutation.serial < first:
+            raise _refuse(f"backward may read {value.describe()}")
 
 
 # Guards on which functions and classes names stand for.
@@ -198,6 +228,10 @@ def _apply(tx, owner, *args, **kwargs):
     # Tensors that forward finds elsewhere are no inputs of the node: only its own run sees them.
     traceable = body is not None and not body.lifted
     if body is None:
+        tx.output.untried_backwards.append(owner.cls)
+        copied = [arg for place, arg in enumerate(args) if place not in objects]
+        if any(_holds_container(tx, arg) for arg in copied):
+            raise _refuse("backward may read or change a container that it is given")
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
     run_natively = [owner.cls.forward, getattr(owner.cls, "setup_context", None)]
     refuse_changed_state(tx, f"{owner.cls.__name__}.forward", run_natively)
@@ -235,6 +269,13 @@ class AppliedTo:
         for place, obj in self.objects.items():
             every.insert(place, obj)
         return self.__self__.apply(*every, **kwargs)  # type: ignore[attr-defined]
+
+
+def _holds_container(tx: Interpreter, value: Value) -> bool:
+    """Whether a graph would hand over a copy of a container."""
+    if isinstance(value, TupleValue):
+        return any(_holds_container(tx, item) for item in value.items(tx))
+    return isinstance(value, (ListValue, DictValue, SetValue))
 
 
 def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, Any]:

@@ -15,6 +15,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.kinds import accumulates
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import opened, wrap_nest
+from dynamo.torch.untried_backwards import refuse_untried
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
@@ -85,6 +86,7 @@ def _differentiate(
     outputs = _tensors(tx, tensors)
     given = None if _is_none(gradients) else _tensors(tx, gradients, allow_none=True)
     leaves, functions = _leaves_below(tx, outputs)
+    refuse_untried(tx, functions)
     if not _is_none(inputs):
         chosen = _tensors(tx, inputs)
         if not all(one in leaves for one in chosen) or retained:

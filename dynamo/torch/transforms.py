@@ -29,6 +29,7 @@ from dynamo.torch.bodies import (
     same_fake,
     trace_body,
 )
+from dynamo.torch.untried_backwards import refuse_untried_in
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins.table import TABLE, handles
@@ -141,6 +142,7 @@ def _apply(
     tx: Interpreter, name: str, body: Body, options: dict[str, Any], args: Any, kwargs: Any
 ) -> Value:
     node = body.attach(tx)
+    refuse_untried_in(tx, node.meta["example_value"])
     return record(tx, transform, (name, node, body.lifted, options, args, kwargs))
 
 

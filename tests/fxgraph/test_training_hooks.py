@@ -378,3 +378,42 @@ def test_recomputed_under_a_checkpoint(fn, backend):
         return [y.detach(), x.grad, w.grad, torch.rand(2)]
 
     assert_same(first(fn), first(call))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_hooks_hear_nothing_of_gradients_for_other_outputs(backend):
+    def two(x, y):
+        return x * 2, y.sin() * x
+
+    def seen(function):
+        x, y = r(3, 4), r(3, 4)
+        first, second = function(x, y)
+        heard = []
+        first.register_hook(lambda g: heard.append(("first", g.tolist())))
+        second.register_hook(lambda g: g * 2)
+        torch.autograd.graph.register_multi_grad_hook(
+            (first, second), lambda grads: heard.append([grad is None for grad in grads])
+        )
+        first.retain_grad()
+        first.sum().backward(retain_graph=True)
+        second.sum().backward(retain_graph=True)
+        (first * second).sum().backward()
+        return heard, first.grad
+
+    torch.manual_seed(0)
+    wanted = seen(two)
+    torch.manual_seed(0)
+    assert_same(seen(dynamo.compile(two, backend=backend)), wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_saved_output_that_was_written_has_no_second_derivative(backend):
+    def relu(x):
+        return x.relu()
+
+    for function in (relu, dynamo.compile(relu, backend=backend)):
+        x = torch.arange(-2.0, 3.0, requires_grad=True)
+        y = function(x)
+        y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(y.sum(), x, create_graph=True)

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ class CompiledNode : public Node {
   ~CompiledNode() override;
 
   std::string name() const override;
+  std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override;
   void will_release_variables() override;
   void release_variables() override;
 
@@ -54,10 +56,12 @@ class CompiledNode : public Node {
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;
+  void check_saved();
   const Training& training() const { return *step_->held; }
   const Segment& segment() const { return training().segments[number_]; }
 
   Step* step_;  // strong
+  std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>> hooks_;  // one: see OwnHooks
   uint32_t number_;  // of the segment
   std::vector<torch::autograd::SavedVariable> saved_;  // by number; those of other segments are empty
   bool freed_ = false;
