@@ -6,8 +6,9 @@ formulas take numbers. Here operator and gradient are written in operators that 
     x.clamp(min=s)      where(x >= s, grad, 0) as its gradient
     torch.add(x, y, alpha=s)      x + y * s
 
-And a dropout that drops nothing is its input, one that drops everything zeros: torch's form for
-symbolic sizes would be a copy, or draw random numbers.
+A dropout that drops nothing is its input, one that drops everything zeros: torch's form for
+symbolic sizes would be a copy, or draw random numbers. And matrix_rank leaves its `out` as it was,
+wherever operators are seen one by one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _drops_everything(*args, **kwargs):
             x = args[0] if args else kwargs["input"]
             return x * torch.zeros((), dtype=x.dtype, device=x.device)
+    if name == "linalg_matrix_rank" and kwargs.get("out") is not None:
+        rank = target(*args, **{key: value for key, value in kwargs.items() if key != "out"})
+        return torch.sum(rank[..., None], -1, out=kwargs["out"])
     rule = _RULES.get(name.removesuffix("_"))
     if rule is None or not any(isinstance(leaf, torch.SymFloat) for leaf in leaves((args, kwargs))):
         return NotImplemented

@@ -3,6 +3,7 @@ copy."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -450,8 +451,11 @@ def _overwritten(ctx: Lowering, x: Tensor, place: Box, source: Tensor) -> Tensor
 
     if tuple(source.size) != tuple(r.count for r in place):
         raise NotLowered("slices of another size than their place, perhaps")
+    inside = [known_le(0, r.low) and known_le(r.end, n) for r, n in zip(place, x.size, strict=True)]
+    if not all(inside) and not is_symbolic([*x.size, *(r.low for r in place)]):
+        raise NotLowered("a place outside of the tensor")
     source = convert(ctx, source, x.dtype)
-    if x is ctx.overwritten:
+    if x is ctx.overwritten and all(inside):
         into = x
         for d, r in enumerate(place):
             into = _piece(ctx, into, d, r.low, r.count, r.step)
@@ -461,12 +465,12 @@ def _overwritten(ctx: Lowering, x: Tensor, place: Box, source: Tensor) -> Tensor
     for t in (x, source):
         if t.split is not None and not isinstance(t, assembly.Assembled):
             ctx.realize(t)
-    try:
-        return assembly.overwritten(x, place, source)
-    except (Undecided, NotLowered):
-        ctx.realize(x)
-        ctx.realize(source)
-        return assembly.overlaid(x, place, source)
+    if all(inside):
+        with contextlib.suppress(Undecided, NotLowered):
+            return assembly.overwritten(x, place, source)
+    ctx.realize(x)
+    ctx.realize(source)
+    return assembly.overlaid(x, place, source)
 
 
 @lower(aten.slice_scatter.default)
@@ -479,6 +483,8 @@ def slice_scatter(
     end: Extent | None = None,
     step: int = 1,
 ) -> Tensor:
+    if not x.size or step < 1:
+        raise NotLowered("no slice")
     d = dim_of(d, len(x.size))
     low, high = _range(start, end, x.size[d])
     if known_le(high, low):
@@ -489,6 +495,8 @@ def slice_scatter(
 
 @lower(aten.select_scatter.default)
 def select_scatter(ctx: Lowering, x: Tensor, source: Tensor, d: int, position: Extent) -> Tensor:
+    if not -len(x.size) <= d < len(x.size):
+        raise NotLowered("no such dimension")
     d = dim_of(d, len(x.size))
     position = position if position >= 0 else position + x.size[d]
     place = _along(x.size, d, Range(position, 1))

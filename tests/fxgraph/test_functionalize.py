@@ -192,6 +192,12 @@ def out_of_kron(x):
     return (y, x * 2)
 
 
+def out_of_rank(x):
+    y = torch.zeros((), dtype=torch.int64)
+    torch.linalg.matrix_rank(x, out=y)
+    return (y * 2,)
+
+
 def sort_out(x):
     v, i = torch.sort(x, dim=-1)
     w = v.cumsum(-1)
@@ -323,8 +329,8 @@ FUNCTIONS_1 = [
     view_sees_base_write, base_sees_view_write, return_view_of_input, return_view_of_intermediate,
     return_two_views, return_expanded, return_expanded_input, return_same_twice, return_constants,
     detach_output, split_write, unbind_write, chunk_outputs, old_value_and_write, inplace_dtype,
-    compare_inplace, out_variant, out_of_kron, sort_out, diagonal_write, as_strided_write,
-    as_strided_of_view,
+    compare_inplace, out_variant, out_of_kron, out_of_rank, sort_out, diagonal_write,
+    as_strided_write, as_strided_of_view,
     squeeze_write, transpose_inplace, unsqueeze_one_of_several, unsqueeze_input_inplace,
     transpose_input_inplace, masked, tensor_constant, scalar_constant, complex_views, view_dtype,
     reshape_non_contiguous,

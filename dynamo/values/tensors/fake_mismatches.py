@@ -1,7 +1,7 @@
 """Arguments that fake tensors take where the operation itself does not: a dimension out of range,
 floats for their bits, a negative power of integers, a view beyond the memory, a missing device,
 factors of different types, bools to subtract, integers where the kernel has floats only, an extreme
-of no elements.
+of no elements, a source that does not fit the view that it is written to, indices of few bits.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import torch
 from fxgraph.args import leaves
 from fxgraph.symbolic_values import depends_on_data
 
-_DIMENSIONS = frozenset(
-    ["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort", "slice_scatter"]
-)
+_DIMENSIONS = frozenset(["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort"])
+# Writes into a view, which the source fits: x, source, the view's arguments.
+_INTO_VIEWS = {
+    "select_scatter": torch.select,
+    "slice_scatter": torch.ops.aten.slice,
+    "diagonal_scatter": torch.diagonal,
+    "as_strided_scatter": torch.as_strided,
+}
+_LONG_INDICES = frozenset(["index_copy", "index_fill"])  # x, dimension, indices
 _POWERS = frozenset(["pow", "ipow", "__pow__", "__ipow__"])
 _SUBTRACTIONS = frozenset(["sub", "isub", "rsub", "subtract"])
 _OF_BITS = frozenset(
@@ -68,11 +74,35 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     elif plain == "as_strided" and args and isinstance(args[0], torch.Tensor):
         _refuse_beyond(*args, **kwargs)
     elif plain in _DIMENSIONS and args and isinstance(args[0], torch.Tensor):
-        place = {"slice_scatter": 2, "gumbel_softmax": 4}.get(plain, 1)
+        place = {"gumbel_softmax": 4}.get(plain, 1)
         rank = max(args[0].ndim, 1)
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
+
+    elif plain in _INTO_VIEWS and args and isinstance(args[0], torch.Tensor):
+        _refuse_source(plain, *args, **kwargs)
+    elif plain in _LONG_INDICES:
+        index = kwargs.get("index", args[2] if len(args) > 2 else None)
+        if isinstance(index, torch.Tensor) and index.dtype is not torch.int64:
+            raise (IndexError if plain == "index_fill" else RuntimeError)(
+                f"{name} at {index.dtype}"
+            )
+
+
+def _refuse_source(
+    name: str, tensor: torch.Tensor, src: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    """Raise where there is no such view, or the source is of another shape."""
+    sizes = leaves((args, kwargs))
+    if not isinstance(src, torch.Tensor) or any(map(depends_on_data, sizes)):
+        return
+    if name == "as_strided_scatter":
+        _refuse_beyond(tensor, *args, **kwargs)
+    view = _INTO_VIEWS[name](tensor, *args, **kwargs)
+    shapes = (*view.shape, *src.shape)
+    if not any(map(depends_on_data, shapes)) and tuple(view.shape) != tuple(src.shape):
+        raise RuntimeError(f"{name} of {list(src.shape)} into {list(view.shape)}")
 
 
 def _refuse_empty(name: str, tensor: torch.Tensor, dim: Any = None, *_: Any, **__: Any) -> None:
