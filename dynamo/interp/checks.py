@@ -17,9 +17,9 @@ eager.
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
 that it writes to before are copied before it runs, if they are small, and written back where the
-frame runs again. Where an operation fails and larger ones are unwritten, as backends that write
-last leave them, the frame runs again, too. Any other graph breaks at the last check, as every other
-branch on a tensor does, or at the operation that may fail, if anybody would notice.
+frame runs again. So it does where an operation fails and larger ones are unwritten, as backends
+leave them that write last. Any other graph breaks at the last check, as every other branch on a
+tensor does, or at the operation that may fail, if anybody would notice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
-from fxgraph.seeds import manual_seed, set_rng_state
+from fxgraph.seeds import manual_seed
 from fxgraph.symbolic_values import depends_on_data
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
@@ -472,8 +472,6 @@ def leaves_trace(node: Node) -> bool:
         return True
     if node.target is manual_seed:  # the states that a frame saves are those of its own devices
         return torch.accelerator.is_available()
-    if node.target is set_rng_state:  # of the CPU, whose state a frame saves
-        return False
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
     if node.target is transform:  # such as a checkpoint: what its body does

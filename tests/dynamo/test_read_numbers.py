@@ -303,3 +303,34 @@ def test_no_bool_is_subtracted_from_a_tensor(flag):
     same(compiled(X, flags, False), X + 1)
     with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
         compiled(X, flags, True)
+
+
+# -- items of sequences ---------------------------------------------------------------------------
+def item_at(sequence, place):
+    """A callee, where a break stands at the item."""
+    try:
+        return sequence[place]
+    except TypeError:
+        return "no index"
+    except IndexError:
+        return "too far"
+
+
+def items_at(x, places):
+    y = x * 2
+    found = [item_at(s, places[1]) for s in ([x, y], (y, x, 3), range(3), "abc")]
+    first = [x, y, 5]
+    first[places[1:2] * 0] = item_at(first, x[0])
+    return y, [*found, item_at([x, y], x[0] > 1), item_at([y], x[0]), *first]
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_tensors_as_indices_of_sequences(captured):
+    with dynamo.config.patch(capture_scalar_outputs=captured):
+        compiled = dynamo.compile(items_at, backend="eager")
+        for places in ([0, 1], [0, 2], [9, -1], [1, 7]):
+            args = torch.tensor([1.0, 2.0]), torch.tensor(places)
+            same(compiled(*args), items_at(*args))
+        whole = dynamo.compile(item_at, backend="eager", fullgraph=True)
+        with pytest.raises(dynamo.errors.Unsupported):  # no TypeError, which the program handles
+            whole([torch.ones(2), torch.zeros(2)], torch.tensor([1]))

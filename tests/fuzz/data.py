@@ -1,9 +1,10 @@
 """python -m tests.fuzz.data [--programs N] [--seed S] [--backend B]: programs that depend on data.
 
-Branches and loops on tensors and on numbers read from them, masks, places and sizes that data
-chooses, writes, lists and dicts that sides leave; each program is called with none, one, some and
-all of the elements chosen, with and without gradients, and compared with eager: values, objects,
-gradients, effects.
+Branches and loops on tensors, on numbers read from them and on how many elements a mask picks;
+masks, places and sizes that data chooses, writes (also to a tensor that is too large to copy),
+operations that fail behind effects, lists and dicts that sides leave; each program is called with
+none, one, some and all of the elements chosen, with and without gradients, and compared with eager:
+values, objects, gradients, effects.
 """
 
 from __future__ import annotations
@@ -33,6 +34,15 @@ VALUES = (
 NAMES = "abc"
 SIMPLE = """
 x + y; x * w; x.sin(); y - x; torch.where(x > k, x, y); x * 2; x.cumsum(0); x + k; y
+x.scatter(0, torch.tensor([3, 1]), y[:2]); x.masked_fill(y > k, 0.5); x + p.sum()
+x.clone().index_put_(((y > k).long(),), w); x.index_add(0, torch.tensor([1, 1, 0, 2]), y)
+x.clone().masked_fill_(y > k, 0.5); x.clone().scatter_(0, torch.tensor([2, 0]), y[1:3])
+"""
+# Of how many elements data chooses.
+PICKED = """
+x[x > k]; p * 2; p.sin() + p; p[p > k]; torch.cat([p, x]); x[torch.where(y > k)[0]]; p.cumsum(0)
+(x * y)[y > k]; p[:2]; p.flip(0); p.clone().clamp_(-1, 1); x.repeat_interleave((y > k).long())
+p + p.sum(); p.relu(); p - k; x.clone()
 """
 EXPRESSIONS = """
 x + y; x * 2; x * w; x.sin(); y - x; torch.where(x > k, x, y); x.clamp(-3, 3); x.cumsum(0)
@@ -63,7 +73,10 @@ x + math.gcd(int((x > k).sum()), 6 - len(y[y > k])); x * math.atan2(y[0].item(),
 x * (math.log1p(n) if (n := y[0].item()) > -1 else 2.0); x + min(y[2].item(), math.inf)
 x[: math.perm(int((y > k).sum()), 1)].sum() + y; x * int((x > k).sum()).bit_length()
 y + torch.cat([x, y])[[int((x > k).sum()), 0, int((y > k).sum()) + 3, 1]]
-l[0] + 1; l[-1]; d['k'] * 2
+l[0] + 1; l[-1]; d['k'] * 2; x + p.sum(); x * p.numel(); x[: len(p)].sum() + y
+[x, y][(x > k).any().long()]; [x, y, w][(y > k).sum()]; x + (1, 2, 3)[(y > k).sum()]
+x[y.long()]; x.index_select(0, (y > k).long() * 2 + 1); x[(y > k).long() * 4]; x[p.long()].sum() + y
+x.gather(0, (y > k).sum()[None] + torch.arange(4)); x.clone().scatter_(0, y.long(), w)
 """
 PREDICATES = """
 x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min(); x[0] > k
@@ -72,11 +85,15 @@ NUMBERS = """
 x.sum().item() > k; int((x > k).sum()) > 2; bool((x > k).any()); float(x[1]) <= k
 k < x[2].item(); not (x > k).any(); (x > k).sum().item() == 0
 math.hypot(x[0].item(), y[0].item()) > 2; x[0].item() < math.inf
+len(x[x > k]) == 0; p.numel() > 2; not len(torch.where(x > k)[0]); p.shape[0] < 2; p.numel() == 0
+len(p) == 1; (x > k).nonzero().shape[0] >= 3; len(p) > len(y[y > k]); p.numel(); p.sum() > k
 """
 STATEMENTS = """
 x = E; x = E; x = E; x, y = y, x; x = y; x = x.clone(); x += 1; x = x.clone(); x[x > k] = 0.5
 l = [x, y * 2]; l = [x]; d = {'k': x}; l.append(x); log.append(k); y = x.view(2, 2).t().reshape(4)
-x.mul_(2)
+x.mul_(2); p = P; p = P; p = P; big.add_(1); big[0, :4] = x.detach(); x[y.long()]
+log.append(len(l)); l[(y > k).any().long() - 1] = x; w.index_select(0, (y > k).long() * 4)
+w[(p > k).long()]
 """
 
 
@@ -85,21 +102,21 @@ def _choices(text: str) -> list[str]:
 
 
 class Programs:
-    """An endless row of the source texts of functions f(a, b, w, log)."""
+    """An endless row of the source texts of functions f(a, b, w, log, big)."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.expressions, self.predicates = _choices(EXPRESSIONS), _choices(PREDICATES)
-        self.simple = _choices(SIMPLE)
+        self.simple, self.picked = _choices(SIMPLE), _choices(PICKED)
         self.numbers, self.statements = _choices(NUMBERS), _choices(STATEMENTS)
 
     def __iter__(self) -> Programs:
         return self
 
     def __next__(self) -> str:
-        body = ["c, l, d = a + b, [a], {'k': b}", *self._block(2, 4)]
-        ends = self.random.choice(["a, b, c", "a, b, c, l, d", "a * 1, b + c", "c", "l, d"])
-        return "def f(a, b, w, log):\n" + textwrap.indent(
+        body = ["c, l, d, p = a + b, [a], {'k': b}, a[b > 0]", *self._block(2, 4)]
+        ends = self.random.choice(["a, b, c", "a, b, c, l, d, p", "a * 1, b + c", "c, p", "l, d"])
+        return "def f(a, b, w, log, big):\n" + textwrap.indent(
             "\n".join([*body, f"return {ends}"]), "    "
         )
 
@@ -111,14 +128,17 @@ class Programs:
             if char.isalnum() or char in "_'":
                 word += char
                 continue
-            if word == "E":
-                word = self._expression()
+            if word in ("E", "P"):
+                word = self._expression() if word == "E" else self._picked()
             made += words.get(word, word) + char
             word = ""
         return made[:-1]
 
     def _expression(self) -> str:
         return self._filled(self.random.choice(self.expressions)).replace("d[k]", "d['k']")
+
+    def _picked(self) -> str:
+        return self._filled(self.random.choice(self.picked))
 
     def _predicate(self) -> str:
         kind = self.random.random()
@@ -137,6 +157,8 @@ class Programs:
     def _statement(self, depth: int) -> list[str]:
         kind = self.random.random()
         if depth < 2 and self.random.random() < 0.6:  # what one graph can hold
+            if self.random.random() < 0.2:
+                return [f"p = {self._picked()}"]
             name, value = self.random.choice(NAMES), self.random.choice(self.simple)
             return [f"{name} = {self._filled(value)}"]
         if depth == 0 or kind < 0.4:
@@ -168,17 +190,20 @@ def _outcome(function: Callable[..., Any], values: list[float], grad: bool) -> A
         for tensor in given[:2]:
             tensor.retain_grad()
     log: list[Any] = []
+    big = torch.ones(2, 1 << 18)
     try:
-        result = function(*given, log)
+        result = function(*given, log, big)
         leaves = pytree.tree_leaves(result)
         wanted = [leaf.sum() * (i + 1) for i, leaf in enumerate(leaves) if leaf.requires_grad]
         if wanted:
             sum(wanted).backward()
     except Exception as error:
-        return type(error).__name__, str(error).partition("\n")[0].partition(" [torch")[0], log
+        text = str(error).partition("\n")[0].partition(" [torch")[0]
+        return type(error).__name__, text, log, [t.detach() for t in given], big[0, :5], big.sum()
     which = [[leaf is other for other in (*given, *leaves)] for leaf in leaves]
     facts = [(leaf.detach(), leaf.requires_grad, leaf.stride()) for leaf in leaves]
-    return facts, which, [t.detach() for t in given], [t.grad for t in given], log
+    grads = [t.grad for t in given]
+    return facts, which, [t.detach() for t in given], grads, log, big[0, :5], big.sum()
 
 
 def _agree(one: Any, other: Any) -> bool:

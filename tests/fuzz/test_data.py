@@ -27,7 +27,7 @@ def test_inductor():
 
 FOUND = {
     "a place that data tells": """
-def f(a, b, w, log):
+def f(a, b, w, log, big):
     n = int((b > 0).sum())
     return torch.cat([a, b]).narrow(0, n, 4)
 """,

@@ -206,7 +206,7 @@ class SequenceValue(BuiltinObject):
         """The index of the item at `key`; for an unsuitable key, the exception of function(self,
         key).
         """
-        if not is_index(tx, key):
+        if not _has_index(key):
             fail_as(tx, function, self, key, *rest)
         index = as_index(tx, key)
         if not -self.size <= index < self.size:
@@ -248,7 +248,7 @@ class SequenceValue(BuiltinObject):
         if op == "+" and not reflected:
             if isinstance(other, SequenceValue) and other.plain_name == self.plain_name:
                 return self.rebuilt([*self.contents, *other.contents])
-        elif op == "*" and is_index(tx, other):
+        elif op == "*" and _repeats(other):
             return self.rebuilt(self.repeated(tx, as_index(tx, other)))
         return None
 
@@ -277,13 +277,18 @@ class SequenceValue(BuiltinObject):
         return 0 if self.filled_later() else self.size
 
 
-def is_index(tx: Interpreter, value: Value) -> bool:
+def _repeats(value: Value) -> bool:
+    """Whether a sequence takes the value for how often to repeat its items: tensors multiply."""
+    return _has_index(value) and not hasattr(value, "fake")
+
+
+def _has_index(value: Value) -> bool:
     """Whether operator.index takes the value."""
     try:
         cls = value.python_type()
     except Unsupported:
         return False
-    return type_holds(cls, "__index__") and not hasattr(value, "fake")
+    return type_holds(cls, "__index__")
 
 
 class TupleValue(SequenceValue):
@@ -417,7 +422,7 @@ class MutableSequence(SequenceValue):
         if op == "+=":
             self.py_extend(tx, other)
             return self
-        if op == "*=" and is_index(tx, other):
+        if op == "*=" and _repeats(other):
             self.restructuring(tx)
             self.contents = self.repeated(tx, as_index(tx, other))
             return self

@@ -401,7 +401,7 @@ def as_index(tx: Interpreter, value: Value) -> int:
     storage = getattr(value, "storage", None)
     if storage is not None and storage.python_type_is(int):
         return storage.as_constant()  # its class is not asked
-    if value.has_special(tx, "__index__"):
+    if value.has_special(tx, "__index__") or hasattr(value, "fake"):
         answer = value.call_method(tx, "__index__", [], {})
         if not answer.python_type_is(int):
             raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.__index__"))
