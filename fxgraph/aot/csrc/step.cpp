@@ -54,6 +54,7 @@ Segment parse_segment(const py::dict& data) {
     const auto pair = item.cast<std::pair<bool, uint32_t>>();
     segment.gradients.push_back({pair.first, pair.second});
   }
+  segment.reached = data["reached"].cast<std::vector<std::vector<bool>>>();
   segment.saved = data["saved"].cast<Numbers>();
   segment.frees = data["frees"].cast<std::vector<Numbers>>();
   for (py::handle item : data["watched"]) {
