@@ -477,6 +477,17 @@ def _check_input(source: Node, real: Any) -> None:
         raise Unfunctionalizable(f"input {source.name} has layout {real.layout}")
 
 
+def _share_version(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a write to one tensor counts as a write to the other, as it does for its views."""
+    if one is other or one.is_inference() or other.is_inference():
+        return True
+    before, versions = other._version, (one._version,)
+    torch._C._increment_version([one])
+    shared = other._version != before
+    torch._C._autograd._unsafe_set_version_counter((one,), versions)
+    return shared
+
+
 class Finish:
     """Classifies the graph's results and adds the trailing writes."""
 
@@ -586,7 +597,10 @@ class Finish:
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
         offset = fake.storage_offset() - base.storage_offset()
         size, stride = (tuple(map(self._returned, row)) for row in (fake.shape, fake.stride()))
-        return OutputSpec(kind, index, size, stride, self._returned(offset))
+        spec = OutputSpec(kind, index, size, stride, self._returned(offset))
+        if not fake.requires_grad and (base.requires_grad or kind == "alias_of_input"):
+            spec.own_version = not _share_version(fake, base)
+        return spec
 
     def _returned(self, number: Any) -> Any:
         """The number; if it depends on data, as an expression over symbols that are returned."""

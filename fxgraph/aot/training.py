@@ -199,6 +199,7 @@ def _output(spec: OutputSpec, place: int | None) -> tuple[Any, ...]:
         spec.creation,
         spec.constant,
         place,
+        spec.own_version,
     )
 
 

@@ -289,6 +289,7 @@ class Call {
       size = row.slice(0, rank), stride = row.slice(rank, rank), offset = row.back();
     }
     at::Tensor view = at::as_strided(source, size, stride, base.storage_offset() + offset);
+    if (out.own_version) return view.variable_data();
     if (!out.tracked && (out.detached || !view.requires_grad())) return view.detach();
     if (out.creation == CreationMeta::MULTI_OUTPUT_NODE) {
       torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(out.creation);

@@ -35,6 +35,7 @@ Output parse_output(const py::tuple& item) {
   out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
   out.varies = !item[8].is_none();
   out.first = out.varies ? item[8].cast<size_t>() : 0;
+  out.own_version = item[9].cast<bool>();
   return out;
 }
 

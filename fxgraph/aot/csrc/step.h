@@ -26,6 +26,7 @@ struct Output {
   bool view;      // size, stride and offset describe a view of the source
   bool tracked;   // autograd knows it as a view
   bool detached;  // does not require grad, whatever it is a view of
+  bool own_version;  // `.data`
   torch::autograd::CreationMeta creation;
   bool varies;    // these three change from call to call: `first` is where they begin among the call's numbers
   std::vector<int64_t> size, stride;
