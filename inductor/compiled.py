@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from fxgraph import effects, faults
 from fxgraph.aot import run_functional
@@ -14,41 +12,22 @@ from inductor.floats import WithFloats
 from inductor.runtime.driver import Loaded
 
 if TYPE_CHECKING:
-    from fxgraph.aot.functional import FunctionalGraph
     from inductor.pipeline import Compilation
 
 
 def needs_frame(c: Compilation) -> bool:
     """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, changes of their sizes, and the results of detach() of an input that requires grad, and
-    of `.data`.
+    memory, and changes of their sizes.
     """
     assert c.functional is not None
     written = c.functional.input_mutations
-    if any(m.metadata for m in written) or _separated(c.functional):
+    if any(m.metadata for m in written):
         return True
     return bool(c.functional.same_inputs) or any(
         j != m.index and not (c.static[j] and c.static[m.index])
         for m in written
         for j in range(len(c.inputs))
     )
-
-
-def _separated(functional: FunctionalGraph) -> dict[int, Callable[[torch.Tensor], torch.Tensor]]:
-    """By their places, results that are views to torch's memory alone, and what makes them: those
-    of inputs that do not require grad as these do, and those with a version of their own.
-    """
-    ways: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
-    for i, spec in enumerate(functional.outputs):
-        if spec.own_version:
-            ways[i] = _data
-        elif spec.kind == "alias_of_input" and spec.detached:
-            ways[i] = torch.Tensor.detach
-    return ways
-
-
-def _data(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.data
 
 
 def can_run_again(c: Compilation) -> bool:
@@ -70,7 +49,7 @@ def plan_of(c: Compilation) -> Any:
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     if isinstance(compiled, Framed):
         resizes = any(m.metadata for m in compiled.functional.input_mutations)
-        return None if resizes or compiled.separated else compiled.plan
+        return None if resizes else compiled.plan
     return None if isinstance(compiled, (OnAten, Launched)) else compiled
 
 
@@ -131,7 +110,6 @@ class Framed(_WithStatics):
     def __init__(self, c: Compilation) -> None:
         super().__init__(c)
         self.plan = c.compiled
-        self.separated = _separated(self.functional)
 
     def __call__(self, *varying: Any) -> Any:
         inputs = self.all_inputs(varying)
@@ -142,7 +120,4 @@ class Framed(_WithStatics):
             if m.metadata:
                 target = inputs[m.index]
                 target.as_strided_(m.size, m.stride, m.storage_offset + target.storage_offset())
-        if not self.separated:
-            return results
-        ways = self.separated
-        return tuple(ways[i](x) if i in ways else x for i, x in enumerate(results))
+        return results

@@ -44,6 +44,8 @@ from fxgraph.aot.recurrent import (
 )
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
+from fxgraph.aot.view_steps import lead_to, steps_of
+from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.dual_levels import level_restored
 from fxgraph.faults import blame
@@ -488,6 +490,14 @@ def _share_version(one: torch.Tensor, other: torch.Tensor) -> bool:
     return shared
 
 
+def _calls_from_base(view: View) -> list[ViewCall]:
+    calls = []
+    while view.parent is not None:
+        calls += [view.call] if view.call is not None else []
+        view = view.parent
+    return calls[::-1]
+
+
 class Finish:
     """Classifies the graph's results and adds the trailing writes."""
 
@@ -561,7 +571,7 @@ class Finish:
         tensor = self.tracer.constants[view.alias.origin]  # type: ignore[index]
         if leaf is tensor:
             return OutputSpec("constant", constant=tensor)
-        spec = self._alias("constant", -1, view, view.alias.base.fake)
+        spec = self._alias("constant", -1, view)
         spec.constant = tensor
         return spec
 
@@ -581,18 +591,21 @@ class Finish:
             return OutputSpec("fresh", self._add_value(view, copied=True))
         for member in members:
             if self.tensors[member] is base.fake:
-                return self._alias("alias_of_output", member, view, base.fake)
+                return self._alias("alias_of_output", member, view)
         known = self._bases.get(view.alias)
         if known is None:
             known = self._bases[view.alias] = self._add_value(base)
-        return self._alias("alias_of_intermediate", known, view, base.fake)
+        return self._alias("alias_of_intermediate", known, view)
 
     @property
     def _bases(self) -> dict[Alias, int]:
         return self.__dict__.setdefault("_base_values", {})
 
-    def _alias(self, kind: str, index: int, view: View, base: torch.Tensor) -> OutputSpec:
-        fake = view.fake
+    def _alias(
+        self, kind: str, index: int, view: View, base: torch.Tensor | None = None
+    ) -> OutputSpec:
+        """base: with the layout before the graph, of an input."""
+        fake, base = view.fake, view.alias.base.fake if base is None else base
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
         offset = fake.storage_offset() - base.storage_offset()
@@ -600,6 +613,11 @@ class Finish:
         spec = OutputSpec(kind, index, size, stride, self._returned(offset))
         if not fake.requires_grad and (base.requires_grad or kind == "alias_of_input"):
             spec.own_version = not _share_version(fake, base)
+        steps = steps_of(_calls_from_base(view))
+        if self.bases_only and steps and lead_to(steps, base, spec):
+            spec.steps = steps
+        if not fake._is_view():
+            spec.creation = -1
         return spec
 
     def _returned(self, number: Any) -> Any:

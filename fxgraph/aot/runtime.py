@@ -122,7 +122,9 @@ def _restore(
         source = source.detach()
     size, stride, offset = numbers_of(spec, functional, inputs, values)
     view = source.as_strided(size, stride, source.storage_offset() + offset)
-    return view.data if spec.own_version else view
+    if spec.own_version:
+        return view.data
+    return view.detach() if spec.creation < 0 else view
 
 
 def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:

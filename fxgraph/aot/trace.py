@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxgraph.aot import inplace, views
+from fxgraph.aot import batch_norm, inplace, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
 from fxgraph.aot.data_conditions import conditions_of
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
@@ -618,23 +618,6 @@ class Tracer:
 
     # -- operators with their own treatment -------------------------------------------------------
 
-    def _native_batch_norm(self, op: Any, args: Any, kwargs: Any) -> Any:
-        """The schema hides that the running statistics are written; use the operators that tell."""
-        given = inplace.bind(op, args, kwargs)
-        x, weight, bias, mean, var = (
-            given[name] for name in ("input", "weight", "bias", "running_mean", "running_var")
-        )
-        momentum = given["momentum"]
-        eps = given["eps"] if "eps" in given else given["epsilon"]
-        if not given["training"]:
-            legit = aten._native_batch_norm_legit_no_training.default
-            return self.dispatch(legit, (x, weight, bias, mean, var, momentum, eps), {})
-        if mean is None:
-            legit = aten._native_batch_norm_legit.no_stats
-            return self.dispatch(legit, (x, weight, bias, True, momentum, eps), {})
-        legit = aten._native_batch_norm_legit.default
-        return self.dispatch(legit, (x, weight, bias, mean, var, True, momentum, eps), {})
-
     def _product(self, op: Any, args: Any, kwargs: Any) -> Any:
         """Eager refuses matrices of two types, in words that depend on the caller's operator."""
         if len({arg.dtype for arg in args if isinstance(arg, torch.Tensor)}) > 1:
@@ -664,12 +647,6 @@ class Tracer:
             self._sizes.env.checked(part)
 
 
-def _native_batch_norm_with_reserve(tracer: Tracer, op: Any, args: Any, kwargs: Any) -> Any:
-    results = tracer._native_batch_norm(op, args, kwargs)
-    empty = tracer.record(aten.empty.memory_format, ([0],), {"dtype": torch.uint8})
-    return (*results, empty)
-
-
 # What is made for one _unsafe_view and seen by nothing else.
 _MADE_TO_BE_VIEWED = frozenset(
     getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "clone")
@@ -690,8 +667,7 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
     aten.fill_.Tensor: Tracer._copy_,
     aten.fill_.Scalar: Tracer._fill_,
     aten.zero_.default: Tracer._fill_,
-    aten.native_batch_norm.default: Tracer._native_batch_norm,
-    aten.cudnn_batch_norm.default: _native_batch_norm_with_reserve,
+    **batch_norm.RULES,
     aten._local_scalar_dense.default: Tracer._item,
     **{op.default: Tracer._product for op in (aten.mm, aten.addmm, aten.bmm)},
     aten.size.default: Tracer._known_sizes,

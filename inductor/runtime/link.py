@@ -304,6 +304,8 @@ class Linker:
             args = [self._address(name) for name in step.names()]
             name = f"framegraph::{step.label or step.kernel}"
             return ("launch", kernel.code, kernel.careful, args, list(sizes), programs, name)
+        for name in step.names():  # read by address: an operator may give another layout
+            self.values[self.index[self._root(name)[0]]][9] = True
         return ("call", kernel, [*map(self._reference, step.args), *sizes, programs], {}, [])
 
     def _decoded(self, step: Any) -> tuple[Any, dict[str, Any]]:
@@ -345,5 +347,6 @@ class Linker:
                 out.kind,
                 self.index[root],
                 *self.sizes.numbers([out.size, out.stride, out.offset + elements]),
+                out.detached,
             )
         return ("tensor", self.index[out.name])

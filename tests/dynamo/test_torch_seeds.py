@@ -197,3 +197,39 @@ def test_large_seeds(seeded):
             outcomes.append(([], str(error)))
     same(outcomes[1][0], outcomes[0][0])
     assert outcomes[1][1] == outcomes[0][1]
+
+
+class Drawn:
+    """A generator of a device that this machine has not."""
+
+    seed, offset = 5, 8
+
+    def initial_seed(self):
+        return self.seed
+
+    def get_offset(self):
+        return self.offset
+
+    def manual_seed(self, seed):
+        self.seed, self.offset = seed, 0
+        return self
+
+    def set_offset(self, offset):
+        self.offset = offset
+
+
+def test_compilation_draws_nothing_from_other_devices(monkeypatch):
+    """A backend, and calls that find out types, may draw: afterwards generators are as before."""
+    own = Drawn()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "default_generators", (own,))
+
+    def backend(gm, inputs):
+        own.set_offset(own.offset + 4)
+        own.manual_seed(6)
+        return gm.forward
+
+    assert torch.equal(
+        dynamo.compile(lambda x: x + 1, backend=backend)(torch.ones(2)), torch.full((2,), 2.0)
+    )
+    assert (own.seed, own.offset) == (5, 8)

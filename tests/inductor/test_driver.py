@@ -18,6 +18,7 @@ from inductor.runtime import _plan
 from inductor.runtime.driver import Loaded
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
+    AtenStep,
     BufferSpec,
     LaunchStep,
     OutputSpec,
@@ -167,6 +168,28 @@ def test_memory_of_a_kernel_comes_behind_its_arguments(stub):
     given = stub.log()[-1].split("arguments=")[1].split(",")
     assert given[:2] == [str(x.data_ptr()), str(result.data_ptr())]
     assert int(given[2]) > 0 and given[3:] == ["0"]
+
+
+def test_a_kernel_that_python_launches_reads_results_as_the_plan_has_them():
+    """An operator's result may lie in memory otherwise than torch's shape functions tell."""
+    spec = doubling()
+    spec.inputs[0] = TensorSpec("arg0", "float32", (3, 4), (4, 1))
+    spec.buffers = [
+        BufferSpec("buf0", "float32", (3, 4), (1, 3), kind="aten"),
+        BufferSpec("buf1", "float32", (12,), (1,), kind="output"),
+    ]
+    spec.steps = [
+        AtenStep("aten::clone", "", [{"buf": "arg0"}], ["buf0"]),  # of strides (4, 1)
+        LaunchStep("k0", ["buf0", "buf1"], ["buf1"], programs=1),
+    ]
+    spec.outputs = [OutputSpec("buffer", "buf1")]
+
+    def kernel(x, out, programs):
+        out.copy_(x.as_strided((12,), (1,)))  # by address
+
+    x = torch.arange(12.0).view(3, 4)
+    (result,) = link(spec, callables={"k0": kernel})(x)
+    assert torch.equal(result, x.t().flatten())
 
 
 def test_sizes_and_programs_of_a_call(stub):

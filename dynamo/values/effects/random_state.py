@@ -7,33 +7,57 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 
 class _States(threading.local):
     def __init__(self) -> None:
-        self.states: list[torch.Tensor] = []  # of the program, for each compilation under way
+        self.states: list[_State] = []  # of the program, for each compilation under way
 
 
 _states = _States()
 
 
+class _State:
+    """Of the generators of the CPU and of all CUDA devices, as they are now.
+
+    Those of CUDA are written only if they moved: while a stream is captured they cannot be.
+    """
+
+    def __init__(self) -> None:
+        self.cpu = torch.get_rng_state()
+        started = torch.cuda.is_initialized()
+        self.cuda = [(g, _place(g)) for g in torch.cuda.default_generators] if started else []
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.cpu)
+        for generator, place in self.cuda:
+            if _place(generator) != place:
+                seed, offset = place
+                generator.manual_seed(seed).set_offset(offset)
+
+
+def _place(generator: Any) -> tuple[int, int]:
+    return generator.initial_seed(), generator.get_offset()
+
+
 @contextlib.contextmanager
 def preserved_draws() -> Iterator[None]:
     """Around a compilation."""
-    _states.states.append(torch.get_rng_state())
+    _states.states.append(_State())
     try:
         yield
     finally:
-        torch.set_rng_state(_states.states.pop())
+        _states.states.pop().restore()
 
 
 @contextlib.contextmanager
 def program_draws() -> Iterator[None]:
     """Draw random numbers in the block from the program's state."""
-    torch.set_rng_state(_states.states[-1])
+    _states.states[-1].restore()
     try:
         yield
     finally:
-        _states.states[-1] = torch.get_rng_state()
+        _states.states[-1] = _State()

@@ -12,6 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -63,10 +64,8 @@ py::list optional_tensors(const variable_list& tensors) {
   return list;
 }
 
-// The results of a Python function, by gradient; `places` are their numbers.
-template <class Places>
-variable_list gradients(const py::object& results, const Places& places, size_t count) {
-  variable_list found(count);
+// Puts the results of a Python function into `found`; `places` are their numbers there.
+void put(const py::object& results, const std::vector<uint32_t>& places, variable_list& found) {
   const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(results.ptr(), "gradients are no sequence"));
   if (!items) throw python_error();
   TORCH_CHECK(static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr())) == places.size(), "a compiled backward returned ",
@@ -75,7 +74,6 @@ variable_list gradients(const py::object& results, const Places& places, size_t 
     PyObject* item = PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     if (item != Py_None) found[places[i]] = THPVariable_Unpack(item);
   }
-  return found;
 }
 
 }  // namespace
@@ -235,24 +233,20 @@ variable_list Arrival::apply(variable_list&& tangents) {
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
 variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents, bool hand_over) {
   c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over, copies));
+  variable_list found(num_outputs());
+  variable_list views;
+  for (const auto& [tangent, steps] : variant.views) views.push_back(view_by(tangents[tangent], steps));
+  for (const auto& [gradient, view] : variant.receivers) found[gradient] = views[view];
+  if (variant.backward == Py_None) return found;
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over));
   auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
   if (!results) throw python_error();
-  variable_list found = gradients(results, variant.gradients, num_outputs());
-  // A tangent that is passed on as it came keeps the strides with which it came.
-  for (at::Tensor& gradient : found) {
-    for (const auto& [copy, tangent] : copies) {
-      if (gradient.defined() && gradient.is_alias_of(copy) && gradient.sizes().equals(copy.sizes()) && gradient.strides().equals(copy.strides()))
-        gradient = tangent;
-    }
-  }
+  put(results, variant.gradients, found);
   return found;
 }
 
-// The list that a backward takes. `copies` gets the tangents that had to be copied: (copy, tangent).
-PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over,
-                                  std::vector<std::pair<at::Tensor, at::Tensor>>& copies) {
+// The list that a backward takes.
+PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over) {
   const variable_list mine = std::move(tangents);
   variable_list tensors;
   tensors.reserve(variant.saved.size() + variant.tangents.size());
@@ -271,10 +265,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
       given.swap(given_);
     }
   }
-  for (uint32_t k : variant.tangents) {
-    tensors.push_back(fitted(mine[k], segment().tangents[k]));
-    if (!tensors.back().is_same(mine[k])) copies.emplace_back(tensors.back(), mine[k]);
-  }
+  for (uint32_t k : variant.tangents) tensors.push_back(fitted(mine[k], segment().tangents[k]));
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -311,8 +302,10 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
                                    nullptr));
   if (!results) throw python_error();
   std::vector<uint32_t> places(num_outputs());
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint32_t>(i);
-  return gradients(results, places, num_outputs());
+  std::iota(places.begin(), places.end(), 0);
+  variable_list found(num_outputs());
+  put(results, places, found);
+  return found;
 }
 
 void CompiledNode::release_variables() {
