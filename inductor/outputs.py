@@ -77,6 +77,8 @@ class _Outputs:
         detached = "view" if spec.creation < 0 else ""
         if not detached and spec.kind == "alias_of_input" and spec.detached:
             detached = "base"
+        if spec.own_version:
+            detached = "data"
         offset = sizes.of(spec.storage_offset)
         return OutputSpec("view", name, size, stride, offset, detached=detached)
 

@@ -53,6 +53,7 @@ class OutputSpec:
     storage_offset: Any = 0
     constant: Any = None
     detached: bool = False  # does not require grad, whatever it is a view of
+    own_version: bool = False  # of `.data`: writes do not count as those of what it is a view of
     creation: int = 0  # a view's CreationMeta for autograd; -1: autograd knows it as no view
     steps: list[tuple[int, tuple[int, ...]]] | None = None  # to the view, where known (view_steps)
 

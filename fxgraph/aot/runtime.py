@@ -122,6 +122,8 @@ def _restore(
         source = source.detach()
     size, stride, offset = numbers_of(spec, functional, inputs, values)
     view = source.as_strided(size, stride, source.storage_offset() + offset)
+    if spec.own_version:
+        return view.data
     return view.detach() if spec.creation < 0 else view
 
 

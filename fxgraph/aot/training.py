@@ -140,6 +140,7 @@ def _segment(training: TrainingGraph, segment: Segment, saved: Sequence[int]) ->
         "values": [training.tangents[k] for k in segment.tangents],
         "tangents": [(*_geometry(v), v.dtype, v.device) for v in vals],
         "gradients": [(kind == "output", number) for kind, number in targets],
+        "reached": [[j in training.sources[k] for j in place] for k in segment.gradients],
         "saved": saved,
         "frees": [[place[j] for j in training.frees[k] if j in place] for k in segment.tangents],
         "watched": [
@@ -199,6 +200,7 @@ def _output(spec: OutputSpec, place: int | None) -> tuple[Any, ...]:
         spec.constant,
         place,
         spec.steps,
+        spec.own_version,
     )
 
 

@@ -395,6 +395,8 @@ class _Window:
     def of(self, base: torch.Tensor) -> torch.Tensor:
         base = base.detach() if self.detached == "base" else base
         found = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+        if self.detached == "data":
+            return found.data
         return found.detach() if self.detached == "view" else found
 
 

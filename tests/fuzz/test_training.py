@@ -68,6 +68,32 @@ FOUND = {
         run(T(3, 4, grad=True))
         run(T(5, 4, grad=True)).sum().backward()
     """,
+    "data whose writes autograd does not count": """
+        w = T(3, grad=True)
+        def f(x):
+            y = (x * w).exp()
+            return y, y.data, x.data, x.data[1:]
+        ---
+        a = T(3, grad=True)
+        x = a * 1
+        squared = x * x
+        y, z, u, v = run(x)
+        z.mul_(1)
+        u.add_(0)
+        v.mul_(1)
+        x._version, y._version
+        y.sum().backward()
+        squared.sum().backward()
+        w.grad, a.grad
+    """,
+    "data of an input in inference": """
+        def f(x): return x.data, x * 2
+        ---
+        x = T(3)
+        y, z = run(x)
+        y.add_(1)
+        x._version, y._version
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)

@@ -39,7 +39,9 @@ ENDS = (
     "modified by an inplace operation",
 )
 # Texts that name nodes of autograd, of which a compiled graph has one.
-NODES = re.compile(r"\b\w+Backward\w*\b|framegraph::\S+|0x[0-9a-f]+|object at \S+")
+NODES = re.compile(
+    r"Output \d+ of \w+ is a view|\b\w+Backward\w*\b|framegraph::\S+|0x[0-9a-f]+|object at \S+"
+)
 MODIFIED = re.compile(r"(.*modified by an inplace operation).*", re.DOTALL)
 _numbers = itertools.count()
 

@@ -21,6 +21,8 @@ def scaled(name):
         logs[name].append(1)
         return g * 2
     return hook
+def refused(g):
+    raise ValueError('refused')
 def accumulated(p):
     logs['accumulated'].append(p.grad.clone())
 def before(module, args):
@@ -159,6 +161,11 @@ sum(A.unbind(1))[:, None] + B; torch.cat(A.split(2, 1)[::-1], 1); A.detach().req
 A.new_zeros(A.shape).copy_(B); torch.zeros_like(A).index_add(0, torch.tensor([0]), B[:1])
 A.to(torch.float32); (A if A.requires_grad else B); copy.copy(A); A * net.count; A.reshape(-1, 4)
 torch.utils._pytree.tree_map(lambda t: t * 2, [A, B])[1]; (net.memory if net.calls else A) * B
+(kept[-1].sum() if kept else 1) * A; torch.func.grad(lambda t: (t * t * B.detach()).sum())(A)
+torch.func.vmap(lambda t: t @ net.w)(A); A + (0 if net.w.grad is None else net.w.grad.sum())
+torch.addmm(net.b, A, net.w); A.clone().mul_(B); (A * 1).relu_(); A.double().sin().to(A.dtype)
+net(A) if n > 1 else A * 3; functools.reduce(operator.add, A.unbind(0))[None] + B; A.T.contiguous().T
+torch.einsum('ij,jk->ik', A, net.w); A.unsqueeze(0).expand(2, -1, -1).sum(0); A.where(B > 0, net.b)
 """
 VIEWS = """
 A[1:]; A.t(); A[:, 0]; A.unbind(1)[1]; A.split(2, 1)[0]; A.diagonal(); A.view(-1); A[None]
@@ -179,6 +186,7 @@ V.index_add_(0, torch.tensor([0]), V[:1].detach()); V.random_(3); V.normal_(); V
 HOOKS = """
 A.register_hook(seen('L')); A.register_hook(scaled('L')); handles.append(A.register_hook(seen('L')))
 V.register_hook(lambda g: g + 1); A.retain_grad(); A.register_hook(lambda g: logs['L'].append(g.sum()))
+A.register_hook(refused); net.w.register_hook(lambda g: None); handles.append(A.register_hook(scaled('L')))
 net.w.register_hook(scaled('L')); handles.append(net.w.register_hook(seen('L')))
 net.b.register_post_accumulate_grad_hook(accumulated); V.retain_grad()
 handles.append(net.inner.register_forward_hook(after)); h = A.register_hook(seen('L'));h.remove()
@@ -195,6 +203,7 @@ g, = torch.autograd.grad(A.sin().sum(), B, create_graph=True, allow_unused=True)
 A.mean().backward(inputs=[net.w]); opt.step(); opt.zero_grad(); opt.zero_grad(set_to_none=False)
 torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0); torch.nn.utils.clip_grad_value_(net.parameters(), 0.5)
 net.w.grad = None; net.w.grad = torch.ones(4, 4); net.w.grad = T(4, 4).t(); net.zero_grad()
+torch.autograd.backward([A.sum(), B.sum()]); A.sum().backward(inputs=[net.b]); x.grad = None
 net.w.grad.mul_(2) if net.w.grad is not None else None; net.b.grad = net.b.grad
 A.sum().backward();opt.step(); opt.step();opt.zero_grad(); A.sum().backward()
 """
@@ -210,6 +219,8 @@ log.append(V.stride()); log.append(A.detach().sum().item() > 0); log.append(A.ou
 ema.w.mul_(0.9).add_(net.w, alpha=0.1); ema.w.data.lerp_(net.w.data, 0.5)
 ema.load_state_dict(net.state_dict()); net.w.data.mul_(0.9); net.w.data.copy_(ema.w.data)
 torch._foreach_mul_([p.data for p in net.parameters()], 0.9); net.w.data = net.w.data * 0.5
+net.w.data, ema.w.data = ema.w.data, net.w.data; log.append(net.w.grad); net.mean[:] = A.detach()[-1]
+handles.pop().remove() if handles else None; x.requires_grad_(False); log.append(net.b.grad is x.grad)
 net.w = nn.Parameter(net.w.detach() * 2); net.b.requires_grad_(False); net.b.requires_grad_(True)
 """
 WRAPS = """
@@ -250,6 +261,7 @@ net = copy.deepcopy(net); opt.param_groups[0]['lr'] = 0.05; a = T(3, 4, grad=Tru
 a.grad = None; kept.clear(); torch.manual_seed(3); net.calls = 0; net.frozen.requires_grad_(True)
 kept[-1].sum().backward(); kept[-1].add_(1); result.mul_(2); net.w.grad.zero_(); a.data = T(3, 4) * 2
 net.double(); net.float(); net.requires_grad_(False); net.requires_grad_(); net.mean.add_(1)
+handles.append(net.w.register_hook(refused)); net.b.grad = net.b.grad
 total(kept).backward(); total(result).backward(retain_graph=True); a.requires_grad_(); a = a.detach()
 """
 ARGUMENTS = """

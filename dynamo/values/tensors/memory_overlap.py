@@ -188,5 +188,8 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How often the tensor was written; inference tensors do not say."""
-    return 0 if tensor.is_inference() else tensor._version
+    """How often the tensor was written; inference tensors and those of such data do not say."""
+    try:
+        return 0 if tensor.is_inference() else tensor._version
+    except RuntimeError:
+        return 0

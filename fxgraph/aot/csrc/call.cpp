@@ -44,6 +44,14 @@ bool overlap(const at::Tensor& one, const at::Tensor& other) {
   return a < d && c < b;
 }
 
+// Whether the arrival of a gradient can be seen.
+bool has_hooks(const at::Tensor& tensor) {
+  const auto& node = tensor.grad_fn();
+  if (node) return !node->tensor_pre_hooks().empty() || !node->pre_hooks().empty() || !node->post_hooks().empty();
+  return !torch::autograd::impl::hooks(tensor).empty() ||
+         torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr;
+}
+
 class Call {
  public:
   Call(Step* step, PyObject* const* args) : step_(step), graph_(*step->held) {
@@ -107,6 +115,21 @@ class Call {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
 
+  // Nodes for the gradients that not all tangents reach, where it can be seen which do; these edges are cut.
+  torch::autograd::edge_list depart(const Segment& segment, torch::autograd::edge_list& edges) {
+    torch::autograd::edge_list made;
+    for (size_t n = 0; n < edges.size(); ++n) {
+      if (!segment.partial(n) || !edges[n].is_valid()) continue;
+      const Target& target = segment.gradients[n];
+      if (!target.output && !has_hooks(input(target.index))) continue;
+      made.resize(edges.size());
+      const NodePtr departure = own(new Departure(static_cast<uint32_t>(n)));
+      departure->set_next_edges({std::exchange(edges[n], {})});
+      made[n] = {departure, departure->add_input_metadata(torch::autograd::Node::undefined_input())};
+    }
+    return made;
+  }
+
   // Ties the segment's values to a node, and gives it the backward's saved values.
   void make_node(uint32_t number) {
     const Segment& segment = graph_.segments[number];
@@ -119,11 +142,29 @@ class Call {
     }
     // A result without any gradient (a norm that counts) is a function of its inputs, still.
     if (!any && !segment.gradients.empty()) return;
+    torch::autograd::edge_list departures = depart(segment, edges);  // created first: the engine calls them last
     auto* node = new CompiledNode(step_, number);
     const NodePtr owner = own(node);
     owner->set_next_edges(std::move(edges));
-    for (uint32_t i : segment.values) {
-      torch::autograd::impl::set_gradient_edge(values_[i], {owner, owner->add_input_metadata(values_[i])});
+    for (size_t n = 0; n < departures.size(); ++n) {
+      if (!departures[n].is_valid()) continue;
+      static_cast<Departure&>(*departures[n].function).of(node, owner);
+      node->depart(static_cast<uint32_t>(n));
+    }
+    for (size_t k = 0; k < segment.values.size(); ++k) {
+      const at::Tensor& value = values_[segment.values[k]];
+      const auto place = static_cast<uint32_t>(owner->add_input_metadata(value));
+      if (segment.values.size() == 1) {
+        torch::autograd::impl::set_gradient_edge(value, {owner, place});
+        continue;
+      }
+      const NodePtr arrival = own(new Arrival(node, place));
+      torch::autograd::edge_list behind{{owner, place}};
+      for (size_t n = 0; n < departures.size(); ++n) {
+        if (departures[n].is_valid() && segment.reached[n][k]) behind.push_back(departures[n]);
+      }
+      arrival->set_next_edges(std::move(behind));
+      torch::autograd::impl::set_gradient_edge(value, {arrival, arrival->add_input_metadata(value)});
     }
     const auto& own_values = segment.values;
     for (uint32_t i : segment.saved) {
@@ -249,6 +290,7 @@ class Call {
     }
     at::Tensor view = out.steps.empty() ? at::as_strided(source, size, stride, base.storage_offset() + offset)
                                         : view_by(source, out.steps);
+    if (out.own_version) return view.variable_data();
     if (!out.tracked && (out.detached || !view.requires_grad())) return view.detach();
     if (out.creation == CreationMeta::MULTI_OUTPUT_NODE) {
       torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(out.creation);

@@ -7,6 +7,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -227,11 +228,64 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
     // A hook that raises after the backward leaves it to be done again.
     hand_over = hand_over && post_hooks().empty() && all(dead_after(present));
   }
+  variable_list found = differentiated(present, plain, std::move(tangents), hand_over);
+  if (departures_.empty()) return found;
+  Underway left{torch::autograd::get_current_graph_task_id(), true, {}, variable_list(num_outputs())};
+  for (uint32_t n : departures_) left.gradients[n] = std::move(found[n]);
+  Lock lock(mutex_);
+  std::swap(underway_, left);
+  return found;
+}
+
+variable_list CompiledNode::differentiated(const std::vector<bool>& present, bool plain, variable_list&& tangents,
+                                           bool hand_over) {
   const bool some = std::find(present.begin(), present.end(), true) != present.end();
   if (!some || num_outputs() == 0) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
   if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
   return run(step_->held->variant(number_, present), std::move(tangents), hand_over);
+}
+
+void CompiledNode::depart(uint32_t gradient) { departures_.push_back(gradient); }
+
+void CompiledNode::arrived(uint32_t tangent, const at::Tensor& value) {
+  if (departures_.empty()) return;
+  const int task = torch::autograd::get_current_graph_task_id();
+  Underway left;
+  Lock lock(mutex_);
+  if (underway_.task != task) {
+    std::swap(underway_, left);
+    underway_.task = task;
+    underway_.tangents.resize(segment().tangents.size());
+  }
+  underway_.tangents[tangent] = value;
+}
+
+// The engine calls the node before its departures, unless it is not to call the node at all, or a tangent that does not
+// reach the gradient is late: the departure has a backward to itself then.
+at::Tensor CompiledNode::departing(uint32_t gradient) {
+  variable_list tangents;
+  {
+    Lock lock(mutex_);
+    if (underway_.task != torch::autograd::get_current_graph_task_id()) return {};
+    if (underway_.ran) return std::move(underway_.gradients[gradient]);
+    tangents = underway_.tangents;
+  }
+  std::vector<bool> present(tangents.size());
+  bool plain = true;
+  for (size_t k = 0; k < tangents.size(); ++k) {
+    present[k] = tangents[k].defined();
+    plain = plain && (!present[k] || is_plain(tangents[k]));
+  }
+  check(present);
+  return differentiated(present, plain, std::move(tangents), false)[gradient];
+}
+
+variable_list Arrival::apply(variable_list&& tangents) {
+  node_->arrived(tangent_, tangents[0]);
+  variable_list handed_on(num_outputs());
+  handed_on[0] = std::move(tangents[0]);
+  return handed_on;
 }
 
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
@@ -331,7 +385,9 @@ bool register_node_type() {
       nullptr) {
     return false;
   }
-  torch::autograd::registerCppFunction(typeid(CompiledNode), &type);
+  for (const std::type_info* node : {&typeid(CompiledNode), &typeid(Arrival), &typeid(Departure)}) {
+    torch::autograd::registerCppFunction(*node, &type);
+  }
   return true;
 }
 

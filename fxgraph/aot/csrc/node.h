@@ -1,4 +1,12 @@
-// The node of autograd's graph for one segment of one call of a Step.
+// The nodes of autograd's graph for one segment of one call of a Step.
+//
+// A segment of several tangents has a node of its own, an Arrival, for each: autograd calls the hooks of those results
+// alone at which gradients arrive. A gradient that not all tangents reach leaves by a Departure, behind the arrivals of
+// those that do: it is not called, nor the hooks of the tensor, in a backward of others.
+//
+//   y -> Arrival 0 ---> CompiledNode -> x
+//                  \-> Departure ------> w, which y depends on and z does not
+//   z -> Arrival 1 ---> CompiledNode
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -33,6 +41,14 @@ struct Witness {
   std::string description;
 };
 
+// What the arrivals and the departures of one backward share.
+struct Underway {
+  int task = -1;            // of the engine
+  bool ran = false;         // the node
+  variable_list tangents;   // that arrived
+  variable_list gradients;  // that depart
+};
+
 class CompiledNode : public Node {
  public:
   CompiledNode(Step* step, uint32_t segment);
@@ -46,11 +62,16 @@ class CompiledNode : public Node {
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
   void save(uint32_t number, const at::Tensor& tensor, bool output);
   void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
+  void depart(uint32_t gradient);        // by a Departure
+
+  void arrived(uint32_t tangent, const at::Tensor& value);
+  at::Tensor departing(uint32_t gradient);
 
  protected:
   variable_list apply(variable_list&& tangents) override;
 
  private:
+  variable_list differentiated(const std::vector<bool>& present, bool plain, variable_list&& tangents, bool hand_over);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
@@ -68,11 +89,41 @@ class CompiledNode : public Node {
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
+  std::vector<uint32_t> departures_;
+  Underway underway_;
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
 };
 
+class Arrival : public Node {
+ public:
+  Arrival(CompiledNode* node, uint32_t tangent) : node_(node), tangent_(tangent) {}
+  std::string name() const override { return node_->name(); }
+
+ protected:
+  variable_list apply(variable_list&& tangents) override;
+
+ private:
+  CompiledNode* node_;  // behind the first of the edges
+  uint32_t tangent_;
+};
+
+class Departure : public Node {
+ public:
+  explicit Departure(uint32_t gradient) : gradient_(gradient) {}
+  std::string name() const override { return node_->name(); }
+  void of(CompiledNode* node, NodePtr owner) { node_ = node, owner_ = std::move(owner); }
+
+ protected:
+  variable_list apply(variable_list&&) override { return {node_->departing(gradient_)}; }
+
+ private:
+  CompiledNode* node_ = nullptr;
+  NodePtr owner_;  // of the same
+  uint32_t gradient_;
+};
+
 template <class Pointer = NodePtr>
-Pointer own(CompiledNode* node) {
+Pointer own(Node* node) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
     return Pointer(node, [](auto* dead) { deleteNode(dead); });
   } else {

@@ -36,6 +36,7 @@ Output parse_output(const py::tuple& item) {
   out.varies = !item[8].is_none();
   out.first = out.varies ? item[8].cast<size_t>() : 0;
   if (!item[9].is_none()) out.steps = parse_steps(item[9]);
+  out.own_version = item[10].cast<bool>();
   return out;
 }
 
@@ -55,6 +56,7 @@ Segment parse_segment(const py::dict& data) {
     const auto pair = item.cast<std::pair<bool, uint32_t>>();
     segment.gradients.push_back({pair.first, pair.second});
   }
+  segment.reached = data["reached"].cast<std::vector<std::vector<bool>>>();
   segment.saved = data["saved"].cast<Numbers>();
   segment.frees = data["frees"].cast<std::vector<Numbers>>();
   for (py::handle item : data["watched"]) {

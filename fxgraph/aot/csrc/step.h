@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +27,7 @@ struct Output {
   bool view;      // size, stride and offset describe a view of the source
   bool tracked;   // autograd knows it as a view
   bool detached;  // does not require grad, whatever it is a view of
+  bool own_version;  // `.data`
   torch::autograd::CreationMeta creation;
   bool varies;    // these three change from call to call: `first` is where they begin among the call's numbers
   std::vector<int64_t> size, stride;
@@ -77,10 +79,16 @@ struct Segment {
   std::vector<uint32_t> values;    // those with a gradient, in the order of the tangents
   std::vector<Tangent> tangents;
   std::vector<Target> gradients;  // in the order of the node's edges
+  std::vector<std::vector<bool>> reached;  // by gradient: whether each tangent reaches it
   std::vector<uint32_t> saved;     // numbers into those of the graph
   std::vector<std::vector<uint32_t>> frees;  // by tangent: those that eager cannot use again after its backward
   std::vector<Watched> watched;
   std::map<std::vector<bool>, Variant> variants;
+
+  bool partial(size_t gradient) const {  // not all tangents reach it
+    const auto& flags = reached[gradient];
+    return std::find(flags.begin(), flags.end(), false) != flags.end();
+  }
 };
 
 struct Training {

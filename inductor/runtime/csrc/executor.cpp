@@ -602,6 +602,7 @@ class Run {
       const at::Tensor base = out.of_detached ? value.detach() : value;
       const at::Tensor view =
           at::as_strided(base, all(out.size), all(out.stride), base.storage_offset() + number(out.offset));
+      if (out.data) return THPVariable_Wrap(view.variable_data());
       return THPVariable_Wrap(out.detached ? view.detach() : view);
     }
     if (out.kind == Output::Reshaped) {

@@ -307,6 +307,7 @@ Output parse_output(const py::tuple& item) {
     const auto detached = item[5].cast<std::string>();
     out.of_detached = detached == "base";
     out.detached = detached == "view";
+    out.data = detached == "data";
   }
   return out;
 }

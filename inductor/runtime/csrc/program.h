@@ -166,6 +166,7 @@ struct Output {
   Number offset;  // Int: the number
   bool of_detached = false;  // View: of what detach() makes of the value
   bool detached = false;     // View: detach() of the view
+  bool data = false;         // View: `.data` of the view
   PyObject* constant = nullptr;
 };
 
