@@ -32,7 +32,7 @@ from dynamo.values.stack_items import (
     PreviousException,
     ReturnContinuation,
 )
-from dynamo.values.tensors.captured_scalars import truth_in_graph
+from dynamo.values.tensors.captured_scalars import suppose_elements, truth_in_graph
 from dynamo.values.tensors.deferred_places import DeferredPlaces
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             return
     elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
         return
-    if value.truth(tx) is wanted:
+    supposed = suppose_elements(tx, value)
+    if (value.truth(tx) if supposed is None else supposed) is wanted:
         tx.jump(instr)
 
 

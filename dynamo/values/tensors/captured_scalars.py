@@ -29,7 +29,7 @@ from dynamo.values.tensors.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import READ_METHODS, TensorValue, call_in_graph
 from dynamo.values.tensors.tensor_calls import target_name
-from fxgraph import Node, effects
+from fxgraph import Node, effects, general_case
 from fxgraph.args import leaves
 from fxgraph.expressions import is_integral, negated
 from fxgraph.sym_node import SymNode
@@ -324,6 +324,17 @@ def rely_on_truth(tx: Interpreter, value: Value, truth: bool) -> bool:
     except DataDependent:
         return False
     return True
+
+
+def suppose_elements(tx: Interpreter, value: Value) -> bool | None:
+    """The truth of a question whether a size from data is 0 where it is not, which the graph checks
+    from here on; None: the question is another, or no check can be made.
+    """
+    if not isinstance(value, SymbolValue) or tx.output.context.export:
+        return None
+    expr = condition_of(value).node.expr
+    truth = general_case.tells_elements(value.env, expr)
+    return truth if truth is not None and rely_on_truth(tx, value, truth) else None
 
 
 def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:
