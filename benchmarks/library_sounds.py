@@ -33,12 +33,12 @@ def _models() -> Subjects:
     def transducer() -> Any:
         return models.rnnt.emformer_rnnt_model(
             input_dim=8, encoding_dim=16, time_reduction_stride=2, segment_length=4,
-            right_context_length=2, transformer_input_dim=16, transformer_num_heads=2,
+            right_context_length=2, time_reduction_input_dim=8, transformer_num_heads=2,
             transformer_ffn_dim=32, transformer_num_layers=1, transformer_dropout=0.1,
             transformer_activation="gelu", transformer_left_context_length=4,
             transformer_max_memory_size=0, transformer_weight_init_scale_strategy="depthwise",
             transformer_tanh_on_mem=True, num_symbols=12, symbol_embedding_dim=16,
-            num_lstm_layers=1, lstm_hidden_dim=16, lstm_layer_norm=True,
+            num_lstm_layers=1, lstm_layer_norm=True,
             lstm_layer_norm_epsilon=1e-5, lstm_dropout=0.1,
         )  # fmt: skip
 

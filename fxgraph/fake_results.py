@@ -9,9 +9,12 @@ sizes are kept for the whole process.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch._prims_common import (
     compute_elementwise_output_strides,
@@ -34,6 +37,7 @@ _PLAIN = frozenset(
 )
 _META = torch.device("meta")
 _FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_SELECTIONS = (torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)
 _UNIQUES = (
     torch.ops.aten._unique2.default,
     torch.ops.aten.unique_dim.default,
@@ -210,6 +214,33 @@ def _check_values(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor)
                 f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
                 f"to indexing result of shape {size}"
             )
+
+
+def selected(op: Any, args: tuple[Any, ...], mode: Any) -> Any:
+    """The result of an operator that selects elements, of sizes that torch cannot bound (they
+    are quotients or minima of others); None: torch's rule can.
+    """
+    if op not in _SELECTIONS:
+        return None
+    shapes = [arg.shape for arg in args]
+    count = math.prod(torch.broadcast_shapes(*shapes) if len(shapes) > 1 else shapes[0])
+    if not isinstance(count, torch.SymInt) or not mode.shape_env.allow_dynamic_output_shape_ops:
+        return None
+    expr = count.node.expr
+    if not expr.atoms(sympy.Function):
+        return None
+    picks_places, x = len(args) == 1, args[0]
+    size = x.nonzero_memo if picks_places else None
+    if size is None:
+        size = mode.shape_env.create_unbacked_symint()
+        _, most = mode.shape_env.bounds(expr)
+        most = sys.maxsize - 1 if most is None else most
+        mode.shape_env.constrain_symbol_range(size.node.expr, 0, most)
+    with mode:
+        if not picks_places:
+            return x.new_empty((size,))
+        x.nonzero_memo = size
+        return torch.empty_strided((size, x.dim()), (1, size), dtype=torch.int64, device=x.device)
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

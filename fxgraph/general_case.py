@@ -124,6 +124,24 @@ def usual(condition: Any) -> Any:
     return condition if many else negated(condition)
 
 
+def tells_elements(env: Any, condition: Any) -> bool | None:
+    """Whether a condition holds where there are elements, and only there, or (False) only where
+    there are none; None: it tells something else.
+    """
+    if not isinstance(condition, sympy.Rel) or not condition.rhs.is_number:
+        return None
+    size, bound = condition.args
+    low, _ = env.bounds(size)
+    if low is None or low < 0:
+        return None
+    if isinstance(condition, sympy.Ne | sympy.Gt) and bound == 0:
+        return True
+    if isinstance(condition, sympy.Eq | sympy.Le) and bound == 0:
+        return False
+    return isinstance(condition, sympy.Ge) if bound == 1 and condition.func in _AROUND_ONE else None
+
+
+_AROUND_ONE = (sympy.Ge, sympy.Lt)
 _FEW = 1  # elements
 
 

@@ -31,6 +31,7 @@ from fxgraph.fake_results import (
     make_fake,
     metadata,
     ruled_as,
+    selected,
 )
 from fxgraph.general_case import taking_general_case
 from fxgraph.graph import Graph
@@ -177,6 +178,8 @@ class _FakeMode(FakeTensorMode):
         if func in _ALLOCATING:
             with taking_general_case(env):
                 return super().dispatch(func, types, args, kwargs)
+        if (made := selected(func, args, self)) is not None:
+            return made
         with env.asking_ones(_depends_on_ones(func, args)):
             result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         if func is torch.ops.aten.slice.Tensor:

@@ -131,7 +131,7 @@ class FrameSymbols:
         return self.seen.parameters[source.name] is VARIES
 
     def has_changed_function(self, function: FunctionType, source: Source) -> bool:
-        """Whether a global held another function of the same code in an earlier compilation."""
+        """Whether a global or class held another function of this code in an earlier compile."""
         before = self.seen.functions.setdefault(source.name, weakref.ref(function))
         if before is not VARIES and before() is not function:
             self.seen.functions[source.name] = before = VARIES

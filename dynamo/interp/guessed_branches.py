@@ -30,10 +30,12 @@ from dynamo.values.tensors.known_tensors import alone
 from fxgraph import Node, effects
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.expressions import evaluate
+from fxgraph.general_case import tells_elements
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
     from dynamo.interp.interpreter import Interpreter
+    from fxgraph.symbols import ShapeEnv
 
 _MOST_NODES = 64  # of which a mask is made
 _MOST_ELEMENTS = 1 << 20  # of each of these
@@ -62,28 +64,35 @@ def guessed_truth(tx: Interpreter, value: Value) -> bool | None:
 
 def guessed_number(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
     """The same of a number that depends on data, if the jump does not decide how many turns a loop
-    makes.
+    makes: as in this call, or, of whether there are elements, as usual.
     """
-    output = tx.output
-    if not isinstance(value, SymbolValue) or not value.depends_on_data() or not _may_guess(tx):
+    if not isinstance(value, SymbolValue) or not value.depends_on_data():
         return None
-    if decides_turns(tx.code, jump) or output.emptiness is not None:
+    if decides_turns(tx.code, jump) or tx.output.emptiness is not None:
         return None
-    real, expr = _Real(tx), condition_of(value).node.expr
-    known = {symbol: value.env.hint(symbol) for symbol in expr.free_symbols}
-    for symbol in [symbol for symbol, number in known.items() if number is None]:
-        node = output.symbols.data.read_from(symbol)
-        known[symbol] = None if node is None else real.value(node)
-    if None in known.values():
+    condition = condition_of(value).node.expr
+    truth, note = _seen_truth(tx, value.env, condition), _NOTE
+    if truth is None and not tx.output.context.export:
+        truth, note = tells_elements(value.env, condition), _USUAL_NOTE
+    if truth is None or not rely_on_truth(tx, value, truth):
         return None
-    truth = bool(evaluate(expr, known))
-    if not rely_on_truth(tx, value, truth):
-        return None
-    output.conditionals.notes[place_of(tx)] = _NOTE
+    tx.output.conditionals.notes[place_of(tx)] = note
     return truth
 
 
+def _seen_truth(tx: Interpreter, env: ShapeEnv, condition: Any) -> bool | None:
+    if not _may_guess(tx):
+        return None
+    real = _Real(tx)
+    known = {symbol: env.hint(symbol) for symbol in condition.free_symbols}
+    for symbol in [symbol for symbol, number in known.items() if number is None]:
+        node = tx.output.symbols.data.read_from(symbol)
+        known[symbol] = None if node is None else real.value(node)
+    return None if None in known.values() else bool(evaluate(condition, known))
+
+
 _NOTE = "taken as in this call, with a check"
+_USUAL_NOTE = "taken as where there are elements, with a check"
 
 
 def _may_guess(tx: Interpreter) -> bool:

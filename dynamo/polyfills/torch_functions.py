@@ -537,3 +537,61 @@ def accumulate_histories(found):
             leaf.grad = leaf.grad + gradient
         else:
             leaf.grad = gradient.new_empty_strided(gradient.shape, strides).copy_(gradient)
+
+
+def istft(
+    input,
+    n_fft,
+    hop_length=None,
+    win_length=None,
+    window=None,
+    center=True,
+    normalized=False,
+    onesided=None,
+    length=None,
+    return_complex=False,
+):
+    """The original, a composite of operators, reads a number to refuse windows with gaps, which the
+    graph checks here. It also has the unusual arguments, and all errors.
+    """
+    given = (input, n_fft, hop_length, win_length, window, center, normalized, onesided, length)
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    bins, start = n_fft // 2 + 1, n_fft // 2 if center else 0
+    usual = not return_complex and input.is_complex() and input.dim() in (2, 3)
+    usual = usual and 0 < hop <= width <= n_fft
+    if usual and window is None:
+        window = torch.ones(width, dtype=input.dtype.to_real(), device=input.device)
+    usual = usual and window.dim() == 1 and window.size(0) == width
+    usual = usual and window.dtype is input.dtype.to_real() and window.device == input.device
+    wanted = onesided if onesided is not None else n_fft != input.size(-2)
+    usual = usual and input.size(-2) == (bins if wanted else n_fft)
+    total = n_fft + hop * (input.size(-1) - 1)
+    end = start + length if length is not None else total - start
+    if not (usual and start < end <= total):
+        return torch.ops.aten.istft(*given, return_complex=return_complex)
+    if width != n_fft:
+        left = (n_fft - width) // 2
+        window = torch.nn.functional.pad(window, (left, n_fft - width - left))
+    spectra = (input if input.dim() == 3 else input.unsqueeze(0)).transpose(1, 2)[..., :bins]
+    frames = torch.fft.irfft(spectra, n_fft, -1, "ortho" if normalized else "backward")
+    waves = _overlapped(frames * window, total, n_fft, hop)[:, start:end]
+    squares = window.square().expand(1, frames.size(1), n_fft)
+    envelope = _overlapped(squares, total, n_fft, hop)[:, start:end]
+    if envelope.abs().min() < 1e-11:
+        raise _refused(torch.ops.aten.istft, given)
+    waves = waves / envelope
+    return waves if input.dim() == 3 else waves.squeeze(0)
+
+
+def _overlapped(frames, total, size, step):
+    """The sum of frames that begin every `step` elements."""
+    return torch.ops.aten.unfold_backward(frames, [frames.size(0), total], 1, size, step)
+
+
+def _refused(function, args):
+    """What the function raises."""
+    try:
+        function(*args)
+    except RuntimeError as error:
+        return error

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 _MOST = 1000  # objects that are looked at
 _LEAVES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.Tensor, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
-# Of operators of these namespaces, torch registers the kernels.
+# Of operators of these namespaces, torch and its own libraries register the kernels.
 _OWN_NAMESPACES = (
     *("aten", "prims", "rngprims", "quantized", "quantized_decomposed", "streams", "fsdp", "c10d"),
     *("c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "onednn"),
     *("onnx", "onnx_symbolic", "flex_lib", "_dtensor", "_native", "mkldnn", "mkl", "inductor"),
+    *("torchvision", "torchaudio", "torchao"),
 )
 
 

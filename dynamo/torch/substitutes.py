@@ -46,6 +46,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
     pairs: list[tuple[Any, Any]] = [
         (torch._check_with, torch_polyfills.check_with),
         (torch.broadcast_shapes, torch_polyfills.broadcast_shapes),
+        (torch.istft, torch_polyfills.istft),
         (torch._check_is_size, torch_polyfills.check_is_size),
         (constraints._Symmetric.check, torch_polyfills.check_symmetric),
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),

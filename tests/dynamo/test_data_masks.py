@@ -118,8 +118,13 @@ def dropped(x, mask):
     return F.dropout(x[mask] * 2, 0.5) * 3
 
 
+def cut(x, mask):
+    kept = x[mask][:3]
+    return kept[kept.sum(1) > 0] * 2
+
+
 ONE_GRAPH = [rows, in_batches, computed, loss, selected, back_at_their_places, written, counts]
-ONE_GRAPH += [with_effects, length_returned]
+ONE_GRAPH += [with_effects, length_returned, cut]
 OTHERS = [branch_on_length, nothing_is_none, loop_over_rows, squeezed, added]
 SEQUENCES = {
     "some": [SOME, MOST, ALL, ONE, NONE, SOME, NONE, ONE, NONE, ONE, ALL, MOST],
@@ -170,6 +175,27 @@ def test_one_graph(function):
     x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
     report = dynamo.explain(function, backend="eager")(x, SOME)
     assert (report.graph_count, report.break_reasons) == (1, [])
+
+
+def any_rows(x, mask):
+    y = (x + 1)[mask]
+    return y.amax() if len(y) else x.sum()
+
+
+def at_least_one(x, mask):
+    y = (x + 1)[mask]
+    return x.sum() if y.size(0) < 1 else y.amax()
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("function", [nothing_is_none, any_rows, at_least_one])
+def test_a_question_for_rows_is_answered_as_is_usual(function, fullgraph):
+    """With a check behind the graph: few wrong answers, and it breaks instead."""
+    counting = Counting(eager)
+    compiled = dynamo.compile(function, backend=counting, fullgraph=fullgraph)
+    for mask in (SOME, MOST, ALL, NONE, ONE):
+        check(function, compiled, mask)
+    assert len(counting.graphs) == 1
 
 
 @pytest.mark.parametrize("first", [MOST, SOME])

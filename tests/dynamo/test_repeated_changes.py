@@ -58,6 +58,21 @@ def hook_again(number):
     ]
 
 
+class Called:
+    def method(self, x):
+        return x
+
+
+called = Called()
+
+
+def scaling(number, shift=0.0):
+    def method(self, x, more=shift):
+        return x * number + more
+
+    return method
+
+
 def set_global(value):
     global held
     held = value
@@ -107,6 +122,10 @@ STATES = {
     ),
     "parameter of globals": (lambda x: x * held, lambda number: set_global(parameter(number))),
     "function of globals": (lambda x: held(x), lambda number: set_global(adding(number % 2))),
+    "method of the class": (
+        lambda x: called.method(x),
+        lambda number: setattr(Called, "method", scaling(number, number + 0.5)),
+    ),
     "getter of globals": (
         lambda x: held([x, x + 1]),
         lambda number: set_global(operator.itemgetter(number % 2)),
@@ -138,6 +157,26 @@ def test_a_change_before_every_call(name):
         torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0)
         counts.append(len(compiled.context.records))
     assert counts[-1] == counts[SOON], counts
+
+
+def test_methods_of_other_kinds_are_noticed():
+    def function(x):
+        return called.method(x)
+
+    compiled, x = dynamo.compile(function, backend="eager"), torch.arange(2.0)
+    methods = [scaling(number) for number in range(4)]
+    later = scaling(2.0, 1.0)
+    methods += [staticmethod(lambda x: x - 1), later, classmethod(later), later]
+    methods += [property(lambda self: torch.sin), lambda self, x: x * 9, later]
+    for method in methods:
+        Called.method = method
+        assert torch.equal(compiled(x), function(x))
+    later.__defaults__ = (7.0,)
+    assert torch.equal(compiled(x), function(x))
+    count = len(compiled.context.records)
+    Called.method = scaling(8.0, 5.0)
+    assert torch.equal(compiled(x), function(x))
+    assert len(compiled.context.records) <= count + 1
 
 
 @pytest.mark.parametrize(

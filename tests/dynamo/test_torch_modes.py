@@ -8,6 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+import dynamo
 from dynamo.api.compile import compile
 from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import Unsupported
@@ -345,6 +346,27 @@ def stft(x):
             torch.stft(x, 64, window=torch.ones(64), return_complex=True), 64, window=torch.ones(64)
         ),
     )
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_istft_refuses_windows_with_gaps(backend, fullgraph):
+    def function(x, window, length=None):
+        return torch.istft(x, 16, 4, window.size(0), window, length=length)
+
+    compiled = dynamo.compile(function, backend=backend, fullgraph=fullgraph)
+    spectra = torch.stft(torch.randn(2, 64), 16, window=torch.ones(16), return_complex=True)
+    for window in (torch.hann_window(16), torch.hann_window(12) + 0.1):
+        x, y = (spectra.clone().requires_grad_() for _ in range(2))
+        expected, actual = function(x, window), compiled(y, window)
+        torch.testing.assert_close(actual, expected)
+        gradients = [
+            torch.autograd.grad(r.square().sum(), v) for r, v in ((actual, y), (expected, x))
+        ]
+        torch.testing.assert_close(*gradients)
+        with pytest.raises(RuntimeError, match="window overlap add min: 1"):
+            compiled(y, window * 0)
+    assert dynamo.explain(function, backend="eager")(spectra, torch.ones(16)).graph_count == 1
 
 
 @torch.compiler.disable

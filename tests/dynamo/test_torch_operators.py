@@ -29,7 +29,7 @@ BREAKS: dict[str, set[str]] = {
     ),
     **dict.fromkeys(
         [
-            "allclose", "corrcoef", "cov", "equal", "istft", "item", "tensor_split",
+            "allclose", "corrcoef", "cov", "equal", "item", "tensor_split",
             "nn.functional.gaussian_nll_loss",
             "narrow", "repeat_interleave",
             "nn.functional.embedding_bag", "linalg.pinv.hermitian", "nn.functional.ctc_loss",

@@ -267,14 +267,16 @@ def _get_rng_state(tx: Interpreter) -> Value:
 def _set_rng_state(tx: Interpreter, new_state: Value) -> Value:
     """torch.set_rng_state of what may be a state of the CPU's generator."""
     _refuse_states(tx, "torch.set_rng_state")
-    example = new_state.fake if isinstance(new_state, TensorValue) else None
-    fits = example is not None and type(example) in (torch.Tensor, FakeTensor)
-    fits = fits and example.device.type == "cpu" and example.dtype is torch.uint8
-    fits = fits and example.is_contiguous() and example.numel() == RNG_STATE_SIZE
-    if not fits:  # torch refuses it
+    if not (isinstance(new_state, TensorValue) and _may_be_state(new_state.fake)):
         raise Unsupported(breaks.UncapturedCall("torch.set_rng_state"))
     tx.output.side_effects.touch()
     return call_in_graph(tx, "call_function", set_rng_state, [new_state], {})
+
+
+def _may_be_state(fake: torch.Tensor) -> bool:
+    """Whether torch may take a tensor for a state of the CPU's generator."""
+    fits = type(fake) is FakeTensor and fake.device.type == "cpu" and fake.dtype is torch.uint8
+    return fits and fake.is_contiguous() and fake.numel() == RNG_STATE_SIZE
 
 
 def _refuse_states(tx: Interpreter, name: str) -> None:

@@ -163,13 +163,25 @@ def guard_class_attr(
     if is_special(name):
         tx.output.guards.assume_class(cls)
         return
-    if value.source is not None and read_later:
+    if value.source is not None and _is_replaced(tx, value.source, name, found):
+        tx.guard(value.source, "type_attr_type", (name, types.FunctionType))
+        tx.guard(AttrSource(TypeSource(value.source), name), "function_code", found)
+    elif value.source is not None and read_later:
         tx.guard(value.source, "type_attr_type", (name, type(found)))
     elif value.source is not None:
         payload = (name, None) if found is MISSING else (name, found, True)
         tx.guard(value.source, "type_attr", payload)
     else:
         assume_lookup(tx, cls, name, found)
+
+
+def _is_replaced(tx: Interpreter, instance: Source, name: str, found: Any) -> bool:
+    """Whether the class held another method of the same code in an earlier compilation: whichever
+    comes next, its contents are guarded where they are read.
+    """
+    if type(found) is not types.FunctionType:
+        return False
+    return tx.output.symbols.has_changed_function(found, AttrSource(TypeSource(instance), name))
 
 
 def _is_data(found: Any) -> bool:

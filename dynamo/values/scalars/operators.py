@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dynamo import breaks
@@ -283,12 +284,22 @@ def _compare_bare(tx: Interpreter, op: str, value: Value, other: Value) -> Value
 
 
 def _must_know(value: Value, method: str, dunder: str) -> None:
-    """Raises Unsupported if the type of `value` has an operator that its Value does not know."""
-    if value.is_constant() or getattr(type(value), method) is not getattr(Value, method):
+    """Raises Unsupported if the type of `value` has an operator that its Value does not know. Those
+    of numpy's scalars take whatever an array can be made of.
+    """
+    known = value.is_constant() or getattr(type(value), method) is not getattr(Value, method)
+    if known and not _is_numpys(value):
         return
     found = getattr(value.python_type(), dunder, None)
     if found is not None and found is not getattr(object, dunder, None):
         raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.{dunder}"))
+
+
+def _is_numpys(value: Value) -> bool:
+    try:
+        return issubclass(value.python_type(), np.generic)
+    except Unsupported:
+        return False
 
 
 def unary_op(tx: Interpreter, op: str, value: Value) -> Value:

@@ -11,6 +11,18 @@ PROGRAMS = {
         run(np.arange(5.0))
     """,
     ),
+    "np_numbers_beside_sequences": (
+        1,
+        """
+        def f(x, n, l):
+            y = x + 1
+            return y, n == l, l == n, n != l, n < l, l > n, n == [], n == [[1], [2]], n in l, n + l
+        ---
+        repr(run(T(3), np.int64(2), [1, 2]))
+        repr(run(T(3), np.int64(1), [1, 2]))
+        repr(run(T(3), np.float32(1), [1, 2]))
+    """,
+    ),
     "np_arguments_computed_with": (
         2,
         """
