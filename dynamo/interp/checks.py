@@ -49,7 +49,7 @@ from dynamo.values.base import Value
 from dynamo.values.functions.function import FunctionValue, MethodValue
 from dynamo.values.iterators.generator import GeneratorValue
 from dynamo.values.tensors.captured_scalars import rely_on_truth
-from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.memory_overlap import is_leaf, version_of
 from fxgraph import Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
@@ -246,7 +246,7 @@ class Checks:
         """Whether the backend writes these inputs behind all that may fail. (A graph that gives
         them a history of autograd may run operation by operation.)
         """
-        leaves = all(item.node.meta["example_value"].is_leaf for item in written)
+        leaves = all(is_leaf(item.node.meta["example_value"]) for item in written)
         return leaves and writes_last(self.output.context.backend_now)
 
     def side_may_fail(self, tx: Interpreter) -> None:
@@ -439,7 +439,7 @@ def _can_write_back(written: list[GraphInput]) -> bool:
         plain = type(item.example) in (torch.Tensor, torch.nn.Parameter)
         if not plain or item.example.layout != torch.strided or item.example.is_inference():
             return False
-        if not fake.is_leaf or fake.dim() != item.example.dim():  # its history changed, too
+        if not is_leaf(fake) or fake.dim() != item.example.dim():  # its history changed, too
             return False
     is_step = any(item.example.requires_grad for item in written)
     return _size(written) <= (_COPIED_BYTES_OF_STEPS if is_step else _COPIED_BYTES)

@@ -26,6 +26,7 @@ from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
+from dynamo.values.tensors.tensor_calls import check_usable
 from fxgraph import Node
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
@@ -116,6 +117,7 @@ def _watch_gradient(tx, tensor, hook):
 def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     """Break where the tensor's gradient is not whole behind the graph, or eager raises."""
     fake, graph = tensor.fake, tx.output.graph
+    check_usable(fake)
     outside = tensor.real is not None
     if not fake.requires_grad or type(tensor) is not TensorValue or tx.output.bodies:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))

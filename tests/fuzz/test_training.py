@@ -94,6 +94,26 @@ FOUND = {
         y.add_(1)
         x._version, y._version
     """,
+    "a view that autograd refuses": """
+        def f(x):
+            with torch.no_grad():
+                v = x.expand(2, -1, -1)[1]
+            v.t_()
+            v.data = v.data * 2
+            return x * 1
+        ---
+        a = T(3, 4, grad=True)
+        with torch.no_grad(): run(a[:])
+    """,
+    "a gradient kept of a view that autograd refuses": """
+        def f(x):
+            x.neg_()
+            x.retain_grad()
+            return x
+        ---
+        a = T(3, 4, grad=True)
+        with torch.inference_mode(): run(a[:])
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)

@@ -187,6 +187,16 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return starts[0] < ends[1] and starts[1] < ends[0]
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether no operation that autograd recorded gave the tensor. No is also the answer where
+    autograd refuses one: of a view whose memory has been written.
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """How often the tensor was written; inference tensors and those of such data do not say."""
     try:
