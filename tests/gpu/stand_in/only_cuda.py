@@ -90,10 +90,8 @@ def convolution_backward(gradient, x, w, *rest):
 
 
 def cudnn_batch_norm(x, w, b, mean, var, training, factor, epsilon):
-    out, *rest = aten.native_batch_norm(
-        x.float(), w.float(), b.float(), mean, var, training, factor, epsilon
-    )
-    results = out.to(x.dtype), *rest
+    op = by_float(aten.native_batch_norm, 1, 2)
+    results = op(x, w, b, mean, var, training, factor, epsilon)
     left = torch.full((16 if training else 0,), 7, dtype=torch.uint8)
     return (*results, left)
 
