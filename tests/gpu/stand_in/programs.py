@@ -173,7 +173,6 @@ def models() -> dict[str, Program]:
     }
     builders |= {
         "attention": _attention,
-        "resnet18": partial(_images, "resnet18"),
         **{f"{name}_library": build for name, (build, _) in triton_zoo.MODELS.items()},
     }
     found: dict[str, Program] = {}
@@ -181,6 +180,11 @@ def models() -> dict[str, Program]:
         found[f"{name} inference"] = partial(inference, build, **GRAPHS)
         found[f"{name} training"] = partial(training, build)
         found[f"{name} training, graphs"] = partial(training, build, **GRAPHS)
+    found["resnet18 inference"] = partial(inference, partial(_images, "resnet18"), **GRAPHS)
+    if not compared:  # gradients of norms of few numbers are noise, and interpreters slow
+        for name in ("resnet18", "densenet121"):
+            found[f"{name} training"] = partial(training, partial(_images, name))
+            found[f"{name} inference"] = partial(inference, partial(_images, name), **GRAPHS)
     return found
 
 
