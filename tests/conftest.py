@@ -53,6 +53,7 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_polyfill_breaks",
     "tests/dynamo/test_tracebacks",
     "tests/dynamo/programs/test_language",
+    "tests/gpu/test_stand_in",  # torch for CUDA is in the environments of other versions alone
 )
 # Long tables of Python objects, one operation of one kind in each row: a part of the rows is enough
 # to see a version that differs, a quarter on each.

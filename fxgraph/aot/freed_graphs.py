@@ -66,6 +66,8 @@ def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:
     """For each value, autograd's error when asked to go back through it, or None."""
     tensors = [fake for fake in inputs.fakes if isinstance(fake, torch.Tensor)]
     wanted = [fake for fake in tensors if fake.requires_grad]
+    if not wanted:  # autograd's error is of that, whatever the value
+        return [None] * len(values)
     found: list[Any] = []
     for value in values:
         refusal = None

@@ -73,6 +73,13 @@ def has_library_operator(target: Any, args: Sequence[Any]) -> bool:
     return call.is_whole() or call.is_cast()
 
 
+def is_cudnns(target: Any, args: Sequence[Any]) -> bool:
+    """Whether eager has this layer computed by cuDNN. Traced, the call would look for its weights
+    in one piece of memory, and dropout for a state that the first call after each seed makes.
+    """
+    return target in RECURRENT and bool(torch.cudnn_is_acceptable(args[0]))
+
+
 def runs_recurrent(gm: GraphModule) -> bool:
     """Whether the graph has a recurrent layer."""
     return any(node.target in RECURRENT for node in gm.graph.nodes if node.op == "call_function")

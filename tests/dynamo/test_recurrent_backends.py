@@ -485,3 +485,15 @@ def test_lengths_that_vary(kind):
         expected = differentiated(layer, layer, x, [])
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
     assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_cudnn_computes_breaks_the_graph(kind, monkeypatch):
+    """A trial on fake tensors would find no whole graph, and take dropout's state from the call."""
+    asked = []
+    monkeypatch.setattr(torch, "cudnn_is_acceptable", lambda x: asked.append(x) or True)
+    layer = KINDS[kind](3, 4)
+    x = torch.randn(5, 2, 3)
+    compiled = dynamo.compile(lambda x: layer(x * 2)[0] + 1, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), layer(x * 2)[0] + 1)
+    assert asked and "cuDNN" in str(dynamo.explain(lambda x: layer(x * 2)[0] + 1)(x))

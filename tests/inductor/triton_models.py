@@ -63,7 +63,10 @@ class Attention(nn.Module):
     def forward(self, x):
         b, n, size = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, 2, size // 2).permute(2, 0, 3, 1, 4)
-        angle = torch.arange(n)[:, None] / 100 ** (torch.arange(0, size // 2, 2) / size)
+        where = x.device
+        angle = torch.arange(n, device=where)[:, None] / 100 ** (
+            torch.arange(0, size // 2, 2, device=where) / size
+        )
         cos, sin = (t.repeat(1, 2).to(x.dtype) for t in (angle.cos(), angle.sin()))
 
         def turned(t):
@@ -71,7 +74,7 @@ class Attention(nn.Module):
             return t * cos + torch.cat([-b, a], -1) * sin
 
         scores = turned(q) @ turned(k).transpose(-1, -2) / (size // 2) ** 0.5
-        scores = scores.masked_fill(torch.ones(n, n).triu(1).bool(), float("-inf"))
+        scores = scores.masked_fill(torch.ones(n, n, device=where).triu(1).bool(), float("-inf"))
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, size))
 
 
