@@ -3,13 +3,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
-#include <c10/util/Type.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
-#include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -79,55 +77,6 @@ void put(const py::object& results, const std::vector<uint32_t>& places, variabl
 }
 
 }  // namespace
-
-namespace {
-
-using PyHook = torch::autograd::PyFunctionTensorPreHook;
-using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
-
-// The hooks of the outputs, each for the gradients that arrive at its own: in eager an output has a node to itself, and
-// its hooks hear nothing of gradients for others. torch's own for several tensors count the nodes that run.
-struct OwnHooks : torch::autograd::FunctionPreHook {
-  explicit OwnHooks(const Hooks& hooks) : hooks(hooks) {}
-
-  variable_list operator()(const variable_list& values) override {
-    variable_list found = values;
-    for (const auto& hook : hooks) {
-      const PyHook* own = of_python(*hook);
-      if (own == nullptr || found.at(own->value_idx).defined()) {
-        found = (*hook)(found);
-      } else {
-        tell_absent(own->dict);
-      }
-    }
-    return found;
-  }
-
-  // By name, since torch does not export the type.
-  static const PyHook* of_python(const torch::autograd::FunctionPreHook& hook) {
-    const bool is_one = c10::demangle(typeid(hook).name()) == "torch::autograd::PyFunctionTensorPreHook";
-    return is_one ? static_cast<const PyHook*>(&hook) : nullptr;
-  }
-
-  static void tell_absent(PyObject* dict) {
-    pybind11::gil_scoped_acquire gil;
-    for (py::handle hook : py::list(py::reinterpret_borrow<py::dict>(dict).attr("values")())) {
-      const py::object module = py::getattr(hook, "__module__", py::none());
-      if (module.equal(py::str("torch.autograd.graph"))) hook(py::none());
-    }
-  }
-
-  const Hooks& hooks;
-};
-
-}  // namespace
-
-Hooks& CompiledNode::tensor_pre_hooks() noexcept {
-  Hooks& every = Node::tensor_pre_hooks();
-  if (every.empty() || num_inputs() < 2) return every;
-  if (hooks_.empty()) hooks_.push_back(std::make_unique<OwnHooks>(every));
-  return hooks_;
-}
 
 CompiledNode::CompiledNode(Step* step, uint32_t number)
     : step_(step), number_(number), saved_(step->held->saved.size()), dead_(segment().tangents.size()) {

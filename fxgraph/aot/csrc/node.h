@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -55,7 +54,6 @@ class CompiledNode : public Node {
   ~CompiledNode() override;
 
   std::string name() const override;
-  std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override;
   void will_release_variables() override;
   void release_variables() override;
 
@@ -82,7 +80,6 @@ class CompiledNode : public Node {
   const Segment& segment() const { return training().segments[number_]; }
 
   Step* step_;  // strong
-  std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>> hooks_;  // one: see OwnHooks
   uint32_t number_;  // of the segment
   std::vector<torch::autograd::SavedVariable> saved_;  // by number; those of other segments are empty
   bool freed_ = false;
