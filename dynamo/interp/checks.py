@@ -230,7 +230,7 @@ class Checks:
         """Whether effects of the frame so far would be missing if the next operation failed."""
         if self.any or not self._has_effects(tx):
             return False
-        if not self._leaves_no_trace():
+        if self.drawn:
             return True
         written = self.written() if self._writes else []
         return not (_is_small(written) or self._written_last(written))
