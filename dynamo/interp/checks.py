@@ -227,20 +227,23 @@ class Checks:
             raise Unsupported(reason)
 
     def _loses_effects(self, tx: Interpreter) -> bool:
-        """Whether effects of the frame so far would be missing if the next operation failed, other
-        than those of libraries that set their state back.
-        """
-        output = self.output
-        if self.any or not output.side_effects.changes_anything():
+        """Whether effects of the frame so far would be missing if the next operation failed."""
+        if self.any or not self._has_effects(tx):
             return False
-        if output.symbols.data.unbroken or break_is_error():
-            return False
-        if all(_is_of(frame.f_globals, _RESTORING) for frame in _frames(tx)):
-            return False
-        if not self._leaves_no_trace():
+        if self.drawn:
             return True
         written = self.written() if self._writes else []
         return not (_is_small(written) or self._written_last(written))
+
+    def _has_effects(self, tx: Interpreter) -> bool:
+        """Whether the frame has effects so far for which the graph may break, other than those of
+        libraries that set their state back.
+        """
+        output = self.output
+        if output.symbols.data.unbroken or break_is_error():
+            return False
+        restoring = all(_is_of(frame.f_globals, _RESTORING) for frame in _frames(tx))
+        return not restoring and output.side_effects.changes_anything()
 
     def _written_last(self, written: list[GraphInput]) -> bool:
         """Whether the backend writes these inputs behind all that may fail. (A graph that gives
@@ -370,13 +373,15 @@ class Checks:
         tensors = [example for example in examples if isinstance(example, torch.Tensor)]
         return any(memory_of(one) == memory for one in tensors) and bool(self.written())
 
-    def numbers_drawn(self) -> None:
+    def numbers_drawn(self, tx: Interpreter) -> None:
         """Note that the frame draws numbers that cannot be put back: break at an earlier check, if
-        any.
+        any, or here, if effects before an operation that may fail would be lost.
         """
         broken = self.made[-1].broken if self.made else self.noticed
         if broken is not None:
             self._break_at(broken)
+        if self._fails and not self.drawn and self._has_effects(tx):
+            raise Unsupported(breaks.LostEffects("an operation before"))
         self.promised, self.drawn = False, True
 
     def written(self) -> list[GraphInput]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 
 import pytest
 import torch
@@ -99,7 +100,12 @@ def unused_results_of_sides(x, rows, cache, holder):
     return x * 2
 
 
-PROGRAMS = [appends, writes_attributes, prints, catches, writes_alone, twice, factors]
+def draws_behind(x, rows, cache, holder):
+    holder.steps = 1
+    return x[rows] * random.random() + cache.sum()
+
+
+PROGRAMS = [draws_behind, appends, writes_attributes, prints, catches, writes_alone, twice, factors]
 PROGRAMS += [unused_in_a_side, unused_in_sides_that_leave_nothing, unused_results_of_sides]
 FITS, FAILS = [0, 1, 2, 3], [0, 1, 2, 9]
 
@@ -107,6 +113,7 @@ FITS, FAILS = [0, 1, 2, 3], [0, 1, 2, 9]
 def outcome(function, rows, grad):
     del LOG[:]
     torch.manual_seed(0)
+    random.seed(0)
     x = torch.arange(1.0, 5.0).requires_grad_(grad) * 1
     cache, holder, text = torch.ones(16, 16), Holder(), io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -115,7 +122,7 @@ def outcome(function, rows, grad):
             found = [t.detach() for t in (result if isinstance(result, tuple) else (result,))]
         except (IndexError, RuntimeError) as error:
             found = [type(error), str(error)]
-    tensors = [*found, x.detach(), cache.detach(), torch.rand(1)]
+    tensors = [*found, x.detach(), cache.detach(), torch.rand(1), random.random()]
     return tensors, [text.getvalue(), vars(holder), list(LOG)]
 
 

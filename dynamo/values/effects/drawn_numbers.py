@@ -120,7 +120,7 @@ def drawn(
         raise refused
     if type(example) is int and (bounds is None or max(map(abs, bounds)) >= _LARGEST):
         raise refused
-    output.checks.numbers_drawn()
+    output.checks.numbers_drawn(tx)
     output.hoisted_calls.append(function(draw))
     output.side_effects.touch()
     if example is None:
@@ -230,7 +230,7 @@ def _hoisted(tx: Interpreter, call: HoistedCall, name: str) -> MadeSource:
         raise Unsupported(breaks.UncapturedCall(name))
     # Behind a failed check, a frame sets back the numbers of torch, on its own devices.
     if name not in _TORCHS or torch.accelerator.is_available():
-        output.checks.numbers_drawn()
+        output.checks.numbers_drawn(tx)
     output.hoisted_calls.append(call)
     output.side_effects.touch()
     return MadeSource(len(output.hoisted_calls) - 1)

@@ -58,7 +58,7 @@ PROGRAMS = {
     """,
     ),
     "scaler": (
-        3,
+        2,
         """
         m = nn.Linear(3, 2)
         o = torch.optim.SGD(m.parameters(), lr=0.1)
