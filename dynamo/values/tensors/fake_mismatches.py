@@ -6,7 +6,7 @@ of no elements, a source that does not fit the view that it is written to, indic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from fxgraph.symbolic_values import depends_on_data
 
 _DIMENSIONS = frozenset(["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort"])
 # Writes into a view, which the source fits: x, source, the view's arguments.
-_INTO_VIEWS = {
+_INTO_VIEWS: dict[str, Callable[..., torch.Tensor]] = {
     "select_scatter": torch.select,
     "slice_scatter": torch.ops.aten.slice,
     "diagonal_scatter": torch.diagonal,
