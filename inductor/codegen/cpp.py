@@ -33,6 +33,9 @@ from inductor.ir import Called, Loops, PanelProduct, Program
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 
+# Kernels that fill one buffer and are shared between threads one by one.
+MOST_SHARES = 16
+
 
 class CppModule:
     """The kernels of one graph. `live`: buffers that something outside their kernel reads. `kept`:
@@ -258,7 +261,10 @@ class CppModule:
 
     def _bundle(self, parts: list[Emitted], pointers: list[str]) -> list[str]:
         """Parts laid end to end in one range; each runs the intersection with its stretch. As a
-        table, since code for every part would take the compiler longer than the kernels do."""
+        table, since code for every part would take the compiler longer than the kernels do. Few
+        parts of one buffer, which may lie between each other, are shared alike."""
+        alike = len(parts) <= MOST_SHARES and len({tuple(p.writes) for p in parts}) == 1
+        run = "run_shares" if alike else "run_bundle"
         rows: list[str] = []
         sizes: list[Extent] = []
         args: list[int] = []
@@ -279,7 +285,7 @@ class CppModule:
             f"  {'' if pointers[-1] == SIZES else 'static '}const Stretch parts[] = {{",
             *rows,
             "  };",
-            f"  run_bundle(parts, {len(parts)}, P, begin, end);",
+            f"  {run}(parts, {len(parts)}, P, begin, end);",
         ]
 
     def source(self) -> str:

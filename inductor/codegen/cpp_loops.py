@@ -314,16 +314,35 @@ class _Emitter:
         return self._pieces(width, [*row, *loop]), extent([*self.outer, self.lane])
 
     def _pieces(self, width: str, body: list[str]) -> list[str]:
-        """`body` for each piece [j0, j1) of rows of `width` elements in [begin, end)."""
-        decoded = self._decode(self.outer, "t") if self.outer else []
+        """`body` for each piece [j0, j1) of rows of `width` elements in [begin, end). Rows are
+        counted, since a division takes longer than a short row."""
+        first = self._decode(self.outer, "t") if self.outer else []
         lines = [
-            f"const int64_t t = e / {width}, j0 = e - t * {width};",
             f"const int64_t j1 = min({width}, j0 + end - e);",
-            *decoded,
             *body,
             "e += j1 - j0;",
+            "j0 = 0;",
+            *self._next(self.outer),
         ]
-        return _indent(["for (int64_t e = begin; e < end;) {", *_indent(lines), "}"])
+        return _indent(
+            [
+                "if (begin >= end) return;",
+                f"const int64_t t = begin / {width};",
+                f"int64_t j0 = begin - t * {width};",
+                *(line.removeprefix("const ") for line in first),
+                "for (int64_t e = begin; e < end;) {",
+                *_indent(lines),
+                "}",
+            ]
+        )
+
+    def _next(self, vars: list[Var]) -> list[str]:
+        """Advance the outer variables to the next row."""
+        if len(vars) < 2:
+            return [f"++{v.name};" for v in vars]
+        last = vars[-1]
+        head = f"if (++{last.name} == {self.parameter(last.size)}) {{"
+        return [head, *_indent([f"{last.name} = 0;", *self._next(vars[:-1])]), "}"]
 
     def _tiles(self, tile: Var) -> tuple[list[str], Extent]:
         """The range counts strips, each as wide as STRIP of `tile` and as long as the lane

@@ -357,12 +357,22 @@ struct Stretch {
   const uint16_t* pointers;
   int64_t count;
 };
+INLINE void run_part(const Stretch& s, void* const* P, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  void* own[256];
+  for (int64_t k = 0; k < s.count; ++k) own[k] = P[s.pointers[k]];
+  s.run(own, begin, end, s.sizes);
+}
 static inline void run_bundle(const Stretch* parts, int64_t n, void* const* P, int64_t begin, int64_t end) {
+  for (const Stretch* s = parts; s < parts + n; ++s)
+    run_part(*s, P, max(begin, s->start) - s->start, min(end, s->stop) - s->start);
+}
+// The same share of each kernel: they fill one buffer, and threads that fill neighbouring elements wait for each other.
+static inline void run_shares(const Stretch* parts, int64_t n, void* const* P, int64_t begin, int64_t end) {
+  const int64_t total = max(parts[n - 1].stop, (int64_t)1);
   for (const Stretch* s = parts; s < parts + n; ++s) {
-    if (begin >= s->stop || end <= s->start) continue;
-    void* own[256];
-    for (int64_t k = 0; k < s->count; ++k) own[k] = P[s->pointers[k]];
-    s->run(own, max(begin, s->start) - s->start, min(end, s->stop) - s->start, s->sizes);
+    const int64_t size = s->stop - s->start;
+    run_part(*s, P, (__int128)size * begin / total, (__int128)size * end / total);
   }
 }
 

@@ -12,11 +12,13 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
   const int64_t n1 = n[1];
   const int64_t n2 = n[2];
   const int64_t n3 = n[3];
+  if (begin >= end) return;
+  const int64_t t = begin / n1;
+  int64_t j0 = begin - t * n1;
+  int64_t i1 = t % n3;
+  int64_t i0 = t / n3;
   for (int64_t e = begin; e < end;) {
-    const int64_t t = e / n1, j0 = e - t * n1;
     const int64_t j1 = min(n1, j0 + end - e);
-    const int64_t i1 = t % n3;
-    const int64_t i0 = t / n3;
     const float t1 = get(p1[i1]);
     const float t2 = get(p2[i1]);
     const float t3 = t2 + 9.999999747378752e-06f;
@@ -33,6 +35,11 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
       store(p3 + n2 * i0 + n1 * i1 + i2, t11, lanes);
     });
     e += j1 - j0;
+    j0 = 0;
+    if (++i1 == n3) {
+      i1 = 0;
+      ++i0;
+    }
   }
 }
 
@@ -47,11 +54,13 @@ static __attribute__((noinline)) void fn1(void* const* P, int64_t begin, int64_t
   const int64_t n2 = n[2];
   const int64_t n3 = n[3];
   const int64_t n4 = n[4];
+  if (begin >= end) return;
+  const int64_t t = begin / n1;
+  int64_t j0 = begin - t * n1;
+  int64_t i1 = t % n4;
+  int64_t i0 = t / n4;
   for (int64_t e = begin; e < end;) {
-    const int64_t t = e / n1, j0 = e - t * n1;
     const int64_t j1 = min(n1, j0 + end - e);
-    const int64_t i1 = t % n4;
-    const int64_t i0 = t / n4;
     const float t1 = get(p1[i1 + 3]);
     const float t2 = get(p2[i1 + 3]);
     const float t3 = t2 + 9.999999747378752e-06f;
@@ -68,6 +77,11 @@ static __attribute__((noinline)) void fn1(void* const* P, int64_t begin, int64_t
       store(p3 + n2 * i0 + n1 * i1 + i2 + n3, t11, lanes);
     });
     e += j1 - j0;
+    j0 = 0;
+    if (++i1 == n4) {
+      i1 = 0;
+      ++i0;
+    }
   }
 }
 
@@ -78,7 +92,7 @@ extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
     {fn0, 0, 384, n + 0, a + 0, 4},
     {fn1, 384, 1024, n + 4, a + 4, 4},
   };
-  run_bundle(parts, 2, P, begin, end);
+  run_shares(parts, 2, P, begin, end);
 }
 
 }

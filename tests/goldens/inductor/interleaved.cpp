@@ -10,11 +10,13 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
   const int64_t n1 = n[1];
   const int64_t n2 = n[2];
   const int64_t n3 = n[3];
+  if (begin >= end) return;
+  const int64_t t = begin / n0;
+  int64_t j0 = begin - t * n0;
+  int64_t i1 = t % n3;
+  int64_t i0 = t / n3;
   for (int64_t e = begin; e < end;) {
-    const int64_t t = e / n0, j0 = e - t * n0;
     const int64_t j1 = min(n0, j0 + end - e);
-    const int64_t i1 = t % n3;
-    const int64_t i0 = t / n3;
     const vec<float> t1 = splat(0.0f);
     each_vector<W, 0>(j0, j1, [&](int64_t i2, auto lanes, auto) __attribute__((always_inline)) {
       const vec<float> t0 = load(p0 + n0 * i0 + i2, lanes);
@@ -27,6 +29,11 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
       store_interleaved(p1 + n1 * i0 + n2 * i1 + 2 * i2, g3, lanes);
     });
     e += j1 - j0;
+    j0 = 0;
+    if (++i1 == n3) {
+      i1 = 0;
+      ++i0;
+    }
   }
 }
 
