@@ -40,7 +40,8 @@ class EveryInput:
 
 def backend_function(compile_graph: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
     """The user's entry point of a function (gm, example_inputs, ...) whose results may hold
-    parameters: graphs may be torch.fx's, and results take all inputs.
+    parameters: graphs may be torch.fx's, and results take all inputs. They write to inputs behind
+    all that may fail.
     """
 
     @functools.wraps(compile_graph)
@@ -53,6 +54,7 @@ def backend_function(compile_graph: Callable[..., Callable[..., Any]]) -> Callab
             return EveryInput(compiled, static)
         return compiled
 
+    backend.writes_last = True  # type: ignore[attr-defined]
     return backend
 
 

@@ -1,281 +1,29 @@
 """Small models of public libraries with random weights (benchmarks/libraries.py runs them).
 
-LIBRARIES names for each library a function of its subjects, which imports it. A subject makes a
-module or a function, and its arguments for a batch size.
+LIBRARIES names for each library a function of its subjects, which imports it.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-Arguments = Callable[[int], tuple[Any, ...]]
-
-
-@dataclass(frozen=True)
-class Subject:
-    make: Callable[[], Callable[..., Any]]
-    arguments: Arguments
-    trains: bool = True  # False: a function, or a module without parameters that get gradients
-
-
-Subjects = dict[str, Subject]
-
-
-def images(side: int, channels: int = 3) -> Arguments:
-    return lambda batch: (torch.randn(batch, channels, side, side),)
-
-
-def tokens(length: int, kinds: int = 100) -> Arguments:
-    return lambda batch: (torch.randint(kinds, (batch, length)),)
-
-
-def sequence(length: int, width: int) -> Arguments:
-    return lambda batch: (torch.randn(batch, length, width),)
-
-
-def made(package: str, rows: dict[str, tuple[dict[str, Any], Arguments]]) -> Subjects:
-    """Subjects of classes: name in the package, arguments of the class, arguments of a call. What
-    stands behind a space in a name tells rows of one class apart.
-    """
-
-    def row(name: str, settings: dict[str, Any], arguments: Arguments) -> Subject:
-        path, _, last = f"{package}.{name.split()[0]}".rpartition(".")
-        return Subject(lambda: getattr(importlib.import_module(path), last)(**settings), arguments)
-
-    importlib.import_module(package)
-    return {name: row(name, *row_of) for name, row_of in rows.items()}
-
-
-# -- images ---------------------------------------------------------------------------------------
-_TIMM = """
-    test_byobnet test_convnext test_convnext2 test_efficientnet test_efficientnet_evos
-    test_mambaout test_coatnet:160 test_maxvit:160 test_nfnet test_resnet test_vit test_vit2
-    test_vit_relpos:160 bat_resnext26ts botnet26t_256:256 coat_lite_tiny:224 cs3darknet_focus_s
-    davit_tiny:224 dla46_c dpn48b edgenext_xx_small efficientformer_l1:224
-    efficientformerv2_s0:224 efficientvim_m1 efficientvit_b0 efficientvit_m0:224
-    eva02_tiny_patch14_224:224 fastvit_t8:128 focalnet_tiny_srf:224 gcvit_xxtiny:224
-    ghostnet_050 ghostnetv2_100 hardcorenas_a hgnetv2_b0 hrnet_w18_small inception_next_atto
-    lcnet_050 levit_128s:224 poolformer_s12 mixer_s32_224:224 gmlp_ti16_224:224
-    resmlp_12_224:224 mobilenetv3_small_050 mobilenetv4_conv_small mobilevit_xxs
-    mobilevitv2_050 mvitv2_tiny:224 nest_tiny:224 pit_ti_224:224 pvt_v2_b0 regnetx_002
-    regnety_002 repghostnet_050 repvit_m0_9 res2net50_26w_4s resnest14d resnetv2_18 rexnet_100
-    selecsls42 seresnet18 legacy_seresnet18 shvit_s1:224 skresnet18 starnet_s1
-    swiftformer_xs:224 swin_s3_tiny_224:224 swinv2_tiny_window8_256:256 tiny_vit_5m_224:224
-    tnt_s_patch16_224:224 twins_svt_small:224 vgg11_bn visformer_tiny:224
-    deit_tiny_distilled_patch16_224:224 vit_tiny_r_s16_p8_224:224 volo_d1_224:224 vovnet39a
-    xcit_nano_12_p16_224:224 crossvit_tiny_240:240 convit_tiny:224 cait_xxs24_224:224
-    densenet121 beit_base_patch16_224:96/2 convmixer_768_32:64 cpubone_nano csatv2:64 cspnext_tiny
-    deepseek_vit_412m:56/1 deit3_small_patch16_224:96/2 fasternet_t0 gemma4_vit_167m:96/2
-    halonet_h1:256 hiera_tiny_224:224 hieradet_small:224 iformer_t:224 inception_resnet_v2:128
-    inception_v3:128 inception_v4:128 lambda_resnet26t:128 lcnetv2_small lowformer_b0
-    mobilenetv5_300m_enc:128 naflexvit_base_patch16_gap:64/2 nasnetalarge:128 nextvit_small:64
-    pnasnet5large:128 qwen3_vit_88m:64/2 rdnet_tiny:64 samvit_base_patch16_224:96/2
-    sequencer2d_s:224 swin_tiny_patch4_window7_224:224 swinv2_cr_tiny_224:224 tresnet_m:64
-    vitamin_small_224:224 legacy_xception xception41 mobileone_s0 repvgg_a0 nf_regnet_b0
-    caformer_s18:64 convformer_s18:64 dla60_res2net resnetv2_50x1_bit:64 skresnext50_32x4d
-    vit_small_plus_patch16_dinov3:64/2 vit_base_patch16_siglip_224:96/2 xcit_tiny_12_p8_224:64
-"""
-
-
-def timm() -> Subjects:
-    """A small variant of every family, `name:side of its images/layers`."""
-    library = importlib.import_module("timm")
-
-    def row(name: str, side: int, layers: str) -> Subject:
-        settings = {"img_size": side, "depth": int(layers)} if layers else {}
-        return Subject(lambda: library.create_model(name, num_classes=10, **settings), images(side))
-
-    found: Subjects = {}
-    for text in _TIMM.split():
-        name, _, size = text.partition(":")
-        side, _, layers = size.partition("/")
-        found[name] = row(name, int(side or "96"), layers)
-    return found
-
-
-_TORCHVISION = """
-    alexnet convnext_tiny densenet121 efficientnet_b0 efficientnet_v2_s googlenet inception_v3:299
-    maxvit_t:224 mnasnet0_5 mobilenet_v2 mobilenet_v3_small regnet_y_400mf resnet18
-    shufflenet_v2_x0_5 squeezenet1_1 swin_t swin_v2_t vgg11_bn vit_b_32:224
-"""
-
-
-def torchvision() -> Subjects:
-    models = importlib.import_module("torchvision.models")
-    ops = importlib.import_module("torchvision.ops")
-    found: Subjects = {}
-    for text in _TORCHVISION.split():
-        name, _, side = text.partition(":")
-
-        def make(name: str = name) -> Any:
-            more = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-            return models.get_model(name, weights=None, num_classes=10, **more)
-
-        found[name] = Subject(make, images(int(side or "96")))
-    for name in ("fcn_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"):
-
-        def segmenter(name: str = name) -> Any:
-            return models.get_model(name, weights=None, weights_backbone=None, num_classes=4)
-
-        found[name] = Subject(segmenter, images(64))
-    for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
-
-        def video(name: str = name) -> Any:
-            return models.get_model(name, weights=None, num_classes=4)
-
-        found[name] = Subject(video, lambda batch: (torch.randn(batch, 3, 4, 32, 32),))
-    for name in ("ssdlite320_mobilenet_v3_large", "retinanet_resnet50_fpn", "fcos_resnet50_fpn"):
-
-        def detector(name: str = name) -> Any:
-            size = {} if name.startswith("ssd") else {"min_size": 64, "max_size": 64}
-            settings = {"weights": None, "weights_backbone": None, "num_classes": 4, **size}
-            return models.get_model(name, **settings)
-
-        found[name] = Subject(detector, lambda batch: ([*torch.rand(batch, 3, 64, 64)],), False)
-
-    def boxes(batch: int) -> tuple[Any, ...]:
-        return (torch.rand(batch + 6, 4).cumsum(1), torch.rand(batch + 5, 4).cumsum(1))
-
-    for name in ("box_iou", "generalized_box_iou", "distance_box_iou", "complete_box_iou"):
-        found[name] = Subject(lambda name=name: getattr(ops, name), boxes, False)  # type: ignore[misc]
-    found["nms"] = Subject(
-        lambda: ops.nms, lambda b: (torch.rand(b + 6, 4).cumsum(1), torch.rand(b + 6), 0.3), False
-    )
-    return found
-
-
-def transforms() -> Subjects:
-    """torchvision's random transforms, which draw numbers from tensors and read them."""
-    v2 = importlib.import_module("torchvision.transforms.v2")
-    rows: dict[str, tuple[Any, ...]] = {
-        "RandomResizedCrop": (8,), "RandomErasing": (0.9,), "RandomPhotometricDistort": (),
-        "RandomRotation": (30,), "RandomAffine": (20, (0.1, 0.1), (0.8, 1.2), 5),
-        "RandomPerspective": (0.5, 0.9), "ColorJitter": (0.3, 0.3, 0.3, 0.1), "RandomCrop": (12,),
-        "RandomHorizontalFlip": (), "RandomGrayscale": (0.5,), "RandomInvert": (),
-        "RandomAdjustSharpness": (2,), "GaussianBlur": (3,), "GaussianNoise": (),
-        "ScaleJitter": ((16, 16),), "RandomZoomOut": (), "RandomChannelPermutation": (),
-        "TenCrop": (8,), "Resize": (12,), "Grayscale": (3,),
-    }  # fmt: skip
-
-    def row(name: str, settings: tuple[Any, ...]) -> Subject:
-        return Subject(lambda: getattr(v2, name)(*settings), colours, False)
-
-    def colours(batch: int) -> tuple[Any, ...]:
-        return (torch.rand(batch, 3, 16, 16),)
-
-    return {name: row(name, settings) for name, settings in rows.items()}
-
-
-def segmentation_models_pytorch() -> Subjects:
-    settings = {"encoder_name": "resnet18", "encoder_weights": None, "classes": 2}
-    names = (
-        "Unet UnetPlusPlus MAnet Linknet FPN PSPNet PAN DeepLabV3 DeepLabV3Plus UPerNet Segformer"
-    )
-    return made(
-        "segmentation_models_pytorch", {name: (settings, images(64)) for name in names.split()}
-    )
-
-
-def vit_pytorch() -> Subjects:
-    vit = {"image_size": 32, "patch_size": 8, "num_classes": 5, "dim": 32, "heads": 2}
-    deep = {**vit, "depth": 2, "mlp_dim": 64}
-    small: dict[str, Any] = {"num_classes": 5}
-    cct = {"img_size": 32, "embedding_dim": 32, "n_conv_layers": 1, "kernel_size": 3, "stride": 2}
-    cct |= {"padding": 1, "num_layers": 2, "num_heads": 2, "mlp_ratio": 2.0, **small}
-    rows: dict[str, tuple[dict[str, Any], Arguments]] = {
-        "ViT": (deep, images(32)),
-        "SimpleViT": (deep, images(32)),
-        "simple_vit_with_register_tokens.SimpleViT": (deep, images(32)),
-        "simple_flash_attn_vit.SimpleViT": (deep, images(32)),
-        "vit_for_small_dataset.ViT": (deep, images(32)),
-        "deepvit.DeepViT": (deep, images(32)),
-        "parallel_vit.ViT": ({**deep, "num_parallel_branches": 2}, images(32)),
-        "learnable_memory_vit.ViT": (deep, images(32)),
-        "vit_with_patch_merger.ViT": ({**deep, "patch_merge_layer": 1}, images(32)),
-        "cait.CaiT": ({**deep, "cls_depth": 1}, images(32)),
-        "local_vit.LocalViT": (deep, images(32)),
-        "cct.CCT": (cct, images(32)),
-        "simple_vit_1d.SimpleViT": (
-            {**{k: v for k, v in deep.items() if k != "image_size"}, "seq_len": 32, "channels": 3},
-            lambda batch: (torch.randn(batch, 3, 32),),
-        ),
-    }
-    return made("vit_pytorch", rows)
-
-
-def open_clip() -> Subjects:
-    vision = {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8, "head_width": 32}
-    text = {"context_length": 12, "vocab_size": 100, "width": 32, "heads": 2, "layers": 2}
-
-    def pair(batch: int) -> tuple[Any, ...]:
-        return (torch.randn(batch, 3, 32, 32), torch.randint(1, 100, (batch, 12)))
-
-    settings = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
-    coca = {**settings, "multimodal_cfg": {**text, "mlp_ratio": 2}}
-    coca["vision_cfg"] = {**vision, "attentional_pool": True, "attn_pooler_heads": 2}
-    coca["text_cfg"] = {**text, "embed_cls": True, "output_tokens": True}
-    rows = {"CLIP": (settings, pair), "CustomTextCLIP": (settings, pair), "CoCa": (coca, pair)}
-    return made("open_clip", rows)
-
-
-def monai() -> Subjects:
-    volume = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}
-    unet = {**volume, "channels": (4, 8, 16), "strides": (2, 2), "num_res_units": 1}
-    dynunet = {
-        **volume,
-        "kernel_size": [3, 3, 3],
-        "strides": [1, 2, 2],
-        "upsample_kernel_size": [2, 2],
-    }
-    feature = {"feature_size": 12}
-    rows = {
-        "UNet": (unet, images(32, 1)),
-        "AttentionUnet": ({k: v for k, v in unet.items() if k != "num_res_units"}, images(32, 1)),
-        "BasicUNet": ({**volume, "features": (4, 4, 8, 8, 8, 4)}, images(32, 1)),
-        "DynUNet": (dynunet, images(32, 1)),
-        "SegResNet": ({**volume, "init_filters": 8}, images(32, 1)),
-        "SwinUNETR": ({**volume, **feature, "depths": (1, 1, 1, 1)}, images(64, 1)),
-        "DenseNet121": (volume, images(64, 1)),
-        "HighResNet": (volume, images(32, 1)),
-        "EfficientNetBN": (
-            {"model_name": "efficientnet-b0", "pretrained": False, "num_classes": 2},
-            images(64),
-        ),
-    }
-    return made("monai.networks.nets", rows)
-
-
-def kornia() -> Subjects:
-    library = importlib.import_module("kornia")
-
-    def rows(functions: str, arguments: Arguments) -> Subjects:
-        def find(name: str) -> Any:
-            found: Any = library
-            for part in name.split("."):
-                found = getattr(found, part)
-            return found
-
-        return {n: Subject(lambda n=n: find(n), arguments, False) for n in functions.split()}  # type: ignore[misc]
-
-    one = (
-        "color.rgb_to_lab color.rgb_to_hsv color.rgb_to_grayscale color.rgb_to_ycbcr filters.sobel"
-    )
-    one += " filters.laplacian enhance.equalize geometry.transform.hflip filters.spatial_gradient"
-    colours = lambda batch: (torch.rand(batch, 3, 16, 16),)  # noqa: E731
-    found = rows(one.replace("filters.laplacian", ""), colours)
-    found |= rows("filters.median_blur filters.box_blur", lambda b: (*colours(b), (3, 3)))
-    found |= rows("filters.gaussian_blur2d", lambda b: (*colours(b), (3, 3), (1.5, 1.5)))
-    found |= rows("geometry.transform.rotate", lambda b: (*colours(b), torch.rand(b)))
-    found |= rows("losses.ssim_loss", lambda b: (*colours(b), *colours(b), 5))
-    found |= rows(
-        "geometry.conversions.axis_angle_to_rotation_matrix", lambda b: (torch.rand(b, 3),)
-    )
-    return found
+from benchmarks.library_images import (
+    detection,
+    kornia,
+    monai,
+    open_clip,
+    segmentation_models_pytorch,
+    timm,
+    torchvision,
+    transforms,
+    vit_pytorch,
+)
+from benchmarks.library_sounds import torchaudio
+from benchmarks.library_subject import Arguments, Subject, Subjects, images, made, sequence, tokens
 
 
 # -- diffusion ------------------------------------------------------------------------------------
@@ -653,11 +401,166 @@ def e3nn() -> Subjects:
     }
 
 
+def esm() -> Subjects:
+    library = importlib.import_module("esm.model.esm2")
+
+    def make() -> Any:
+        return library.ESM2(num_layers=2, embed_dim=32, attention_heads=2)
+
+    return {"ESM2": Subject(make, lambda batch: (torch.randint(4, 24, (batch, 12)),))}
+
+
+def rotary() -> Subjects:
+    """Rotary embeddings, and einops as functions and layers."""
+    library = importlib.import_module("rotary_embedding_torch")
+    layers = importlib.import_module("einops.layers.torch")
+    einops = importlib.import_module("einops")
+
+    def embedded(method: str, **settings: Any) -> Subject:
+        def make() -> Any:
+            embedding = library.RotaryEmbedding(16, **settings)
+
+            def rotate(q: torch.Tensor, k: torch.Tensor) -> Any:
+                if method == "rotate_queries_and_keys":
+                    return embedding.rotate_queries_and_keys(q, k)
+                if method == "rotate_queries_with_cached_keys":
+                    return embedding.rotate_queries_with_cached_keys(q[:, :, :3], k)
+                return getattr(embedding, method)(q)
+
+            return rotate
+
+        return Subject(make, lambda b: (torch.randn(b, 2, 8, 16), torch.randn(b, 2, 8, 16)), False)
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = einops.rearrange(x, "b n (three h d) -> three b h n d", three=3, h=2)
+        weights = einops.einsum(q, k, "b h i d, b h j d -> b h i j").softmax(-1)
+        out, shapes = einops.pack([weights @ v, v], "b h * d")
+        out, _ = einops.unpack(out, shapes, "b h * d")
+        return einops.reduce(out, "b h n d -> b n (h d)", "mean") + einops.repeat(
+            x.mean((1, 2)), "b -> b n d", n=out.shape[2], d=2 * out.shape[3]
+        )
+
+    def layered() -> Any:
+        return torch.nn.Sequential(
+            layers.Rearrange("b n (h d) -> b h n d", h=3),
+            layers.EinMix("b h n d -> b h n e", weight_shape="h d e", h=3, d=8, e=4),
+            layers.Reduce("b h n d -> b n d", "max"),
+        )
+
+    return {
+        "plain": embedded("rotate_queries_or_keys"),
+        "uncached": embedded("rotate_queries_or_keys", cache_if_possible=False),
+        "learned": embedded("rotate_queries_or_keys", learned_freq=True),
+        "cached keys": embedded("rotate_queries_with_cached_keys"),
+        "xpos": embedded("rotate_queries_and_keys", use_xpos=True),
+        "einops": Subject(lambda: attention, sequence(6, 24), False),
+        "einops layers": Subject(layered, sequence(6, 24)),
+    }
+
+
+def timm_optimizers() -> Subjects:
+    """A step each of timm's optimizers; results are the parameters."""
+    library = importlib.import_module("timm.optim")
+    skipped = ("adahessian", "lbfgs")
+
+    def row(name: str) -> Subject:
+        def make() -> Any:
+            model = perceptron()
+            optimizer = library.create_optimizer_v2(model, name, lr=1e-2, momentum=0.9)
+
+            def step(x: torch.Tensor) -> Any:
+                with torch.enable_grad():
+                    optimizer.zero_grad()
+                    model(x).square().mean().backward()
+                optimizer.step()
+                return [p.detach().clone() for p in model.parameters()]
+
+            return step
+
+        return Subject(make, rows_of(64), False)
+
+    names = [n for n in library.list_optimizers() if not n.startswith(("bnb", "fused", "apex"))]
+    return {name: row(name) for name in names if name not in skipped}
+
+
+def metrics() -> Subjects:
+    """torchmetrics' classes: what a call returns, and what they have gathered in all calls."""
+    library = importlib.import_module("torchmetrics")
+
+    def classes(batch: int) -> tuple[Any, ...]:
+        return (torch.randn(batch + 6, 4).softmax(1), torch.randint(4, (batch + 6,)))
+
+    def values(batch: int) -> tuple[Any, ...]:
+        return (torch.randn(batch + 6), torch.randn(batch + 6))
+
+    def row(names: str, settings: dict[str, Any], arguments: Arguments) -> Subject:
+        def make() -> Any:
+            made = [getattr(library, name)(**settings) for name in names.split("+")]
+            metric = library.MetricCollection(made) if len(made) > 1 else made[0]
+            return lambda *args: (metric(*args), metric.compute())
+
+        return Subject(make, arguments, False)
+
+    counted = "Accuracy F1Score AUROC ConfusionMatrix CohenKappa Accuracy+F1Score"
+    measured = "MeanSquaredError R2Score PearsonCorrCoef SpearmanCorrCoef MeanAbsoluteError"
+    several = {"task": "multiclass", "num_classes": 4}
+    found = {name: row(name, several, classes) for name in counted.split()}
+    found |= {name: row(name, {}, values) for name in measured.split()}
+    return found | {"MeanMetric": row("MeanMetric", {}, lambda b: values(b)[:1])}
+
+
+def lightning() -> Subjects:
+    library = importlib.import_module("lightning")
+
+    def module() -> Any:
+        class Small(library.LightningModule):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.save_hyperparameters()
+                self.model = perceptron()
+
+            def forward(self, x: torch.Tensor) -> Any:
+                return self.model(x)
+
+            def training_step(self, batch: torch.Tensor, index: int) -> Any:
+                loss = self(batch).square().mean()
+                self.log("loss", loss)
+                return loss
+
+        return Small()
+
+    def stepped() -> Any:
+        small = module()
+        return lambda x: small.training_step(x, 0)
+
+    def fabric() -> Any:
+        small = module()
+        held = library.Fabric(accelerator="cpu", devices=1)
+        model, optimizer = held.setup(small, torch.optim.AdamW(small.parameters()))
+
+        def step(x: torch.Tensor) -> Any:
+            with torch.enable_grad():
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                held.backward(loss)
+            optimizer.step()
+            return loss, [p.detach().clone() for p in small.parameters()]
+
+        return step
+
+    return {
+        "forward": Subject(module, rows_of(64)),
+        "training_step": Subject(stepped, rows_of(64), False),
+        "Fabric": Subject(fabric, rows_of(64), False),
+    }
+
+
 LIBRARIES: dict[str, Callable[[], Subjects]] = {
     function.__name__: function
     for function in (
-        timm, torchvision, transforms, segmentation_models_pytorch, vit_pytorch, open_clip, monai,
-        kornia, diffusers, x_transformers, lucidrains, peft, torch_geometric, torchmetrics,
-        gpytorch, torchdiffeq, torchao, captum, tensordict, e3nn,
+        timm, torchvision, detection, transforms, segmentation_models_pytorch, vit_pytorch,
+        open_clip, monai, kornia, diffusers, x_transformers, lucidrains, peft, torch_geometric,
+        torchmetrics, gpytorch, torchdiffeq, torchao, captum, tensordict, e3nn, torchaudio, esm,
+        rotary, timm_optimizers, metrics, lightning,
     )
 }  # fmt: skip

@@ -311,6 +311,13 @@ ShownBefore = _reason(
     "{0} can fail on the values of tensors, and what was printed must be seen before",
     "print after the operation, or outside the compiled function",
 )
+LostEffects = _reason(
+    "LostEffects",
+    "LOST_EFFECTS",
+    "{0} can fail on the values of tensors, and effects before must be there then, but the frame "
+    "could not run again: the graph writes to large tensors, or draws numbers",
+    "change objects after the operation, or write to the large tensors after",
+)
 CaughtFailure = _reason(
     "CaughtFailure",
     "CAUGHT_FAILURE",

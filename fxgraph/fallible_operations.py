@@ -4,6 +4,7 @@ must not come after them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ _VALUE_DEPENDENT = frozenset(
     + ["linalg_matrix_norm", "linalg_cond", "linalg_matrix_power", "linalg_solve_ex"]
     + ["uniform", "random", "randint_like", "exponential", "geometric", "cauchy", "log_normal"]
     + ["repeat_interleave", "searchsorted", "bucketize", "tensor_split", "gather_dim", "unfold"]
-    + ["item", "as_strided_scatter", "python_number", "number_call"]
+    + ["item", "as_strided_scatter", "python_number", "number_call", "_linalg_check_errors"]
     + [f"linalg_{name}" for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv")]
     + [f"linalg_{name}" for name in ("lstsq", "lu", "lu_factor", "lu_solve", "pinv", "solve")]
     + [f"linalg_{name}" for name in ("matrix_rank", "svd", "svdvals", "tensorinv", "tensorsolve")]
@@ -81,6 +82,38 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT
+
+
+def may_fail(node: Node) -> bool:
+    """The same of a node, or a side of the branch that it is."""
+    return bool(node.meta.get("side_may_fail")) or can_fail(node.target, node.args)
+
+
+def unused_that_may_fail(nodes: Iterable[Node], results: Sequence[Node]) -> list[Node]:
+    """The tensors of nodes that may fail, as the program would see, and whose results nobody takes:
+    later stages would drop them.
+    """
+    calls = [node for node in nodes if node.op.startswith("call_")]
+    returned = _reached(calls, results)
+    used = _reached(calls, [*results, *(node for node in calls if node.is_impure())])
+    found: list[Node] = []
+    for node in filter(may_fail, calls):
+        stored_in = node.args[0] if node.args and node.is_impure() else None
+        if node not in used:
+            found += node.users if node.meta.get("side_may_fail") else [node]
+        elif isinstance(stored_in, Node) and stored_in not in returned:
+            found.append(stored_in)  # later stages drop the store with it
+    kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
+    return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
+
+
+def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
+    """`ends`, and all nodes on which they depend."""
+    found = set(ends)
+    for node in reversed(nodes):
+        if node in found:
+            found.update(node.all_input_nodes)
+    return found
 
 
 def _places(key: Any) -> Any:

@@ -12,29 +12,22 @@ from inductor.floats import WithFloats
 from inductor.runtime.driver import Loaded
 
 if TYPE_CHECKING:
-    from fxgraph.aot.functional import FunctionalGraph
     from inductor.pipeline import Compilation
 
 
 def needs_frame(c: Compilation) -> bool:
     """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, changes of their sizes, and the result of detach() of an input that requires grad.
+    memory, and changes of their sizes.
     """
     assert c.functional is not None
     written = c.functional.input_mutations
-    if any(m.metadata for m in written) or _detached(c.functional):
+    if any(m.metadata for m in written):
         return True
     return bool(c.functional.same_inputs) or any(
         j != m.index and not (c.static[j] and c.static[m.index])
         for m in written
         for j in range(len(c.inputs))
     )
-
-
-def _detached(functional: FunctionalGraph) -> list[int]:
-    """The places of results that are inputs' memory, and do not require grad as those do."""
-    specs = enumerate(functional.outputs)
-    return [i for i, spec in specs if spec.kind == "alias_of_input" and spec.detached]
 
 
 def can_run_again(c: Compilation) -> bool:
@@ -56,7 +49,7 @@ def plan_of(c: Compilation) -> Any:
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     if isinstance(compiled, Framed):
         resizes = any(m.metadata for m in compiled.functional.input_mutations)
-        return None if resizes or compiled.detached else compiled.plan
+        return None if resizes else compiled.plan
     return None if isinstance(compiled, (OnAten, Launched)) else compiled
 
 
@@ -117,7 +110,6 @@ class Framed(_WithStatics):
     def __init__(self, c: Compilation) -> None:
         super().__init__(c)
         self.plan = c.compiled
-        self.detached = _detached(self.functional)
 
     def __call__(self, *varying: Any) -> Any:
         inputs = self.all_inputs(varying)
@@ -128,6 +120,4 @@ class Framed(_WithStatics):
             if m.metadata:
                 target = inputs[m.index]
                 target.as_strided_(m.size, m.stride, m.storage_offset + target.storage_offset())
-        if not self.detached:
-            return results
-        return tuple(x.detach() if i in self.detached else x for i, x in enumerate(results))
+        return results

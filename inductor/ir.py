@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, Size, Symbol, product, symbols
+from inductor.boxes import Box
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
 
@@ -56,18 +57,11 @@ class Window:
         )
 
 
-@dataclass(frozen=True)
-class Split:
-    """A lazy tensor made of parts along `dim` (a cat): best computed part by part, between
-    `bounds`."""
-
-    dim: int
-    bounds: tuple[Extent, ...]  # 0, ..., size of the dimension
-
-
 @dataclass(eq=False)
 class Tensor:
-    """See the module's docstring. `work` and `reads` estimate the cost of one element."""
+    """See the module's docstring. `work` and `reads` estimate the cost of one element. A lazy
+    tensor is best computed box by box of `split`, which have no element in common (a cat's parts).
+    """
 
     size: tuple[Extent, ...]
     dtype: torch.dtype
@@ -76,7 +70,7 @@ class Tensor:
     inner: Callable[[Indices], Value] | None = None
     work: int = 0
     reads: int = 1
-    split: Split | None = None
+    split: tuple[Box, ...] | None = None
     hint: tuple[Extent, ...] | None = None  # the strides that eager gives this tensor
 
     @classmethod
@@ -131,6 +125,15 @@ class Loops:
                 known.append(access.index)
         if self.mode is not None:  # the rest of its target stays as it was
             self.reads.setdefault(self.target.name, []).append(self.index)
+
+    def is_idle(self) -> bool:
+        """Whether the step writes what is there."""
+        if self.mode is not None or self.reduction is not None:
+            return False
+        value = self.values[0]
+        if value.op != "load" or value.attr.masked or value.attr.buffer != self.target.name:
+            return False
+        return bool(value.attr.index == self.index)
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -569,7 +572,6 @@ __all__ = [
     "Operand",
     "PanelProduct",
     "Program",
-    "Split",
     "Step",
     "Tape",
     "Tensor",

@@ -74,7 +74,11 @@ class _Outputs:
     def _view(self, spec: Any, name: str) -> OutputSpec:
         sizes = self.ctx.sizes
         size, stride = sizes.all(spec.size), sizes.all(spec.stride)
-        return OutputSpec("view", name, size, stride, sizes.of(spec.storage_offset))
+        detached = "view" if spec.creation < 0 else ""
+        if not detached and spec.kind == "alias_of_input" and spec.detached:
+            detached = "base"
+        offset = sizes.of(spec.storage_offset)
+        return OutputSpec("view", name, size, stride, offset, detached=detached)
 
     def _constant(self, spec: Any) -> OutputSpec:
         value = spec.constant

@@ -35,6 +35,7 @@ _LARGEST = 5000  # instructions, of code that people write
 _meetings: InstructionMap[int | None] = InstructionMap()
 _turns: InstructionMap[Turn | None] = InstructionMap()
 _counted: InstructionMap[Turn | None] = InstructionMap()
+_deciding: InstructionMap[bool] = InstructionMap()
 
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
@@ -77,6 +78,28 @@ _BEFORE_JUMPS = frozenset(
     ["LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "CALL"]
     + ["COMPARE_OP", "UNARY_NOT", "TO_BOOL", "NOP", "PUSH_NULL"]
 )
+
+
+def decides_turns(code: CodeType, jump: Instruction) -> bool:
+    """Whether one way of a conditional jump comes back to it, in a loop, and the other does not."""
+    return _deciding.computed(code, jump.index, lambda: _decides_turns(normalize(code), jump))
+
+
+def _decides_turns(program: Sequence[Instruction], jump: Instruction) -> bool:
+    back = [_leads_back(program, start, jump.index) for start in _following(program, jump)]
+    return any(back) and not all(back)
+
+
+def _leads_back(program: Sequence[Instruction], start: int, index: int) -> bool:
+    todo, found = [start], {len(program)}
+    while todo:
+        at = todo.pop()
+        if at == index:
+            return True
+        if at not in found:
+            found.add(at)
+            todo += _following(program, program[at])
+    return False
 
 
 class Turn(NamedTuple):

@@ -14,6 +14,7 @@ from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import leave_traceback
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import (
+    are_unwritten,
     failed_before_writes,
     is_ordinary,
     note_wrong_guess,
@@ -21,6 +22,7 @@ from dynamo.interp.checks import (
     restore_written,
     save_random,
     save_written,
+    versions_of,
     warn_of_failure,
 )
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from dynamo.bytecode import Label
     from dynamo.interp.root import RootInterpreter
 
-_RANDOM, _WRITTEN = "__random", "__written"
+_RANDOM, _WRITTEN, _VERSIONS = "__random", "__written", "__versions"
 
 
 class CheckCodegen:
@@ -41,6 +43,7 @@ class CheckCodegen:
         self._draws = self.checks.draws
         copied = self.checks.copied()
         self._written = [item.source for item in copied]
+        self._watched = [item.source for item in self.checks.watched()]
         self._is_retried = (
             is_ordinary if len(copied) == len(self.checks.written()) else failed_before_writes
         )
@@ -61,12 +64,16 @@ class CheckCodegen:
             self._push_call(codegen, save_random, self.checks.devices)
             codegen.call(1)
             codegen.store_fast(_RANDOM)
-        if self._written:
-            codegen.load_callable(lambda: codegen.load_object(save_written, "save_written"))
-            for source in self._written:
-                codegen.load_source(source)
-            codegen.call(len(self._written))
-            codegen.store_fast(_WRITTEN)
+        for function, sources, name in (
+            (save_written, self._written, _WRITTEN),
+            (versions_of, self._watched, _VERSIONS),
+        ):
+            if sources:
+                self._push_call(codegen, function)
+                for source in sources:
+                    codegen.load_source(source)
+                codegen.call(len(sources))
+                codegen.store_fast(name)
         self._failed = codegen.label()
         with codegen.exception_region(self._failed, depth=0):
             yield
@@ -92,6 +99,13 @@ class CheckCodegen:
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
         self.keep_only_exceptions(codegen, self._is_retried, keep=True)
+        if self._watched:
+            self._push_call(codegen, are_unwritten)
+            codegen.load_fast(_VERSIONS)
+            codegen.call(1)
+            codegen.pop_jump_if_true(again)
+            codegen.load_fast("__exception")
+            codegen.reraise()
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
@@ -99,6 +113,8 @@ class CheckCodegen:
             codegen.delete_fast(_RANDOM)
         if self._written:
             codegen.delete_fast(_WRITTEN)
+        if self._watched:
+            codegen.delete_fast(_VERSIONS)
 
     @property
     def _is_fault(self) -> bool:

@@ -45,9 +45,9 @@ from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.functions.cache_entries import hit, store
 from dynamo.values.recipes import operand_values
-from fxgraph import GraphModule, Node, verify
+from fxgraph import GraphModule, verify
 from fxgraph.aot.wrappers import has_wrappers
-from fxgraph.fallible_operations import can_fail
+from fxgraph.fallible_operations import unused_that_may_fail
 
 if TYPE_CHECKING:
     from dynamo.interp.root import RootInterpreter, Stop
@@ -127,8 +127,10 @@ class FrameRewriter:
         self.output.conditionals.check_results(results)
         self.output.watched.check_results(results)
         graph = self.output.graph
-        unused = self._unused_that_may_fail([value.node for value in results])
-        graph.output((*(value.node for value in results), *unused))
+        ends = [value.node for value in results]
+        # Made outputs, they stay in the graph through all stages.
+        unused = [] if self.output.context.export else unused_that_may_fail(graph.nodes, ends)
+        graph.output((*ends, *unused))
         graph.eliminate_dead_code()
         has_graph = self._has_operations()
         if not has_graph and not self._worth_rewriting():
@@ -197,27 +199,6 @@ class FrameRewriter:
         if self.breaking is None or self.stop.terminal:
             return self.output.context.fullgraph or config.rewrite_all_frames
         return True
-
-    def _unused_that_may_fail(self, results: list[Node]) -> list[Node]:
-        """Unused nodes that may fail, as the program would see: made outputs, they stay in the
-        graph through all stages.
-        """
-        if self.output.context.export:
-            return []
-        nodes = [n for n in self.output.graph.nodes if n.op.startswith("call_")]
-        returned = _reached(nodes, results)
-        used = _reached(nodes, [*results, *(node for node in nodes if node.is_impure())])
-        found: list[Node] = []
-        for node in nodes:
-            if not can_fail(node.target, node.args):
-                continue
-            stored_in = node.args[0] if node.args and node.is_impure() else None
-            if node not in used:
-                found.append(node)
-            elif isinstance(stored_in, Node) and stored_in not in returned:
-                found.append(stored_in)  # later stages drop the store with it
-        kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
-        return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
 
     def _compile_graph(self, results: int, unused: int) -> _GraphCall:
         output, context = self.output, self.output.context
@@ -388,15 +369,6 @@ class _GraphCall:
     inputs: list[GraphInput]
     results: int
     unused: int  # results behind those, which nobody takes
-
-
-def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
-    """`ends`, and all nodes on which they depend."""
-    found = set(ends)
-    for node in reversed(nodes):
-        if node in found:
-            found.update(node.all_input_nodes)
-    return found
 
 
 def _user_lines(module: GraphModule) -> str:

@@ -141,6 +141,10 @@ class DataSymbols:
         symbols = self.symbols.env.symbols
         return all(s in known for s in expr.free_symbols if symbols[s].hint is None)
 
+    def read_from(self, symbol: sympy.Symbol) -> Any:
+        """The node that a symbol for data is read from; None: the graph has none."""
+        return None if self.symbols.nodes is None else self.symbols.nodes.known.get(symbol)
+
     def has_data(self) -> bool:
         """Whether a symbol depends on data."""
         return self.symbols.active and self.symbols.env.has_data()

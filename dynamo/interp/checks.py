@@ -17,9 +17,9 @@ eager.
 
 That needs a graph that leaves no trace: random numbers are given back, and tensors from outside
 that it writes to before are copied before it runs, if they are small, and written back where the
-frame runs again. (Steps of training write behind all that may fail.) Any other graph breaks at the
-last check, as every other branch on a tensor does, or at the operation that may fail, if anybody
-would notice.
+frame runs again. Where an operation fails and larger ones are unwritten, as backends that write
+last leave them, the frame runs again, too. Any other graph breaks at the last check, as every other
+branch on a tensor does, or at the operation that may fail, if anybody would notice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from fxgraph.fallible_operations import can_fail
 from fxgraph.higher_order import transform
 from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
-from fxgraph.seeds import manual_seed
+from fxgraph.seeds import manual_seed, set_rng_state
 from fxgraph.symbolic_values import depends_on_data
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
@@ -92,8 +92,9 @@ _NORMALISATIONS = ("batch_norm", "instance_norm")
 # How large the tensors from outside may be that are copied before each run: a step that writes to
 # parameters takes long beside their copies.
 _COPIED_BYTES, _COPIED_BYTES_OF_STEPS = 1 << 20, 64 << 20
-# And how many of them where no handler catches the graph's exceptions.
-_FEW_TENSORS = 8
+# And how many of them where no handler catches the graph's exceptions; and of larger ones, which
+# are not copied.
+_FEW_TENSORS, _MOST_WATCHED = 8, 128
 
 
 @dataclass(frozen=True)
@@ -188,19 +189,27 @@ class Checks:
         """
         if self.any:
             return True
-        few = len(self._exposed) <= _FEW_TENSORS and _size(self._exposed) <= _COPIED_BYTES
-        return self._fails and few and self._leaves_no_trace() and _can_write_back(self._exposed)
+        few = len(self._exposed) <= _MOST_WATCHED
+        return self._fails and few and self._leaves_no_trace()
 
     def copied(self) -> list[GraphInput]:
         """The inputs of which copies are made before the graph runs: all that it writes before the
         checks behind the graph, or before its last operation that may fail. (Backends write in the
         program's order, or behind all operations that may fail.)
         """
-        return self.written() if self.made or self.promised else self._exposed
+        if self.made or self.promised:
+            return self.written()
+        return self._exposed if self.any or _is_small(self._exposed) else []
+
+    def watched(self) -> list[GraphInput]:
+        """The inputs that are too large to copy: where an operation has failed, the frame runs
+        again if none was written before, as by backends that write last.
+        """
+        return [] if self.any or _is_small(self._exposed) else self._exposed
 
     def node_may_fail(self, target: Any, tx: Interpreter) -> None:
         """Break before an operation that may fail, if the program could observe that the frame does
-        not run again: it catches the exception, or has had visible effects before.
+        not run again: it catches the exception, or has had effects before.
         """
         output = self.output
         if output.bodies or output.context.export:
@@ -210,10 +219,35 @@ class Checks:
             reason: breaks.Break = breaks.ShownBefore(name)
         elif _is_caught(tx, _NUMPY_FAILURES if name == "translate" else _FAILURES):
             reason = breaks.CaughtFailure(name)
+        elif self._loses_effects(tx):
+            raise Unsupported(breaks.LostEffects(name))
         else:
             return
         if not self.runs_again_from(tx, reason):
             raise Unsupported(reason)
+
+    def _loses_effects(self, tx: Interpreter) -> bool:
+        """Whether effects of the frame so far would be missing if the next operation failed, other
+        than those of libraries that set their state back.
+        """
+        output = self.output
+        if self.any or not output.side_effects.changes_anything():
+            return False
+        if output.symbols.data.unbroken or break_is_error():
+            return False
+        if all(_is_of(frame.f_globals, _RESTORING) for frame in _frames(tx)):
+            return False
+        if not self._leaves_no_trace():
+            return True
+        written = self.written() if self._writes else []
+        return not (_is_small(written) or self._written_last(written))
+
+    def _written_last(self, written: list[GraphInput]) -> bool:
+        """Whether the backend writes these inputs behind all that may fail. (A graph that gives
+        them a history of autograd may run operation by operation.)
+        """
+        leaves = all(item.node.meta["example_value"].is_leaf for item in written)
+        return leaves and writes_last(self.output.context.backend_now)
 
     def side_may_fail(self, tx: Interpreter) -> None:
         """Note that the next node is a branch with a side that may fail, after which the frame runs
@@ -280,12 +314,7 @@ class Checks:
     @staticmethod
     def may_be_wanted(tx: Interpreter) -> bool:
         """Whether a frame on the stack raises anything, so that a value may be for a check."""
-        frame: Interpreter | None = tx
-        while frame is not None:
-            if raises(frame.code):
-                return True
-            frame = frame.parent
-        return False
+        return any(raises(frame.code) for frame in _frames(tx))
 
     @staticmethod
     def breaking_at(tx: Interpreter, reason: breaks.Break) -> BreakBefore:
@@ -416,6 +445,17 @@ def _can_write_back(written: list[GraphInput]) -> bool:
     return _size(written) <= (_COPIED_BYTES_OF_STEPS if is_step else _COPIED_BYTES)
 
 
+def _is_small(written: list[GraphInput]) -> bool:
+    """Whether tensors are copied even if no handler catches the graph's exceptions."""
+    few = len(written) <= _FEW_TENSORS and _size(written) <= _COPIED_BYTES
+    return few and _can_write_back(written)
+
+
+def writes_last(backend: Any) -> bool:
+    """Whether the graphs of a backend that fail have written nothing: if it says so."""
+    return bool(getattr(getattr(backend, "func", backend), "writes_last", False))
+
+
 def _size(written: list[GraphInput]) -> int:
     return sum(item.example.nbytes for item in written)
 
@@ -432,6 +472,8 @@ def leaves_trace(node: Node) -> bool:
         return True
     if node.target is manual_seed:  # the states that a frame saves are those of its own devices
         return torch.accelerator.is_available()
+    if node.target is set_rng_state:  # of the CPU, whose state a frame saves
+        return False
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
     if node.target is transform:  # such as a checkpoint: what its body does
@@ -474,14 +516,20 @@ def _name(node: Node) -> str:
 
 def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:
     """Whether a frame on the stack handles an exception of the current instruction."""
-    frame: Interpreter | None = tx
-    while frame is not None:
+    for frame in _frames(tx):
         names = collections.ChainMap(frame.f_globals, vars(builtins))
         exit_is_observable = partial(_exit_is_observable, frame)
         if may_be_caught(frame.code, frame.current, names.get, failures, exit_is_observable):
             return True
-        frame = frame.parent
     return False
+
+
+def _frames(tx: Interpreter) -> Iterator[Interpreter]:
+    """The frames on the stack, from the innermost on."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        yield frame
+        frame = frame.parent
 
 
 def _exit_is_observable(frame: Interpreter, depth: int | None) -> bool:
@@ -577,6 +625,15 @@ def warn_of_failure(
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def versions_of(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+    """The tensors that a graph may write, and their versions before."""
+    return [(tensor, version_of(tensor)) for tensor in tensors]
+
+
+def are_unwritten(before: list[tuple[torch.Tensor, int]]) -> bool:
+    return all(version_of(tensor) == version for tensor, version in before)
 
 
 def save_written(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, int]]:

@@ -41,6 +41,7 @@ from dynamo.interp.sides import (
     are_equal,
     call_in_side,
     check_result,
+    check_unused,
     full,
     is_handed_on,
     is_inside,
@@ -111,7 +112,7 @@ class Conditionals:
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     places: list[str] = field(default_factory=list)  # of these
-    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_masks.py
+    guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_branches.py
     varied: BreakBefore | None = None
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
@@ -404,6 +405,9 @@ class _Meeting:
             self._find(one, other)
         if self.pairs:
             self._record(predicate.node)
+        else:
+            for side in (first.graph, second.graph):
+                check_unused(side, [])
         made = [self._value(one, other) for one, other in both]
         for write, value in zip(writes, made):
             write.store(tx, value)
@@ -568,6 +572,8 @@ class _Meeting:
         sides = self.first.graph, self.second.graph
         columns = list(zip(*pairs))
         results = [results_of(tx, side, column) for side, column in zip(sides, columns)]
+        for side, side_results in zip(sides, results):
+            check_unused(side, [node for node, _ in side_results])
         fakes = [joined_fake(tx, one[1], other[1]) for one, other in zip(*results)]
         for side, truth in zip(sides, (True, False)):
             if lift_sizes(tx, side) and self.condition is not None:

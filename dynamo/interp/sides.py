@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.expressions import negated
-from fxgraph.fallible_operations import can_fail
+from fxgraph.fallible_operations import may_fail, unused_that_may_fail
 from fxgraph.higher_order import branch, loop
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
 
@@ -177,10 +177,14 @@ def outside_memory(side: Subgraph) -> set[Any]:
 def side_may_fail(side: Subgraph) -> bool:
     """Whether a node of the side may fail, or of one inside it."""
     calls = [node for node in side.graph.nodes if node.op.startswith("call_")]
-    if any(node.meta.get("side_may_fail") for node in calls):
-        return True
     # The turns of loops were looked at.
-    return any(can_fail(n.target, n.args) for n in calls if n.target is not loop)
+    return any(may_fail(node) for node in calls if node.target is not loop)
+
+
+def check_unused(side: Subgraph, results: Sequence[Node]) -> None:
+    """Refuse sides in which an operation may raise that leaves nothing behind."""
+    if unused_that_may_fail(side.graph.nodes, results):
+        raise Refused("a side may raise where it computes what nobody uses")
 
 
 def _check_nodes(side: Subgraph, may_fail: bool) -> None:

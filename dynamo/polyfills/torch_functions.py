@@ -169,8 +169,20 @@ def deep_parameter(x):
     return torch.nn.Parameter(data, x.requires_grad)
 
 
+def _refusal(function, *args):
+    try:
+        function(*args)
+    except Exception as error:
+        return str(error)
+
+
+_NO_TENSORS = _refusal(getattr(torch._C, "_group_tensors_by_device_and_dtype", None), [[]], False)
+
+
 def group_tensors(tensorlistlist, with_indices=False):
     """torch._C._group_tensors_by_device_and_dtype."""
+    if not tensorlistlist[0]:
+        raise RuntimeError(_NO_TENSORS)
     grouped = {}
     for i, first in enumerate(tensorlistlist[0]):
         key = (first.device, first.dtype)

@@ -328,7 +328,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
         "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
-        "_C._len_torch_dispatch_stack "
+        "_C._len_torch_dispatch_stack _C._accelerator_getAccelerator "
         "distributed.is_available distributed.is_initialized",
         _run,
     )

@@ -54,6 +54,7 @@ class OutputSpec:
     constant: Any = None
     detached: bool = False  # does not require grad, whatever it is a view of
     creation: int = 0  # a view's CreationMeta for autograd; -1: autograd knows it as no view
+    steps: list[tuple[int, tuple[int, ...]]] | None = None  # to the view, where known (view_steps)
 
 
 @dataclass

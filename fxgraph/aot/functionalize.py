@@ -26,6 +26,7 @@ from fxgraph.aot.data import data_allowed
 from fxgraph.aot.early_checks import check_early
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
+    GRAD_SWITCHES,
     SET_DEFAULT_DTYPE,
     FunctionalGraph,
     MutatedInput,
@@ -43,6 +44,8 @@ from fxgraph.aot.recurrent import (
 )
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
+from fxgraph.aot.view_steps import lead_to, steps_of
+from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.dual_levels import level_restored
 from fxgraph.faults import blame
@@ -112,13 +115,14 @@ def _traced(
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
+    inference = torch.is_inference_mode_enabled()
     with tracing(grad=False), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
         asking = [i for i, real in enumerate(inputs.real) if _requires_grad(real)]
         for i in asking:
             inputs.fakes[i].requires_grad_()
         with tracer.mode, symbolic_dispatch(fake_mode):
-            result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
+            result = TracingInterpreter(gm, tracer, inference).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
         for spec, leaf in zip(finished.specs, finished.tensors):
@@ -195,11 +199,14 @@ _MAY_COPY = frozenset(["reshape", "reshape_as", "contiguous", "flatten", "ravel"
 class TracingInterpreter(Interpreter):
     """Runs the torch-level graph; the tracer records the operators that torch runs under the
     mode.
+
+    inference: calls are in inference mode, where grad mode has no effect.
     """
 
-    def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
+    def __init__(self, gm: GraphModule, tracer: Tracer, inference: bool = False) -> None:
         super().__init__(gm)
         self.tracer = tracer
+        self.inference = inference
         self.differentiates_twice = differentiates_twice(gm)
 
     def run_node(self, n: Node) -> Any:
@@ -244,6 +251,8 @@ class TracingInterpreter(Interpreter):
             return run_recurrent(target, args, self.differentiates_twice)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
+        if self.inference and target in GRAD_SWITCHES:
+            return None
         if target in INFERENCE_SWITCHES:
             raise Unfunctionalizable("inference mode is entered or left")
         if target is set_deterministic:
@@ -301,7 +310,7 @@ class TracingInterpreter(Interpreter):
         memories = [self.tracer.view_of(tensor).alias for tensor in tensors]
         versions = [alias.version for alias in memories]
         with traced_as(self.tracer, object()):
-            inner = TracingInterpreter(body, self.tracer)
+            inner = TracingInterpreter(body, self.tracer, self.inference)
             inner.differentiates_twice |= self.differentiates_twice
             result = inner.run(*given)
         if [alias.version for alias in memories] != versions:
@@ -470,6 +479,14 @@ def _check_input(source: Node, real: Any) -> None:
         raise Unfunctionalizable(f"input {source.name} has layout {real.layout}")
 
 
+def _calls_from_base(view: View) -> list[ViewCall]:
+    calls = []
+    while view.parent is not None:
+        calls += [view.call] if view.call is not None else []
+        view = view.parent
+    return calls[::-1]
+
+
 class Finish:
     """Classifies the graph's results and adds the trailing writes."""
 
@@ -543,7 +560,7 @@ class Finish:
         tensor = self.tracer.constants[view.alias.origin]  # type: ignore[index]
         if leaf is tensor:
             return OutputSpec("constant", constant=tensor)
-        spec = self._alias("constant", -1, view, view.alias.base.fake)
+        spec = self._alias("constant", -1, view)
         spec.constant = tensor
         return spec
 
@@ -563,23 +580,32 @@ class Finish:
             return OutputSpec("fresh", self._add_value(view, copied=True))
         for member in members:
             if self.tensors[member] is base.fake:
-                return self._alias("alias_of_output", member, view, base.fake)
+                return self._alias("alias_of_output", member, view)
         known = self._bases.get(view.alias)
         if known is None:
             known = self._bases[view.alias] = self._add_value(base)
-        return self._alias("alias_of_intermediate", known, view, base.fake)
+        return self._alias("alias_of_intermediate", known, view)
 
     @property
     def _bases(self) -> dict[Alias, int]:
         return self.__dict__.setdefault("_base_values", {})
 
-    def _alias(self, kind: str, index: int, view: View, base: torch.Tensor) -> OutputSpec:
-        fake = view.fake
+    def _alias(
+        self, kind: str, index: int, view: View, base: torch.Tensor | None = None
+    ) -> OutputSpec:
+        """base: with the layout before the graph, of an input."""
+        fake, base = view.fake, view.alias.base.fake if base is None else base
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
         offset = fake.storage_offset() - base.storage_offset()
         size, stride = (tuple(map(self._returned, row)) for row in (fake.shape, fake.stride()))
-        return OutputSpec(kind, index, size, stride, self._returned(offset))
+        spec = OutputSpec(kind, index, size, stride, self._returned(offset))
+        steps = steps_of(_calls_from_base(view))
+        if self.bases_only and steps and lead_to(steps, base, spec):
+            spec.steps = steps
+        if not fake._is_view():
+            spec.creation = -1
+        return spec
 
     def _returned(self, number: Any) -> Any:
         """The number; if it depends on data, as an expression over symbols that are returned."""

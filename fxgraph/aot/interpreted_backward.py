@@ -33,7 +33,8 @@ def interpreted_part(
     run = _Present(training, whole, present)
     saved = [k for k, wanted in zip(whole.saved, run.wanted) if wanted]
     tangents = [k for k, wanted in zip(whole.tangents, run.wanted[len(whole.saved) :]) if wanted]
-    part = BackwardPart(whole.graph, saved, tangents, run.gradients)
+    handed = whole.handed_on.of(present)
+    part = BackwardPart(whole.graph, saved, tangents, run.gradients, handed)
     return part, NumberInputs(training).around(run.placeholders, run)
 
 

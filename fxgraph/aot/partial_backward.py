@@ -3,8 +3,8 @@
 before (tangent_1 is absent)             after
     mul = aten.mul.Tensor(tangent_0, x)      mul = aten.mul.Tensor(tangent_0, x)
     mul_1 = aten.mul.Tensor(tangent_1, y)    return (mul,)
-    add = aten.add.Tensor(mul, mul_1)
-    return (add,)
+    add = aten.add.Tensor(mul, mul_1)        handed on: tangent_0
+    return (add, tangent_0)
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from fxgraph.aot.functional import FunctionalGraph, Segment, TrainingGraph, flat_graph
-from fxgraph.aot.partition import Parts, own_memory
+from fxgraph.aot.handed_on import HandedOn, hand_on, own_memory, shares_memory
+from fxgraph.aot.partition import Parts
 from fxgraph.args import map_aggregate
 from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
@@ -33,13 +34,20 @@ aten = torch.ops.aten
 @dataclass
 class BackwardPart:
     """graph: takes the saved values `saved`, then the tangents `tangents`; returns the gradients
-    `gradients`: positions in the lists of the TrainingGraph.
+    `gradients`: positions in the lists of the TrainingGraph. handed_on: the other gradients.
     """
 
     graph: FunctionalGraph
     saved: list[int]
     tangents: list[int]
     gradients: list[int]
+    handed_on: HandedOn = field(default_factory=HandedOn)
+
+    @property
+    def computes(self) -> bool:
+        """Whether the graph has to be run."""
+        nodes = self.graph.graph_module.graph.nodes
+        return any(node.op.startswith("call_") for node in nodes)
 
 
 def backward_part(
@@ -48,13 +56,16 @@ def backward_part(
     """The contribution of the segment's tangents `present` (positions) to its gradients."""
     whole = training.backward
     every = list(range(len(training.tangents)))
-    if list(present) == every and len(training.segments) == 1:
+    results = whole.graph_module.graph.output_node().args[0]
+    complete = list(present) == every and len(training.segments) == 1
+    if complete and not shares_memory(results):
         saved = list(range(len(training.saved)))
         return BackwardPart(whole, saved, every, list(range(len(training.gradients))))
     found = _Contribution(training, segment, present)
     module = GraphModule(whole.graph_module, found.graph)
     module.meta.update(whole.graph_module.meta)
-    return BackwardPart(flat_graph(module), found.saved, found.tangents, found.gradients)
+    graph = flat_graph(module)
+    return BackwardPart(graph, found.saved, found.tangents, found.gradients, found.handed_on)
 
 
 class _Contribution:
@@ -77,13 +88,16 @@ class _Contribution:
             if node.op != "output" and (node not in self.zero or node in placeholders):
                 self.made[node] = self._copy(node)
         results = nodes[-1].args[0]
-        self.gradients = [k for k in segment.gradients if training.sources[k].intersection(present)]
-        found = [self._of(results[k]) for k in self.gradients]
-        self.graph.output(own_memory(self.graph, found, [self.made[node] for node in tangents]))
+        wanted = [k for k in segment.gradients if training.sources[k].intersection(present)]
+        found = {k: self._of(results[k]) for k in wanted}
+        given = [self.made[node] for node in tangents]
+        self.handed_on = hand_on(found, given)
+        self.gradients = list(found)
+        self.graph.output(own_memory(self.graph, list(found.values()), given))
         self.graph.eliminate_dead_code()
-        used = [bool(self.made[node].users) or is_symbol(node.meta["val"]) for node in placeholders]
-        for node, wanted in zip(placeholders, used):
-            if not wanted:
+        used = [bool(self.made[node].users) or _tells_size(node) for node in placeholders]
+        for node, needed in zip(placeholders, used):
+            if not needed:
                 self.graph.erase_node(self.made[node])
         self.saved = [i for i in range(count) if used[i]]
         self.tangents = [k for k in range(len(tangents)) if used[count + k]]
@@ -129,6 +143,12 @@ class _Contribution:
         if dim is None:
             return self.made[node]
         return _size_of(self.graph, self.made[node], dim)
+
+
+def _tells_size(node: Node) -> bool:
+    """Whether a placeholder is a number: another part of the backward may need it."""
+    read = any(user.target is aten._local_scalar_dense.default for user in node.users)
+    return read or is_symbol(node.meta["val"])
 
 
 def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, int | None]]:

@@ -309,8 +309,7 @@ def _backward(
             _copy_late(graph, node, made)
     for node in gradients:
         _copy_late(graph, node, made)
-    results = [made[node] for node in gradients]
-    graph.output(own_memory(graph, results, [made[node] for node in tangents]))
+    graph.output(tuple(made[node] for node in gradients))
     return graph
 
 
@@ -328,23 +327,3 @@ def _copy_late(graph: Graph, node: Node, made: dict[Node, Node]) -> None:
                 made[node] = graph.node_copy(node, made.__getitem__)
         else:
             todo.extend(reversed(missing))
-
-
-def own_memory(
-    graph: Graph, gradients: Sequence[Node], tangents: Collection[Node]
-) -> tuple[Node, ...]:
-    """Gradients that are memory of the caller's, or of another gradient, are copied; but one view
-    of a tangent may be handed on, to whoever it is for, as autograd's own backwards do.
-    """
-    taken: dict[Node, Node] = {}
-    results = []
-    for node in gradients:
-        root = root_of(node)
-        passed_on = root in tangents and taken.get(root, node) is node
-        if not passed_on and (root.op in ("placeholder", "get_attr") or root in taken):
-            copy = graph.call_function(aten.clone.default, (node,))
-            copy.meta.update(node.meta)
-            node = root = copy
-        taken[root] = node
-        results.append(node)
-    return tuple(results)

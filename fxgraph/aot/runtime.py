@@ -121,7 +121,8 @@ def _restore(
     if spec.detached and source.requires_grad:
         source = source.detach()
     size, stride, offset = numbers_of(spec, functional, inputs, values)
-    return source.as_strided(size, stride, source.storage_offset() + offset)
+    view = source.as_strided(size, stride, source.storage_offset() + offset)
+    return view.detach() if spec.creation < 0 else view
 
 
 def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:

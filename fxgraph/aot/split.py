@@ -178,7 +178,7 @@ class _Plan:
         if fields is not None:
             return _Step([node], fields.pop("operands"), [node], fields)
         inputs = [n for n in node.all_input_nodes if n not in self.constants]
-        if node.target is operator.getitem and len(inputs) == 1 and type(node.args[1]) is int:
+        if inputs and _is_item(node):
             return _Step([node], inputs, [node], {"kind": "item", "item": node.args[1]})
         return _Step([node], inputs, [node])
 
@@ -272,6 +272,14 @@ def _asks_for_sparse_gradients(node: Node) -> bool:
         return False
     given = node.args[place] if len(node.args) > place else node.kwargs.get("sparse")
     return given is True
+
+
+def _is_item(node: Node) -> bool:
+    """Whether the node is an item of a tuple."""
+    if node.target is not operator.getitem or type(node.args[1]) is not int:
+        return False
+    of = node.args[0]
+    return isinstance(of, Node) and isinstance(of.meta.get("example_value"), tuple | list)
 
 
 # Function -> the place of its argument `sparse`.

@@ -198,6 +198,7 @@ def _output(spec: OutputSpec, place: int | None) -> tuple[Any, ...]:
         spec.creation,
         spec.constant,
         place,
+        spec.steps,
     )
 
 
@@ -253,7 +254,7 @@ class _Backwards:
             part = self.whole(number)
         else:
             part = backward_part(self.training, segment, present)
-        return self.compile_backward(part.graph), part
+        return self.compile_backward(part.graph) if part.computes else None, part
 
     def specialize(self, number: int, arriving: list[int]) -> tuple[Any, ...]:
         """The backward of a segment for those of its tangents that arrive, as csrc/ wants it."""
@@ -261,7 +262,11 @@ class _Backwards:
         present = tuple(segment.tangents[n] for n in arriving)
         compiled, part = self.part_for(number, present)
         tangents = [segment.tangents.index(k) for k in part.tangents]
-        return compiled, part.saved, tangents, [segment.gradients.index(k) for k in part.gradients]
+        gradients = [segment.gradients.index(k) for k in part.gradients]
+        handed = part.handed_on
+        views = [(segment.tangents.index(k), steps) for k, steps in handed.views]
+        receivers = [(segment.gradients.index(k), n) for k, n in handed.gradients]
+        return compiled, part.saved, tangents, gradients, views, receivers
 
     def derive(
         self,

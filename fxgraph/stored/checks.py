@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph, MutatedInput, OutputSpec, TrainingGraph
+from fxgraph.aot.view_steps import lead_to
 from fxgraph.args import leaves
 from fxgraph.node import Node
 from fxgraph.stored.errors import StoredError
@@ -127,6 +128,8 @@ class _Frame:
             if not isinstance(base, torch.Tensor):
                 raise StoredError("a view of what is no tensor")
             self._window(base, spec)
+            if spec.steps is not None and not _leads_to(spec, base):
+                raise StoredError("steps that lead to another view")
         elif spec.kind.startswith("alias"):
             raise StoredError("a view without a size")
 
@@ -135,6 +138,14 @@ class _Frame:
         for extent, step in zip(base.shape, base.stride()):
             room = room + (extent - 1) * step
         check_window(base, view.size, view.stride, view.storage_offset, room)
+
+
+def _leads_to(spec: OutputSpec, base: torch.Tensor) -> bool:
+    steps: Any = spec.steps
+    try:
+        return lead_to(steps, base, spec)
+    except Exception:  # of whatever operator, by whatever numbers
+        return False
 
 
 def check_training(training: TrainingGraph) -> None:

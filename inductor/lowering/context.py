@@ -4,7 +4,6 @@ over a buffer.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from fxgraph.sizes import (
     symbols,
 )
 from inductor import devices
+from inductor.boxes import Box, refined, whole
 from inductor.devices import device_model
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides, delinearize
 from inductor.ir import (
@@ -31,7 +31,6 @@ from inductor.ir import (
     Indices,
     Loops,
     Program,
-    Split,
     Tape,
     Tensor,
     Value,
@@ -61,6 +60,8 @@ SCORES_SHARE = 4  # of scores without memory that is so many times as much
 MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
 # Of a mask of attention, if it is larger and cheaper than this, each head computes its part.
 MASK_BYTES, MASK_WORK = 1 << 20, 24
+# Boxes that inputs of one operator may be cut to, where each has others.
+MOST_BOXES = 12
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
 
@@ -88,6 +89,7 @@ class Lowering:
         # scores of attention without memory, and their gradients -> how they would be computed
         self.scores: dict[str, Nameless] = {}
         self.node: Any = None
+        self.overwritten: Tensor | None = None  # an operand whose memory the node may write
         self.gpu = device_model()
         self.measured = False  # whether forms of products are measured there later
 
@@ -189,15 +191,19 @@ class Lowering:
         large = hint(t.numel) * t.dtype.itemsize > MASK_BYTES
         return large and t.work <= MASK_WORK and self.node.meta.get(SCORES, False)
 
-    def _common_split(self, tensors: list[Tensor], size: tuple[Extent, ...]) -> Split | None:
-        """The split of the first input that has one and is not broadcast; others are realised."""
+    def _common_split(
+        self, tensors: list[Tensor], size: tuple[Extent, ...]
+    ) -> tuple[Box, ...] | None:
+        """The boxes in which all inputs that have some are one element's expression each; inputs
+        that are broadcast, or would make many boxes of few, are realised."""
         chosen = None
         for t in tensors:
             if t.split is None or t.window is not None:
                 continue
-            if chosen is None and t.size == size:
-                chosen = t.split
-            elif t.split != chosen or t.size != size:
+            common = t.split if chosen is None else refined(chosen, t.split, MOST_BOXES)
+            if t.size == size and common is not None:
+                chosen = common
+            else:
                 self.realize(t)
         return chosen
 
@@ -327,27 +333,35 @@ class Lowering:
             if product(window.buffer.size) == 0 and window.buffer.kind == "temp":
                 self._allocate(window.buffer)
             return
-        bounds: list[tuple[Extent, Extent]] = [(0, 0)]
-        if t.split is not None:
-            bounds = list(itertools.pairwise(t.split.bounds))
-        bundle = f"{window.buffer.name}" if len(bounds) > 1 else None
-        for low, high in bounds:
-            size = list(t.size)
-            offset: list[Extent] = [0] * len(size)
-            if t.split is not None:
-                if low == high:
-                    continue
-                size[t.split.dim] = high - low
-                offset[t.split.dim] = low
-            order = stride_order(window.size, window.stride)
+        boxes = t.split if t.split is not None else [whole(t.size)]
+        bundle = f"{window.buffer.name}" if len(boxes) > 1 else None
+        order = stride_order(window.size, window.stride)
+        for box in boxes:
 
-            def body(idx: list[Index], _: Any, offset: list[Extent] = offset) -> tuple[Value, ...]:
-                return (t.load(tuple(i + o for i, o in zip(idx, offset, strict=True))),)
+            def place(idx: list[Index], box: Box = box) -> tuple[Index, ...]:
+                return tuple(i * r.step + r.low for i, r in zip(idx, box, strict=True))
 
-            def position(idx: list[Index], offset: list[Extent] = offset) -> Index:
-                return window.index([i + o for i, o in zip(idx, offset, strict=True)])
+            def body(idx: list[Index], _: Any, place: Any = place) -> tuple[Value, ...]:
+                return (t.load(place(idx)),)
 
+            def position(idx: list[Index], place: Any = place) -> Index:
+                return window.index(place(idx))
+
+            size = [r.count for r in box]
             self.loops(size, order, (), body, position, None, window.buffer, bundle)
+
+    def overwrite(self, t: Tensor, window: Window) -> None:
+        """Write a tensor's elements into `window`, which they may be computed from. Those that are
+        there already are left.
+        """
+        name, before = window.buffer.name, len(self.program.steps)
+        self.store(t, window)
+        steps = [s for s in self.program.steps[before:] if isinstance(s, Loops)]
+        del self.program.steps[before:]
+        if any(index != s.index for s in steps for index in s.reads.get(name, [])):
+            self.store(self.copy(t), window)  # it reads elements that it overwrites
+        else:
+            self.program.steps += [s for s in steps if not s.is_idle()]
 
     def reduce(
         self,
@@ -549,7 +563,8 @@ class Lowering:
         s)` for all i in `free` and s in `serial`. Places of different i must differ: they are
         filled in parallel; those of one i in the order of s.
         """
-        result = self.copy(base)
+        own = base is self.overwritten
+        result = base if own else self.copy(base)
         window = result.window
         assert window is not None
         if 0 in (*free, *serial):
@@ -561,10 +576,19 @@ class Lowering:
         def body(idx: list[Index], ridx: list[Index]) -> tuple[Value, ...]:
             return (ops.to_compute(value(idx, ridx[: turns - count]), base.dtype),)
 
-        def position(idx: list[Index]) -> Index:
-            return window.index(place(idx[:count], idx[count:turns]))
+        def write(window: Window) -> Loops:
+            def position(idx: list[Index]) -> Index:
+                return window.index(place(idx[:count], idx[count:turns]))
 
-        self.loops(free, range(count), serial, body, position, None, window.buffer, mode=mode)
+            order, target = range(count), window.buffer
+            return self.loops(free, order, serial, body, position, None, target, mode=mode)
+
+        step = write(window)
+        if own and any(a.buffer == window.buffer.name for a in step.tape.loads()):
+            self.program.steps.remove(step)
+            result = self.copy(base)
+            assert result.window is not None
+            write(result.window)
         return result
 
     # -- symbols that results define --------------------------------------------------------------

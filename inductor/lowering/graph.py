@@ -17,7 +17,7 @@ from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
 from inductor import devices
 from inductor.derive import Derivation
 from inductor.devices import Device
-from inductor.ir import Buffer, Loops, Program, Tensor, Window
+from inductor.ir import Buffer, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
     attention,
     convolution,
@@ -35,8 +35,15 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     strided,
     views,
 )
+from inductor.lowering.assembly import Assembled
 from inductor.lowering.attention import compute_scores
 from inductor.lowering.context import Lowering
+from inductor.lowering.overwrites import (
+    OVERWRITING,
+    lazy_readers,
+    may_overwrite,
+    writes_of_inputs,
+)
 from inductor.lowering.products import FLOAT8, OF_FLOAT8, reads_in_memory
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
@@ -87,6 +94,7 @@ class _Run:
         self.env: dict[Any, Any] = {}
         self.results: list[Any] = []
         self.mutating = False
+        self.writes = writes_of_inputs(list(gm.graph.nodes))
 
     def node(self, node: Any) -> None:
         self.ctx.node = node
@@ -196,10 +204,23 @@ class _Run:
             return target(*args, **kwargs)  # arithmetic on sizes
         if target._schema.is_mutable:
             return self._mutate(node)
+        if target in OVERWRITING and isinstance(args[0], Tensor):
+            self._overwrite(node, args[0])
         result = self._lowered(target, args, kwargs, node)
+        self.ctx.overwritten = None
         if isinstance(result, Tensor):
             self._settle(result, node)
         return result
+
+    def _overwrite(self, node: Any, base: Tensor) -> None:
+        """Have the operator write in the memory of its first argument, if nobody reads that later;
+        what still waits to read it is computed first.
+        """
+        write = self.writes.get(node)
+        if may_overwrite(self.ctx.program, self.env, node, base, write):
+            for t in lazy_readers(self.env, node, base):
+                self.ctx.realize(t)
+            self.ctx.overwritten = base
 
     def _assert(self, node: Any) -> None:
         condition, message = node.args
@@ -272,12 +293,22 @@ class _Run:
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
         if result.work and any(user.op == "output" for user in node.users):
             trivial = False  # in memory anyway
+        if isinstance(result, Assembled) and (of_pieces := _read_in_pieces(node)) is not None:
+            if of_pieces:
+                for piece in result.pieces:
+                    self._settle_source(piece.source)
+            return
         again = len(node.users) > 1 and (result.split is not None or not trivial)
         inside = node.meta.get(SCORES) or all(user.meta.get(SCORES) for user in node.users)
         if again and inside and devices.is_gpu(result.device):  # attention's kernels compute that
             again = False
         if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
             self.ctx.realize(result)
+
+    def _settle_source(self, t: Tensor) -> None:
+        """Realise a source whose elements several readers would compute again."""
+        if t.window is None and (t.work > TRIVIAL_WORK or t.reads > TRIVIAL_READS):
+            self.ctx.realize(t)
 
     def _copy_(self, node: Any, target: Tensor, source: Tensor) -> Tensor:
         """Write an input in place. Whatever still waits to read the old value is computed first."""
@@ -286,6 +317,8 @@ class _Run:
             self._settle_waiting(node)
         window = target.window
         assert window is not None
+        if source.window == window:
+            return target  # written there
         if source.window is not None and source.window.buffer is window.buffer:
             source = self.ctx.copy(source)
         dtypes = {target.dtype, source.dtype}
@@ -294,17 +327,7 @@ class _Run:
             return target
         source = pointwise.convert(self.ctx, source, target.dtype)
         source = self.ctx.pointwise(lambda v: v, [source], source.dtype, work=0, size=target.size)
-        before = len(self.ctx.program.steps)
-        self.ctx.store(source, window)
-        for step in self.ctx.program.steps[before:]:
-            if (
-                isinstance(step, Loops)
-                and step.target is window.buffer
-                and any(index != step.index for index in step.reads.get(window.buffer.name, []))
-            ):  # it overwrites elements that it reads at other places: by way of a copy
-                self.ctx.program.steps.remove(step)
-                self.ctx.store(self.ctx.copy(source), window)
-                break
+        self.ctx.overwrite(source, window)
         return target
 
     def _settle_waiting(self, copy: Any) -> None:
@@ -315,6 +338,32 @@ class _Run:
             for t in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(t, Tensor) and t.window is None:
                     self.ctx.realize(t)
+
+
+_SCATTERS = frozenset([aten.slice_scatter.default, aten.select_scatter.default])
+_SLICES = frozenset([aten.slice.Tensor, aten.select.int])
+
+
+def _read_in_pieces(node: Any) -> bool | None:
+    """Whether pieces of an assembled tensor are read more than once, None if the tensor is better
+    in memory. Slices are pieces; what has a slice overwritten consists of the others.
+    """
+    slices = others = written = 0
+    for user in node.users:
+        if _is_written_to(user, node):
+            written += 1
+        elif user.target not in _SLICES:
+            others += 1
+        elif not all(_is_written_to(u, user) for u in user.users):
+            slices += 1
+    if others and not written:
+        return None
+    return slices + others > (0 if written else 1)
+
+
+def _is_written_to(user: Any, node: Any) -> bool:
+    """Whether a node is another one with a slice overwritten."""
+    return user.target in _SCATTERS and user.args[0] is node and node not in user.args[1:]
 
 
 class _Opaque:

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, exact, known_lt
+from inductor.boxes import Box, slabs
 from inductor.convolutions import MAX_WINDOW
 from inductor.index import Index
-from inductor.ir import Indices, Split, Tensor, Value
+from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
@@ -105,7 +106,7 @@ def max_pool2d_with_indices(
 
 def _borders(
     extent: Extent, out: Sequence[Extent], kernel: int, stride: int, padding: int, dilation: int
-) -> Split | None:
+) -> tuple[Box, ...] | None:
     """Columns whose windows lie inside, apart from those at the borders: only the latter need
     masks."""
     if not isinstance(extent, int) or not isinstance(out[-1], int):
@@ -113,7 +114,7 @@ def _borders(
     first = -(-padding // stride)
     last = (extent - 1 + padding - (kernel - 1) * dilation) // stride
     bounds = tuple(sorted({0, min(first, out[-1]), max(min(last + 1, out[-1]), 0), out[-1]}))
-    return Split(len(out) - 1, bounds) if len(bounds) > 2 else None
+    return slabs(out, len(out) - 1, bounds) if len(bounds) > 2 else None
 
 
 def _indices_users(ctx: Lowering) -> list[Any]:

@@ -3,12 +3,12 @@ copy."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fxgraph.sizes import (
     Extent,
+    Undecided,
     ceil_div,
     exact,
     hint,
@@ -19,8 +19,10 @@ from fxgraph.sizes import (
     product,
     smallest,
 )
+from inductor.boxes import Box, Range, whole, within
 from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
-from inductor.ir import Indices, Split, Tensor, Window
+from inductor.ir import Indices, Tensor, Window
+from inductor.lowering import assembly
 from inductor.lowering.context import Lowering
 from inductor.lowering.layouts import is_dense, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
@@ -60,6 +62,11 @@ def dim_of(d: int, rank: int) -> int:
 def permute(ctx: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
     dims = [dim_of(d, len(x.size)) for d in dims]
     size = [x.size[d] for d in dims]
+    turned = _turned(
+        ctx, x, lambda t: permute(ctx, t, dims), lambda box: tuple(box[d] for d in dims)
+    )
+    if turned is not None:
+        return turned
     window = in_memory(ctx, x)
     if window is not None:
         view = restride(x, size, [window.stride[d] for d in dims])
@@ -180,6 +187,13 @@ def squeeze(ctx: Lowering, x: Tensor, dims: Any = None) -> Tensor:
     chosen = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
     drop = {dim_of(d, rank) for d in chosen if rank and x.size[dim_of(d, rank)] == 1}
     keep = [d for d in range(rank) if d not in drop]
+    if isinstance(x, assembly.Assembled):
+        x = _narrowed(ctx, x, drop)
+    turned = _turned(
+        ctx, x, lambda t: squeeze(ctx, t, [*drop]), lambda box: tuple(box[d] for d in keep)
+    )
+    if turned is not None:
+        return turned
     window = in_memory(ctx, x)
     if window is not None:
         result = restride(x, [x.size[d] for d in keep], [window.stride[d] for d in keep])
@@ -199,6 +213,11 @@ def squeeze(ctx: Lowering, x: Tensor, dims: Any = None) -> Tensor:
 def unsqueeze(ctx: Lowering, x: Tensor, d: int) -> Tensor:
     d = dim_of(d, len(x.size) + 1)
     size = (*x.size[:d], 1, *x.size[d:])
+    turned = _turned(
+        ctx, x, lambda t: unsqueeze(ctx, t, d), lambda box: (*box[:d], Range(0, 1), *box[d:])
+    )
+    if turned is not None:
+        return turned
     window = in_memory(ctx, x)
     if window is not None:
         stride = window.stride
@@ -221,19 +240,7 @@ def slice_(
     d = dim_of(d, len(x.size))
     low, high = _range(start, end, x.size[d])
     ctx.define(ctx.val().shape[d], ceil_div(largest(high - low, 0), step))
-    count = ctx.shape()[d]
-    if count == x.size[d]:
-        return x
-    size = (*x.size[:d], count, *x.size[d + 1 :])
-    window = in_memory(ctx, x)
-    if window is not None:
-        stride = list(window.stride)
-        offset = 0 if count == 0 else low * stride[d]
-        stride[d] *= step
-        result = restride(x, size, stride, offset)
-        assert result is not None
-        return result
-    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + low, *idx[d + 1 :]))
+    return _piece(ctx, x, d, low, ctx.shape()[d], step)
 
 
 def _range(start: Extent | None, end: Extent | None, size: Extent) -> tuple[Extent, Extent]:
@@ -265,6 +272,9 @@ def select(ctx: Lowering, x: Tensor, d: int, position: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
     position = position if position >= 0 else position + x.size[d]
     size = (*x.size[:d], *x.size[d + 1 :])
+    found = _part(ctx, x, _along(x.size, d, Range(position, 1)))
+    if found is not None:
+        return squeeze(ctx, found, d)
     window = in_memory(ctx, x)
     if window is not None:
         stride = window.stride
@@ -293,17 +303,24 @@ def split_with_sizes(
     return tuple(results)
 
 
-def _piece(ctx: Lowering, x: Tensor, d: int, low: Extent, count: Extent) -> Tensor:
-    """x.narrow(d, low, count)"""
+def _piece(ctx: Lowering, x: Tensor, d: int, low: Extent, count: Extent, step: int = 1) -> Tensor:
+    """`count` positions of x along a dimension, from `low` on."""
     if count == x.size[d]:
         return x
+    if count != 0:
+        found = _part(ctx, x, _along(x.size, d, Range(low, count, step)))
+        if found is not None:
+            return found
     size = (*x.size[:d], count, *x.size[d + 1 :])
     window = in_memory(ctx, x)
     if window is not None:
-        result = restride(x, size, window.stride, low * window.stride[d])
+        stride = list(window.stride)
+        offset = 0 if count == 0 else low * stride[d]
+        stride[d] *= step
+        result = restride(x, size, stride, offset)
         assert result is not None
         return result
-    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] + low, *idx[d + 1 :]))
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + low, *idx[d + 1 :]))
 
 
 @lower(aten.unbind.int)
@@ -416,55 +433,9 @@ def cat(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
     if len(parts) == 1:
         return ctx.pointwise(lambda v: v, parts, out.dtype, work=0)
     for part in parts:
-        if part.split is not None:
+        if part.split is not None and not isinstance(part, assembly.Assembled):
             ctx.realize(part)
-    d = dim_of(d, len(out.shape))
-    bounds: list[Extent] = [0]
-    for part in parts:
-        bounds.append(bounds[-1] + part.size[d])
-
-    def inner(idx: Indices) -> Any:
-        return pick(idx[d], bounds, lambda k: parts[k].load(_shifted(idx, d, -bounds[k])))
-
-    result = ctx.generate(ctx.shape(), out.dtype, inner, *parts)
-    result.split = Split(d, tuple(bounds))
-    result.work = max(p.work for p in parts if p) if parts else 0
-    result.reads = max(p.reads for p in parts)
-    return result
-
-
-def _shifted(idx: Indices, d: int, by: Extent) -> Indices:
-    return (*idx[:d], idx[d] + by, *idx[d + 1 :])
-
-
-def pick(position: Index, bounds: Sequence[Extent], part: Callable[[int], Any]) -> Any:
-    """part(k) for the k with bounds[k] <= position < bounds[k+1]; decided here when the index's
-    bounds do."""
-    import torch
-
-    from inductor.ops import ops
-
-    low, high = position.bounds()
-    possible = [
-        k
-        for k in range(len(bounds) - 1)
-        if not known_le(bounds[k + 1], bounds[k])
-        and not known_le(bounds[k + 1], low)
-        and not known_lt(high, bounds[k])
-    ]
-    if len(possible) == 1:
-        return part(possible[0])
-    at = ops.index_expr(position, torch.int32)
-
-    def inside(k: int) -> Any:
-        above = ops.ge(at, ops.constant(bounds[k], torch.int32))
-        return ops.logical_and(above, ops.lt(at, ops.constant(bounds[k + 1], torch.int32)))
-
-    result = ops.masked(inside(possible[-1]), lambda: part(possible[-1]), 0)
-    for k in reversed(possible[:-1]):
-        mine = inside(k)
-        result = ops.where(mine, ops.masked(mine, lambda k=k: part(k), 0), result)
-    return result
+    return assembly.joined(ctx.shape(), parts, dim_of(d, len(out.shape)))
 
 
 @lower(aten.stack.default)
@@ -473,38 +444,29 @@ def stack(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
     return cat(ctx, [unsqueeze(ctx, x, d) for x in tensors], d)
 
 
-def _inserted(
-    ctx: Lowering,
-    x: Tensor,
-    source: Tensor,
-    d: int,
-    low: Extent,
-    high: Extent,
-    step: int,
-    index: Callable[[Index], Index],
-) -> Tensor:
-    """x with the positions low, low+step, ... < high along d taken from source at
-    index(position)."""
-    import torch
-
+def _overwritten(ctx: Lowering, x: Tensor, place: Box, source: Tensor) -> Tensor:
+    """x with the elements of `place` taken from `source`."""
     from inductor.lowering.pointwise import convert
-    from inductor.ops import ops
 
+    if tuple(source.size) != tuple(r.count for r in place):
+        raise NotLowered("slices of another size than their place, perhaps")
     source = convert(ctx, source, x.dtype)
-
-    def inner(idx: Indices) -> Any:
-        at = ops.index_expr(idx[d], torch.int32)
-        inside = ops.logical_and(
-            ops.ge(at, ops.constant(low, torch.int32)), ops.lt(at, ops.constant(high, torch.int32))
-        )
-        if step != 1:
-            phase = ops.index_expr((idx[d] - low) % step, torch.int32)
-            inside = ops.logical_and(inside, ops.eq(phase, ops.constant(0, torch.int32)))
-        where = (*idx[:d], index(idx[d]), *idx[d + 1 :])
-        taken = ops.masked(inside, lambda: source.load(narrow(where, source.size)), 0)
-        return ops.where(inside, taken, x.load(idx))
-
-    return ctx.generate(x.size, x.dtype, inner, x, source)
+    if x is ctx.overwritten:
+        into = x
+        for d, r in enumerate(place):
+            into = _piece(ctx, into, d, r.low, r.count, r.step)
+        assert into.window is not None
+        ctx.overwrite(source, into.window)
+        return x
+    for t in (x, source):
+        if t.split is not None and not isinstance(t, assembly.Assembled):
+            ctx.realize(t)
+    try:
+        return assembly.overwritten(x, place, source)
+    except (Undecided, NotLowered):
+        ctx.realize(x)
+        ctx.realize(source)
+        return assembly.overlaid(x, place, source)
 
 
 @lower(aten.slice_scatter.default)
@@ -521,30 +483,62 @@ def slice_scatter(
     low, high = _range(start, end, x.size[d])
     if known_le(high, low):
         return x
-    if step == 1 and source.size[d] != high - low:
-        raise NotLowered("slices that may be of another size than their place")
-    result = _inserted(ctx, x, source, d, low, high, step, lambda i: (i - low) // step)
-    inner_bounds = list(dict.fromkeys([0, low, high, x.size[d]]))
-    ordered = all(known_le(a, b) for a, b in itertools.pairwise(inner_bounds))
-    if len(inner_bounds) > 2 and step == 1 and ordered:
-        result.split = Split(d, tuple(inner_bounds))
-    return result
+    count = ceil_div(high - low, step)
+    return _overwritten(ctx, x, _along(x.size, d, Range(low, count, step)), source)
 
 
 @lower(aten.select_scatter.default)
 def select_scatter(ctx: Lowering, x: Tensor, source: Tensor, d: int, position: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
     position = position if position >= 0 else position + x.size[d]
-    return _inserted(
-        ctx,
-        x,
-        unsqueeze(ctx, source, d),
-        d,
-        position,
-        position + 1,
-        1,
-        lambda i: ZERO,
-    )
+    place = _along(x.size, d, Range(position, 1))
+    return _overwritten(ctx, x, place, unsqueeze(ctx, source, d))
 
 
-__all__ = ["is_dense", "pick", "restride", "rewrite", "view", "view_strides"]
+def _along(size: Sequence[Extent], d: int, positions: Range) -> Box:
+    """All elements at these positions along a dimension."""
+    around = whole(size)
+    return (*around[:d], positions, *around[d + 1 :])
+
+
+def _part(ctx: Lowering, x: Tensor, box: Box) -> Tensor | None:
+    """A box of a tensor that is assembled of pieces, if these tell it without being in memory."""
+    if not isinstance(x, assembly.Assembled) or x.window is not None:
+        return None
+    try:
+        found = assembly.part(x, box)
+    except Undecided:
+        return None
+    if len(found.pieces) > 1:
+        return found
+    piece = found.pieces[0]
+    result = piece.source
+    for dim, r in enumerate(within(piece.box, piece.place)):
+        result = _piece(ctx, result, dim, r.low, r.count, r.step)
+    return result
+
+
+def _narrowed(ctx: Lowering, x: assembly.Assembled, dims: Collection[int]) -> Tensor:
+    """x with sources of the same extent as their pieces along some dimensions."""
+    if x.window is not None:
+        return x
+    pieces = []
+    for piece in x.pieces:
+        source, place = piece.source, list(piece.place)
+        for d in dims:
+            r = within(piece.box, piece.place)[d]
+            source, place[d] = _piece(ctx, source, d, r.low, r.count, r.step), piece.box[d]
+        pieces.append(assembly.Piece(piece.box, tuple(place), source))
+    return assembly.assembled(x.size, pieces)
+
+
+def _turned(
+    ctx: Lowering, x: Tensor, view: Callable[[Tensor], Tensor], box: Callable[[Box], Box]
+) -> Tensor | None:
+    """The view of a tensor that is assembled of pieces, by way of views of these, or None."""
+    if not isinstance(x, assembly.Assembled) or x.window is not None:
+        return None
+    return assembly.turned(x, [view(piece.source) for piece in x.pieces], box)
+
+
+__all__ = ["is_dense", "restride", "rewrite", "view", "view_strides"]

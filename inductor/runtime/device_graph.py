@@ -350,11 +350,14 @@ class _Graph:
                 if base is result:
                     self.results.append(_Fresh(number))
                 else:
-                    shape = _Window(result, base, alone=out.kind == "reshaped")
+                    shape = _Window(
+                        result, base, "view" if out.kind == "reshaped" else out.detached
+                    )
                     self.results.append(_FreshWindow(number, shape))
             elif root in self.frame.position:
                 k = self.frame.position[root]
-                window = None if out.kind == "input" else _Window(result, given[k])
+                alone = out.kind == "input"
+                window = None if alone else _Window(result, given[k], out.detached)
                 self.results.append(_OfArgument(k, window))
             else:
                 self.results.append(_Constant(result))
@@ -384,14 +387,15 @@ def _all_memory(tensor: torch.Tensor) -> torch.Tensor:
 class _Window:
     """Where a tensor is in another."""
 
-    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, alone: bool = False) -> None:
+    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, detached: str) -> None:
         self.size, self.stride = tensor.size(), tensor.stride()
         self.offset = tensor.storage_offset() - base.storage_offset()
-        self.alone = alone  # no view for autograd
+        self.detached = detached  # as OutputSpec's
 
     def of(self, base: torch.Tensor) -> torch.Tensor:
+        base = base.detach() if self.detached == "base" else base
         found = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
-        return found.data if self.alone else found
+        return found.detach() if self.detached == "view" else found
 
 
 @dataclass(frozen=True)

@@ -347,5 +347,6 @@ class Linker:
                 out.kind,
                 self.index[root],
                 *self.sizes.numbers([out.size, out.stride, out.offset + elements]),
+                out.detached,
             )
         return ("tensor", self.index[out.name])

@@ -312,7 +312,8 @@ class OutputSpec:
     kind "input": the very object passed (or bound) as input `name`
     kind "view": a view of `name` (an input, an "output" or an "aten" buffer) as eager's view ops
         would make it: sharing the version counter, with `_base` set. A base that is returned too is
-        the same tensor.
+        the same tensor. detached: "base" for a view of what detach() makes of it, "view" for what
+        detach() makes of the view.
     kind "reshaped": the tensor `name` (an "aten" buffer) in another shape, which alone is returned
     kind "value": the plain Python value `value` (None, int, float, bool, str), or a Size's
     """
@@ -323,6 +324,7 @@ class OutputSpec:
     stride: tuple[Extent, ...] = ()
     offset: Extent = 0
     value: Any = None
+    detached: str = ""
 
 
 @dataclass

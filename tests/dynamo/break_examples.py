@@ -451,6 +451,7 @@ def stays_in_torch(x):
 
 
 COUNTS = torch.zeros(1 << 19)
+COUNTED: list[str] = []
 
 
 @program("SHOWN_BEFORE")
@@ -467,6 +468,22 @@ def prints_after_indexing(x):
     COUNTS.add_(1)
     y = x[index]
     print("indexing")
+    return y
+
+
+@program("LOST_EFFECTS")
+def counts_before_indexing(x):
+    index = (x > 0).long()
+    COUNTS.add_(1)
+    COUNTED.append("counted")
+    return x[index]
+
+
+@mended("LOST_EFFECTS")
+def counts_after_indexing(x):
+    y = x[(x > 0).long()]
+    COUNTS.add_(1)
+    COUNTED.append("counted")
     return y
 
 

@@ -596,7 +596,7 @@ def seeded2(x):
     return torch.rand(2) == a, y
 
 
-@program(matrix, breaks="UNCAPTURED_CALL", graphs=2)
+@program(matrix)
 def rngstate(x):
     s = torch.get_rng_state()
     a = torch.rand(2)
@@ -605,7 +605,7 @@ def rngstate(x):
     return a == b
 
 
-@program(matrix, breaks="UNCAPTURED_CALL", graphs=2)
+@program(matrix)
 def forkrng(x):
     with torch.random.fork_rng():
         a = torch.rand(2)

@@ -22,13 +22,14 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
 import dynamo
 from tests.dynamo.differential import World, assert_same
+from tests.fuzz.reduction import reduced
 from tests.fuzz.state_changes import ANYWHERE, ARGUMENTS, CALLS, CHANGES, MODES, SETTINGS
 from tests.fuzz.state_holders import HOLDERS, PREAMBLE
 from tests.fuzz.state_values import READS, USES, VALUES
@@ -350,7 +351,7 @@ def _thrash(world: World, program: Program) -> str | None:
     return f"{THRASH}: {new}" if new[-1] and new[-2] and new[-3] else None
 
 
-def reduced(program: Program, backend: str, found: str) -> Program:
+def _reduced(program: Program, backend: str, found: str) -> Program:
     """The smallest part of a program that still fails in the same manner."""
     thrash = found.startswith(THRASH)
 
@@ -361,18 +362,8 @@ def reduced(program: Program, backend: str, found: str) -> Program:
             return False
         return told is not None and told.startswith(THRASH) == thrash
 
-    changed = True
-    while changed:
-        changed = False
-        for name in ("turns", "steps", "body", "setups"):
-            if name == "turns" and thrash:
-                continue
-            for index in reversed(range(len(getattr(program, name)))):
-                items = getattr(program, name)
-                smaller = replace(program, **{name: items[:index] + items[index + 1 :]})
-                if fails(smaller):
-                    program, changed = smaller, True
-    return program
+    parts = ("steps", "body", "setups") if thrash else ("turns", "steps", "body", "setups")
+    return reduced(program, parts, fails)
 
 
 def main() -> int:
@@ -392,7 +383,7 @@ def main() -> int:
             found = f"{type(error).__name__}: {error}"
         if found:
             wrong += 1
-            small = reduced(program, options.backend, found)
+            small = _reduced(program, options.backend, found)
             told = mismatch(small, options.backend) or found
             print(f"== {number}\n{small}\n  {told}", flush=True)
     print(f"{options.programs} programs, {wrong} differ")

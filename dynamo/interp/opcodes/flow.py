@@ -12,7 +12,7 @@ from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import run_conditional, run_counted_loop
 from dynamo.interp.empty_regions import run_masked_region, run_region
-from dynamo.interp.guessed_masks import guessed_before, guessed_truth
+from dynamo.interp.guessed_branches import guessed_before, guessed_number, guessed_truth
 from dynamo.interp.inlining import finish_call, push_call
 from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
@@ -94,8 +94,13 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             return
     elif run_region(tx, instr, value, wanted) or _branches_on_number(tx, instr, value, wanted):
         return
-    if value.truth(tx) is wanted:
+    if _truth(tx, instr, value) is wanted:
         tx.jump(instr)
+
+
+def _truth(tx: Interpreter, instr: Instruction, value: Value) -> bool:
+    guessed = guessed_number(tx, instr, value)
+    return value.truth(tx) if guessed is None else guessed
 
 
 def _branches_on_number(
@@ -117,7 +122,7 @@ def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
         return
     if _branches_on_number(tx, instr, value, wanted, [value]):
         return
-    if value.truth(tx) is wanted:
+    if _truth(tx, instr, value) is wanted:
         tx.push(value)
         tx.jump(instr)
 

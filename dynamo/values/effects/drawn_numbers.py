@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -34,7 +35,8 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.symbol import SymbolValue
-from fxgraph.seeds import manual_seed
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from fxgraph.seeds import RNG_STATE_SIZE, get_rng_state, manual_seed, set_rng_state
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -256,6 +258,31 @@ def _manual_seed(tx: Interpreter, seed: Value) -> Value:
     return tx.wrap(torch.default_generator, AttrSource(ModuleSource("torch"), "default_generator"))
 
 
+def _get_rng_state(tx: Interpreter) -> Value:
+    _refuse_states(tx, "torch.get_rng_state")
+    tx.output.side_effects.touch()
+    return call_in_graph(tx, "call_function", get_rng_state, [], {})
+
+
+def _set_rng_state(tx: Interpreter, new_state: Value) -> Value:
+    """torch.set_rng_state of what may be a state of the CPU's generator."""
+    _refuse_states(tx, "torch.set_rng_state")
+    example = new_state.fake if isinstance(new_state, TensorValue) else None
+    fits = example is not None and type(example) in (torch.Tensor, FakeTensor)
+    fits = fits and example.device.type == "cpu" and example.dtype is torch.uint8
+    fits = fits and example.is_contiguous() and example.numel() == RNG_STATE_SIZE
+    if not fits:  # torch refuses it
+        raise Unsupported(breaks.UncapturedCall("torch.set_rng_state"))
+    tx.output.side_effects.touch()
+    return call_in_graph(tx, "call_function", set_rng_state, [new_state], {})
+
+
+def _refuse_states(tx: Interpreter, name: str) -> None:
+    output = tx.output
+    if output.bodies or output.context.export or output.has_overrides:
+        raise Unsupported(breaks.UncapturedCall(name))
+
+
 def _let_vary(tx: Interpreter, seed: Value) -> None:
     """Have the next attempt take a symbol for a seed from outside."""
     symbols, source = tx.output.symbols, seed.source
@@ -284,6 +311,8 @@ def _register() -> None:
         TABLE[getattr(time, name)] = _clock(name)
     TABLE[random.Random] = maker_of(random.Random)
     TABLE[torch.random.manual_seed] = _manual_seed
+    TABLE[torch.get_rng_state] = _get_rng_state
+    TABLE[torch.set_rng_state] = _set_rng_state
     for name in (*OF_NUMPY, "seed"):
         function = getattr(np.random, name)
         TABLE[function] = _of_numpy(name)

@@ -48,6 +48,7 @@ _FACTORIES: frozenset[Any] = frozenset(
 _DRAWS: tuple[str, ...] = (
     "rand",
     "seed",
+    "rng",
     "drop",
     "normal",
     "uniform",

@@ -56,7 +56,6 @@ OPAQUE_MODULES = (
     "torch._subclasses",
     "torch.jit",
     "torch.cuda",
-    "torch.random",
     "torch.nested",
     "torch._tensor_str",
     "torch.serialization",

@@ -247,7 +247,8 @@ class Call {
       const at::IntArrayRef row = at::IntArrayRef(numbers_).slice(out.first, 2 * rank + 1);
       size = row.slice(0, rank), stride = row.slice(rank, rank), offset = row.back();
     }
-    at::Tensor view = at::as_strided(source, size, stride, base.storage_offset() + offset);
+    at::Tensor view = out.steps.empty() ? at::as_strided(source, size, stride, base.storage_offset() + offset)
+                                        : view_by(source, out.steps);
     if (!out.tracked && (out.detached || !view.requires_grad())) return view.detach();
     if (out.creation == CreationMeta::MULTI_OUTPUT_NODE) {
       torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(out.creation);

@@ -11,6 +11,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -49,6 +50,11 @@ at::Tensor fitted(const at::Tensor& tangent, const Tangent& wanted) {
   return made;
 }
 
+// How often the tensor was written; inference tensors do not say.
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
 py::list optional_tensors(const variable_list& tensors) {
   py::list list;
   for (const at::Tensor& tensor : tensors) {
@@ -57,10 +63,8 @@ py::list optional_tensors(const variable_list& tensors) {
   return list;
 }
 
-// The results of a Python function, by gradient; `places` are their numbers.
-template <class Places>
-variable_list gradients(const py::object& results, const Places& places, size_t count) {
-  variable_list found(count);
+// Puts the results of a Python function into `found`; `places` are their numbers there.
+void put(const py::object& results, const std::vector<uint32_t>& places, variable_list& found) {
   const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(results.ptr(), "gradients are no sequence"));
   if (!items) throw python_error();
   TORCH_CHECK(static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr())) == places.size(), "a compiled backward returned ",
@@ -69,7 +73,6 @@ variable_list gradients(const py::object& results, const Places& places, size_t 
     PyObject* item = PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     if (item != Py_None) found[places[i]] = THPVariable_Unpack(item);
   }
-  return found;
 }
 
 }  // namespace
@@ -89,7 +92,7 @@ CompiledNode::~CompiledNode() {
 std::string CompiledNode::name() const { return training().name + "Backward"; }
 
 void CompiledNode::hold(const at::Tensor& given) {
-  const auto version = static_cast<uint32_t>(given._version());
+  const uint32_t version = version_of(given);
   if (!given.requires_grad() || given.is_leaf()) {
     given_.push_back({given, {}, version});
   } else {
@@ -176,24 +179,20 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
 variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents, bool hand_over) {
   c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over, copies));
+  variable_list found(num_outputs());
+  variable_list views;
+  for (const auto& [tangent, steps] : variant.views) views.push_back(view_by(tangents[tangent], steps));
+  for (const auto& [gradient, view] : variant.receivers) found[gradient] = views[view];
+  if (variant.backward == Py_None) return found;
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over));
   auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
   if (!results) throw python_error();
-  variable_list found = gradients(results, variant.gradients, num_outputs());
-  // A tangent that is passed on as it came keeps the strides with which it came.
-  for (at::Tensor& gradient : found) {
-    for (const auto& [copy, tangent] : copies) {
-      if (gradient.defined() && gradient.is_alias_of(copy) && gradient.sizes().equals(copy.sizes()) && gradient.strides().equals(copy.strides()))
-        gradient = tangent;
-    }
-  }
+  put(results, variant.gradients, found);
   return found;
 }
 
-// The list that a backward takes. `copies` gets the tangents that had to be copied: (copy, tangent).
-PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over,
-                                  std::vector<std::pair<at::Tensor, at::Tensor>>& copies) {
+// The list that a backward takes.
+PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over) {
   const variable_list mine = std::move(tangents);
   variable_list tensors;
   tensors.reserve(variant.saved.size() + variant.tangents.size());
@@ -212,10 +211,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
       given.swap(given_);
     }
   }
-  for (uint32_t k : variant.tangents) {
-    tensors.push_back(fitted(mine[k], segment().tangents[k]));
-    if (!tensors.back().is_same(mine[k])) copies.emplace_back(tensors.back(), mine[k]);
-  }
+  for (uint32_t k : variant.tangents) tensors.push_back(fitted(mine[k], segment().tangents[k]));
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -237,7 +233,7 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
     }
     TORCH_CHECK(!given.empty(), torch::autograd::ERR_BACKWARD_TWICE);
     for (size_t i = 0; i < given.size(); ++i) {
-      TORCH_CHECK(given[i].tensor._version() == given[i].version,
+      TORCH_CHECK(version_of(given[i].tensor) == given[i].version,
                   "one of the variables needed for gradient computation has been modified by an inplace operation: an "
                   "input or output of ", training().name, ", whose second derivative is asked for");
       at::Tensor tensor = given[i].tensor;
@@ -252,8 +248,10 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
                                    nullptr));
   if (!results) throw python_error();
   std::vector<uint32_t> places(num_outputs());
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint32_t>(i);
-  return gradients(results, places, num_outputs());
+  std::iota(places.begin(), places.end(), 0);
+  variable_list found(num_outputs());
+  put(results, places, found);
+  return found;
 }
 
 void CompiledNode::release_variables() {

@@ -51,8 +51,7 @@ class CompiledNode : public Node {
  private:
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
-  PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over,
-                      std::vector<std::pair<at::Tensor, at::Tensor>>& copies);
+  PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;
   const Training& training() const { return *step_->held; }

@@ -35,6 +35,7 @@ Output parse_output(const py::tuple& item) {
   out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
   out.varies = !item[8].is_none();
   out.first = out.varies ? item[8].cast<size_t>() : 0;
+  if (!item[9].is_none()) out.steps = parse_steps(item[9]);
   return out;
 }
 
@@ -131,6 +132,11 @@ const Variant& Training::variant(uint32_t number, const std::vector<bool>& prese
   if (!made) throw python_error();
   const auto parts = made.cast<py::tuple>();
   Variant variant{parts[0].ptr(), parts[1].cast<Numbers>(), parts[2].cast<Numbers>(), parts[3].cast<Numbers>()};
+  for (py::handle item : parts[4]) {
+    const auto pair = item.cast<py::tuple>();
+    variant.views.emplace_back(pair[0].cast<uint32_t>(), parse_steps(pair[1]));
+  }
+  variant.receivers = parts[5].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
   const auto [place, fresh] = variants.emplace(present, std::move(variant));
   if (fresh) Py_INCREF(place->second.backward);
   return place->second;

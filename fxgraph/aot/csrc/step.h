@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../../csrc/callable.h"
+#include "view_steps.h"
 
 namespace framegraph {
 
@@ -30,6 +31,7 @@ struct Output {
   std::vector<int64_t> size, stride;
   int64_t offset;
   size_t first;
+  ViewSteps steps;  // the same view by torch's own operators, where these are known
   PyObject* constant;
 };
 
@@ -49,9 +51,11 @@ struct Tangent {
 
 // The backward for one set of tangents that arrive.
 struct Variant {
-  PyObject* backward;  // called with one list, which it may empty: saved values, then the tangents
+  PyObject* backward;  // called with one list, which it may empty: saved values, then the tangents; None: computes nothing
   std::vector<uint32_t> saved;                // numbers into those of the graph
   std::vector<uint32_t> tangents, gradients;  // positions in the segment's
+  std::vector<std::pair<uint32_t, ViewSteps>> views;      // of a tangent, which are handed on
+  std::vector<std::pair<uint32_t, uint32_t>> receivers;  // the gradient that a view is
 };
 
 // The value whose gradient a backward returns.
@@ -84,7 +88,7 @@ struct Training {
   PyObject* forward = nullptr;  // takes the inputs that vary, returns values and those kept for the backward
   PyObject* eager = nullptr;    // takes all inputs: the torch-level graph, for calls that must not be compiled
   PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None) -> gradients, as autograd operations
-  PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> (backward, saved, tangents, gradients)
+  PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> the items of a Variant
   std::vector<PyObject*> statics;  // by input: the tensor bound to it, or nullptr where each call passes one
   size_t varying = 0;
   size_t values = 0;  // how many of the forward's results are values; the rest is kept

@@ -598,9 +598,11 @@ class Run {
   PyObject* output(const Output& out) {
     if (out.kind == Output::Constant) return Py_NewRef(out.constant);
     if (out.kind == Output::View) {
-      const at::Tensor& base = tensor(out.value);
-      return THPVariable_Wrap(
-          at::as_strided(base, all(out.size), all(out.stride), base.storage_offset() + number(out.offset)));
+      const at::Tensor& value = tensor(out.value);
+      const at::Tensor base = out.of_detached ? value.detach() : value;
+      const at::Tensor view =
+          at::as_strided(base, all(out.size), all(out.stride), base.storage_offset() + number(out.offset));
+      return THPVariable_Wrap(out.detached ? view.detach() : view);
     }
     if (out.kind == Output::Reshaped) {
       // No view for autograd: the tensor under it leaves the plan in this shape alone.

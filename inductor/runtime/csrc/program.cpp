@@ -304,6 +304,9 @@ Output parse_output(const py::tuple& item) {
     out.size = parse_numbers(item[2]);
     out.stride = parse_numbers(item[3]);
     out.offset = parse_number(item[4]);
+    const auto detached = item[5].cast<std::string>();
+    out.of_detached = detached == "base";
+    out.detached = detached == "view";
   }
   return out;
 }

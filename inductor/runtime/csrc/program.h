@@ -164,6 +164,8 @@ struct Output {
   uint32_t value = 0;
   std::vector<Number> size, stride;
   Number offset;  // Int: the number
+  bool of_detached = false;  // View: of what detach() makes of the value
+  bool detached = false;     // View: detach() of the view
   PyObject* constant = nullptr;
 };
 

@@ -256,7 +256,7 @@ PROGRAMS = {
         """,
     ),
     "fork_rng": (
-        None,
+        1,
         """
         def f(x):
             with torch.random.fork_rng(devices=[]):

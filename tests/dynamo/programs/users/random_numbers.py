@@ -198,7 +198,7 @@ PROGRAMS = {
     """,
     ),
     "fork_rng": (
-        3,
+        1,
         """
         def f(x):
             y = x + torch.rand(3)
@@ -211,8 +211,61 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
-    "rng_state": (
+    "rng_state_of_training": (
+        1,
+        """
+        def f(x):
+            y = torch.nn.functional.dropout(x, 0.5)
+            with torch.random.fork_rng():
+                torch.manual_seed(3)
+                y = y + torch.nn.functional.dropout(x * x, 0.5)
+            return (y * torch.nn.functional.dropout(x, 0.5)).sum()
+        ---
+        x = T(8).requires_grad_()
+        torch.autograd.grad(run(x), x)
+        torch.autograd.grad(run(x), x)
+        torch.rand(1)
+        x = None
+    """,
+    ),
+    "rng_state_passed": (
         2,
+        """
+        def f(x, state):
+            y = x + torch.rand(3)
+            torch.set_rng_state(state)
+            return y * torch.rand(3), torch.get_rng_state()
+        ---
+        state = torch.Generator().manual_seed(4).get_state()
+        y, state = run(T(3), state)
+        run(y, state)[0]
+        state = state[:9]
+        run(y, state)
+        torch.rand(1)
+        state = torch.zeros(5056, dtype=torch.uint8)
+        run(y, state)
+        torch.rand(1)
+        y = None
+    """,
+    ),
+    "rng_state_of_a_block_that_raises": (
+        1,
+        """
+        def f(x):
+            try:
+                with torch.random.fork_rng():
+                    y = x + torch.rand(3)
+                    raise ValueError("no")
+            except ValueError:
+                return y + torch.rand(3)
+        ---
+        run(T(3))
+        run(T(3))
+        torch.rand(1)
+    """,
+    ),
+    "rng_state": (
+        1,
         """
         def f(x):
             s = torch.get_rng_state()

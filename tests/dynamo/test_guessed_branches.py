@@ -1,5 +1,6 @@
-"""Branches on whether a mask has any ones, taken as in the first call: values, gradients, effects
-and random numbers are eager's in all calls, and calls unlike the first are few.
+"""Branches on whether a mask has any ones, and on sizes that data decides, taken as in the first
+call: values, gradients, effects and random numbers are eager's in all calls, and calls unlike the
+first are few.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import torch
 import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
+from tests.dynamo import branch_support
 from tests.dynamo.branch_support import same
 from tests.dynamo.dynamic_support import Counting
 
@@ -188,3 +190,98 @@ def test_not_of_masks_that_much_is_computed_for():
         return x * 2, names
 
     assert dynamo.explain(function, backend="eager")(torch.ones(3)).graph_count == 2
+
+
+# -- sizes that data decides ----------------------------------------------------------------------
+def none_is_left(x, w):
+    y = (x * w)[x > 0]
+    if y.numel() == 0:
+        branch_support.SEEN.append("none")
+        return x * 2
+    branch_support.SEEN.append("some")
+    return y.exp().sum()
+
+
+def more_than_two(x, w):
+    y = (w * 2)[x > 0]
+    return y * torch.rand(y.shape) if len(y) > 2 else w.sum()
+
+
+def nothing_found(x, w):
+    rows = torch.where(x > 0)[0]
+    if not len(rows):
+        return None
+    if rows.shape[0] == x.shape[0]:
+        return x * w, "all"
+    return (x * w)[rows] + 1
+
+
+def first_ones(x, w):
+    y = (x * w)[x > 0.5]
+    if y.shape[0] > 2:
+        y = y[:2]
+    kept = y.numel() or "none"
+    return y.relu() * 2, "none" if kept == "none" else "some"
+
+
+def levels(x, w):
+    found = []
+    for level, at_least in enumerate((0.5, 1.5, 4.5)):
+        rows = torch.where(x >= at_least)[0]
+        if rows.numel() == 0:
+            continue
+        branch_support.SEEN.append(level)
+        found.append((x * w)[rows] * level)
+    return torch.cat(found) if found else x * 0
+
+
+def in_place(x, w):
+    rows = torch.where(x > 1)[0]
+    branch_support.SEEN.append("before")
+    if len(rows) and len(rows) < len(x):
+        y = w * 1.0
+        y[rows] = 0.5
+        return y * x, y
+    return w + x, w * 2
+
+
+SIZES = [none_is_left, more_than_two, nothing_found, first_ones, levels, in_place]
+
+
+def size_outcome(function, values, kind):
+    torch.manual_seed(0)
+    return (*branch_support.outcome(function, values, kind), torch.rand(2))
+
+
+@pytest.mark.parametrize(
+    "kind, backend", [("plain", eager), ("grads", aot_eager), ("one", aot_eager)]
+)
+@pytest.mark.parametrize("function", SIZES, ids=lambda function: function.__name__)
+def test_sizes(function, kind, backend):
+    counting = Counting(backend)
+    compiled = dynamo.compile(function, backend=counting)
+    for values in branch_support.CALLS[:1] * 3:
+        branch_support._same(
+            size_outcome(function, values, kind), size_outcome(compiled, values, kind)
+        )
+    assert len(counting.graphs) == 1
+    for values in branch_support.CALLS * 3:
+        branch_support._same(
+            size_outcome(function, values, kind), size_outcome(compiled, values, kind)
+        )
+
+
+def test_sizes_that_decide_how_many_turns_a_loop_makes():
+    """Guessed, each turn of the first call would be in the graph."""
+
+    def shrinking(x):
+        turns = 0
+        while len(x) > 1:
+            x = x[x > x.mean()]
+            turns += 1
+        return x * 2, turns
+
+    compiled = dynamo.compile(shrinking, backend="eager")
+    for x in (torch.arange(9.0), torch.tensor([1.0, 1.0]), torch.arange(3.0), torch.tensor([])):
+        same(shrinking(x), compiled(x))
+    assert dynamo.explain(shrinking, backend="eager")(torch.arange(9.0)).graph_count > 1

@@ -1,12 +1,17 @@
-"""Branches on whether a mask has any ones, which no graph can hold, taken as in the call that is
-captured:
+"""Branches on whether a mask has any ones, or on how many elements data chooses, which no graph can
+hold, taken as in the call that is captured:
 
     padding = ids.eq(pad)           padding, any = compiled_graph(ids)
     if not padding.any():     ->    if any:
         padding = None                  return <the function as it was>(ids)
 
-Masks of padding or of global attention are mostly there or not, in all calls of a program. The
-graph has a check (interp/checks.py); where a few calls were unlike the first, it breaks instead.
+    y = x[x > 0]                    y = compiled_graph(x)  # and torch._check(y.numel() != 0)
+    if y.numel() == 0:        ->
+        return None
+
+Masks of padding or of global attention are mostly there or not, in all calls of a program, and what
+is chosen is mostly something or nothing. The graph has a check (interp/checks.py); where a few
+calls were unlike the first, it breaks instead.
 """
 
 from __future__ import annotations
@@ -15,14 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo.bytecode.branches import decides_turns
 from dynamo.interp.conditionals import place_of
 from dynamo.interp.empty_regions import are_written, guess, tested_mask
 from dynamo.values.base import Value
+from dynamo.values.scalars.symbol import SymbolValue, condition_of
+from dynamo.values.tensors.captured_scalars import rely_on_truth
 from dynamo.values.tensors.known_tensors import alone
 from fxgraph import Node, effects
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.expressions import evaluate
 
 if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
     from dynamo.interp.interpreter import Interpreter
 
 _MOST_NODES = 64  # of which a mask is made
@@ -35,9 +45,7 @@ def guessed_truth(tx: Interpreter, value: Value) -> bool | None:
     """
     output = tx.output
     tested = tested_mask(tx, value)
-    if tested is None or output.bodies or output.trial is not None or output.guesses:
-        return None
-    if output.context.fullgraph or output.context.export or not output.checks.may_guess():
+    if tested is None or not _may_guess(tx):
         return None
     mask, empty = tested
     real = _Real(tx).value(mask)
@@ -48,8 +56,44 @@ def guessed_truth(tx: Interpreter, value: Value) -> bool | None:
     if later is None or not guess(tx, later[0], truth):
         return None
     output.conditionals.guessed_masks[mask] = has_ones
-    output.conditionals.notes[place_of(tx)] = "taken as in this call, with a check"
+    output.conditionals.notes[place_of(tx)] = _NOTE
     return truth
+
+
+def guessed_number(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
+    """The same of a number that depends on data, if the jump does not decide how many turns a loop
+    makes.
+    """
+    output = tx.output
+    if not isinstance(value, SymbolValue) or not value.depends_on_data() or not _may_guess(tx):
+        return None
+    if decides_turns(tx.code, jump) or output.emptiness is not None:
+        return None
+    real, expr = _Real(tx), condition_of(value).node.expr
+    known = {symbol: value.env.hint(symbol) for symbol in expr.free_symbols}
+    for symbol in [symbol for symbol, number in known.items() if number is None]:
+        node = output.symbols.data.read_from(symbol)
+        known[symbol] = None if node is None else real.value(node)
+    if None in known.values():
+        return None
+    truth = bool(evaluate(expr, known))
+    if not rely_on_truth(tx, value, truth):
+        return None
+    output.conditionals.notes[place_of(tx)] = _NOTE
+    return truth
+
+
+_NOTE = "taken as in this call, with a check"
+
+
+def _may_guess(tx: Interpreter) -> bool:
+    """Whether the frame may rely on what is so in this call; a whole graph would be an error in
+    another.
+    """
+    output = tx.output
+    if output.bodies or output.trial is not None or output.guesses:
+        return False
+    return not output.symbols.data.unbroken and output.checks.may_guess()
 
 
 def guessed_before(tx: Interpreter, value: Value) -> bool | None:
