@@ -19,14 +19,14 @@ import warnings
 import torch
 
 import dynamo
-from tests.gpu.stand_in import aten, launching, programs
+from tests.gpu.stand_in import aten, harness, launching, programs
 
 
 def main(mode: str, group: str, *names: str) -> None:
     warnings.simplefilter("ignore")
     aten.install()
     launching.install(mode)
-    programs.compared = mode != "launches"
+    harness.compared = mode != "launches"
     torch.backends.cudnn.allow_tf32 = False
     table = programs.GROUPS[group]()
     chosen = list(names)
