@@ -108,7 +108,7 @@ def keep_types_of_comparisons() -> None:
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
     def create_splat(self: Any, kind: Any, given: Any) -> Any:
-        made = numpy.full(kind.shape, given.data.reshape(-1)[0], dtype=given.data.dtype)
+        made = numpy.full(kind.shape, given.data, dtype=given.data.dtype)
         return TensorHandle(made, given.dtype.scalar)
 
     InterpreterBuilder.create_splat = create_splat
