@@ -101,6 +101,19 @@ def allow_loop_bounds() -> None:
     interpreter._patch_lang_tensor = patch_tensor
 
 
+def keep_types_of_comparisons() -> None:
+    """Triton 3.7 gives a comparison of two scalars the type of the scalars where a block is made of
+    it, so that `&` of masks is one of floats."""
+    import numpy
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def create_splat(self: Any, kind: Any, given: Any) -> Any:
+        made = numpy.full(kind.shape, given.data, dtype=given.data.dtype)
+        return TensorHandle(made, given.dtype.scalar)
+
+    InterpreterBuilder.create_splat = create_splat
+
+
 def report(cases: Mapping[str, Callable[[], dict[str, Any] | None]]) -> None:
     allow_loop_bounds()
     for name, run in cases.items():

@@ -22,7 +22,7 @@ from inductor.codegen.triton_ops import TYPES
 from inductor.runtime import cubin, driver
 from inductor.runtime.plan import TritonSpec
 from tests.gpu.stand_in import aten
-from tests.inductor.interpreting import allow_loop_bounds
+from tests.inductor.interpreting import allow_loop_bounds, keep_types_of_comparisons
 from tests.inductor.stub_driver import CALLBACK, image
 
 MODES = ("values", "python", "launches")
@@ -137,6 +137,7 @@ def install(mode: str) -> None:
     """Have the kernels of plans run in the mode. For the whole process."""
     if mode != "launches":
         allow_loop_bounds()
+        keep_types_of_comparisons()
         device = ByPython if mode == "python" else Interpreted
 
         def device_of(where: torch.device, target: str = "") -> Any:
