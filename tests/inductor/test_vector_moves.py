@@ -42,7 +42,7 @@ static double value(bool x) { return x ? -1 : 0; }
 namespace NAMESPACE_UNDER_TEST {
 template <class T, class V> static int64_t differing(V x, const T* p, uint32_t lanes, int step) {
   int64_t wrong = 0;
-  __asm__("" : "+r"(lanes));  // of a constant, GCC 12 makes a blend of this loop, which reads a whole vector
+  __asm__("" : "+r"(lanes));  // of a constant, GCC 12 makes a blend, which reads on
   LANES wrong += (double)x[l] != (lanes >> l & 1 ? value(p[l * step]) : 0.0);
   return wrong;
 }
