@@ -1,5 +1,7 @@
 """Backwards of a part of a compiled graph's results: hooks are called where eager calls them."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -90,3 +92,73 @@ def test_hooks(use, backend):
     got_names, got_values, got_grads = outcome(use, backend)
     assert got_names == names
     torch.testing.assert_close((got_values, got_grads), (values, grads))
+
+
+def two_heads(x, w, v):
+    return (x * w).sin(), (x * v).cos()
+
+
+def hooked(log):
+    x, w, v = torch.arange(12.0).reshape(3, 4).unbind()
+    x, w, v = (one.clone().requires_grad_() for one in (x, w, v))
+    w.register_hook(lambda g: log("w", g))
+    v.register_hook(lambda g: log("v", g))
+    return x, w, v
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_backwards_of_threads_at_once(backend):
+    seen = []
+    inputs = hooked(lambda name, gradient: seen.append((name, gradient)))
+    results = dynamo.compile(two_heads, backend=backend)(*inputs)
+    totals = [results[0].sum(), results[1].sum(), results[0].sum() + results[1].sum()]
+    wanted = [torch.autograd.grad(t, inputs, retain_graph=True, allow_unused=True) for t in totals]
+    hooks = {name: gradient for name, gradient in seen}
+    seen.clear()
+    found = []
+
+    def differentiate(number):
+        for _ in range(100):
+            grads = torch.autograd.grad(
+                totals[number], inputs, retain_graph=True, allow_unused=True
+            )
+            found.append((grads, wanted[number]))
+
+    threads = [threading.Thread(target=differentiate, args=(n % 3,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 600 and len(seen) == 800
+    assert all(str(grads) == str(alone) for grads, alone in found)
+    assert all(torch.equal(gradient, hooks[name]) for name, gradient in seen)
+
+
+def through_hooks(backend):
+    """A backward through the graph from within each hook of another."""
+    log, inner = [], []
+
+    def hook(name, gradient):
+        log.append((name, gradient))
+        if not inner:
+            inner.append(name)
+            with torch.enable_grad():
+                total = (results[0] * 2).sum() + results[1].sum()
+            grads = torch.autograd.grad(total, inputs[1:], retain_graph=True)
+            log.extend(zip(("inner w", "inner v"), grads))
+            inner.clear()
+
+    inputs = hooked(hook)
+    call = two_heads if backend is None else dynamo.compile(two_heads, backend=backend)
+    results = call(*inputs)
+    (results[0].sum() + results[1].sum()).backward(retain_graph=True)
+    log.sort(key=lambda entry: (entry[0], float(entry[1].sum())))
+    return [name for name, _ in log], [value for _, value in log], [x.grad for x in inputs]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_backward_in_a_hook(backend):
+    names, *values = through_hooks(None)
+    got_names, *got_values = through_hooks(backend)
+    assert got_names == names
+    torch.testing.assert_close(got_values, values)

@@ -125,7 +125,8 @@ class Call {
       made.resize(edges.size());
       const NodePtr departure = own(new Departure(static_cast<uint32_t>(n)));
       departure->set_next_edges({std::exchange(edges[n], {})});
-      made[n] = {departure, departure->add_input_metadata(torch::autograd::Node::undefined_input())};
+      for (uint32_t value : segment.values) departure->add_input_metadata(values_[value]);
+      made[n] = {departure, 0};
     }
     return made;
   }
@@ -149,7 +150,7 @@ class Call {
     for (size_t n = 0; n < departures.size(); ++n) {
       if (!departures[n].is_valid()) continue;
       static_cast<Departure&>(*departures[n].function).of(node, owner);
-      node->depart(static_cast<uint32_t>(n));
+      node->depart(static_cast<uint32_t>(n), departures[n].function.get());
     }
     for (size_t k = 0; k < segment.values.size(); ++k) {
       const at::Tensor& value = values_[segment.values[k]];
@@ -158,10 +159,10 @@ class Call {
         torch::autograd::impl::set_gradient_edge(value, {owner, place});
         continue;
       }
-      const NodePtr arrival = own(new Arrival(node, place));
+      const NodePtr arrival = own(new Arrival(node));
       torch::autograd::edge_list behind{{owner, place}};
       for (size_t n = 0; n < departures.size(); ++n) {
-        if (departures[n].is_valid() && segment.reached[n][k]) behind.push_back(departures[n]);
+        if (departures[n].is_valid() && segment.reached[n][k]) behind.emplace_back(departures[n].function, place);
       }
       arrival->set_next_edges(std::move(behind));
       torch::autograd::impl::set_gradient_edge(value, {arrival, arrival->add_input_metadata(value)});

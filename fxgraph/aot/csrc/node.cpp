@@ -159,82 +159,104 @@ std::vector<bool> CompiledNode::dead_after(const std::vector<bool>& present) con
   return dead;
 }
 
+Present::Present(const variable_list& tangents) : flags(tangents.size()) {
+  for (size_t k = 0; k < flags.size(); ++k) {
+    flags[k] = tangents[k].defined();
+    plain = plain && (!flags[k] || is_plain(tangents[k]));
+  }
+}
+
 variable_list CompiledNode::apply(variable_list&& tangents) {
   bool hand_over = std::exchange(called_last, nullptr) == this;
-  std::vector<bool> present(tangents.size());
-  bool plain = true;
-  for (size_t k = 0; k < tangents.size(); ++k) {
-    present[k] = tangents[k].defined();
-    plain = plain && (!present[k] || is_plain(tangents[k]));
-  }
+  const Present present(tangents);
   {
     Lock lock(mutex_);
-    for (size_t k = 0; k < present.size(); ++k) {
-      TORCH_CHECK(!(present[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
+    for (size_t k = 0; k < dead_.size(); ++k) {
+      TORCH_CHECK(!(present.flags[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
     }
-    used_ = present;
-    check(present);
+    used_ = present.flags;
+    check(present.flags);
     // A hook that raises after the backward leaves it to be done again.
-    hand_over = hand_over && post_hooks().empty() && all(dead_after(present));
+    hand_over = hand_over && post_hooks().empty() && all(dead_after(present.flags));
   }
-  variable_list found = differentiated(present, plain, std::move(tangents), hand_over);
-  if (departures_.empty()) return found;
-  Underway left{torch::autograd::get_current_graph_task_id(), true, {}, variable_list(num_outputs())};
-  for (uint32_t n : departures_) left.gradients[n] = std::move(found[n]);
-  Lock lock(mutex_);
-  std::swap(underway_, left);
+  variable_list found = differentiated(present, std::move(tangents), hand_over);
+  if (!departures_.empty()) to_depart(present.flags, found);
   return found;
 }
 
-variable_list CompiledNode::differentiated(const std::vector<bool>& present, bool plain, variable_list&& tangents,
-                                           bool hand_over) {
-  const bool some = std::find(present.begin(), present.end(), true) != present.end();
-  if (!some || num_outputs() == 0) return variable_list(num_outputs());
+variable_list CompiledNode::differentiated(const Present& present, variable_list&& tangents, bool hand_over) {
+  if (!present.any() || num_outputs() == 0) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
-  if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
-  return run(step_->held->variant(number_, present), std::move(tangents), hand_over);
+  if (c10::GradMode::is_enabled() || !present.plain) return derive(tangents);
+  return run(step_->held->variant(number_, present.flags), std::move(tangents), hand_over);
 }
 
-void CompiledNode::depart(uint32_t gradient) { departures_.push_back(gradient); }
+void CompiledNode::depart(uint32_t gradient, Node* departure) { departures_.emplace_back(gradient, departure); }
 
-void CompiledNode::arrived(uint32_t tangent, const at::Tensor& value) {
-  if (departures_.empty()) return;
-  const int task = torch::autograd::get_current_graph_task_id();
-  Underway left;
-  Lock lock(mutex_);
-  if (underway_.task != task) {
-    std::swap(underway_, left);
-    underway_.task = task;
-    underway_.tangents.resize(segment().tangents.size());
+namespace {
+
+// Whether the engine is to call the node in the backward of this thread, if its turn comes.
+bool is_to_be_called(Node* node) {
+  const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
+  if (wanted == nullptr || wanted->empty()) return true;
+  const auto found = wanted->find(node);
+  return found != wanted->end() && found->second.should_execute();
+}
+
+}  // namespace
+
+// Keeps those of `found` that the engine will ask for.
+void CompiledNode::to_depart(const std::vector<bool>& present, variable_list& found) {
+  Underway now{torch::autograd::get_current_graph_task_id(), true, {}};
+  for (const auto& [n, departure] : departures_) {
+    const auto& reached = segment().reached[n];
+    bool asks = false;
+    for (size_t k = 0; k < present.size(); ++k) asks = asks || (present[k] && reached[k]);
+    if (asks && is_to_be_called(departure)) now.gradients.emplace(n, std::move(found[n]));
   }
-  underway_.tangents[tangent] = value;
+  Lock lock(mutex_);
+  const auto known = underway_of(now.task);
+  if (known == underway_.end()) {
+    if (!now.gradients.empty()) underway_.push_back(std::move(now));
+    return;
+  }
+  for (const auto& [n, gone] : known->gradients) now.gradients.erase(n);
+  if (now.gradients.empty()) {
+    underway_.erase(known);
+  } else {
+    *known = std::move(now);
+  }
 }
 
-// The engine calls the node before its departures, unless it is not to call the node at all, or a tangent that does not
-// reach the gradient is late: the departure has a backward to itself then.
-at::Tensor CompiledNode::departing(uint32_t gradient) {
-  variable_list tangents;
+std::vector<Underway>::iterator CompiledNode::underway_of(int task) {
+  return std::find_if(underway_.begin(), underway_.end(), [&](const Underway& one) { return one.task == task; });
+}
+
+// A departure is called before the node, or without it, where the engine is not to call the node at all, or a tangent
+// that does not reach the gradient is late: it has a backward to itself then.
+at::Tensor CompiledNode::departing(uint32_t gradient, variable_list&& tangents) {
+  const Present present(tangents);
+  if (!present.any()) return {};
   {
     Lock lock(mutex_);
-    if (underway_.task != torch::autograd::get_current_graph_task_id()) return {};
-    if (underway_.ran) return std::move(underway_.gradients[gradient]);
-    tangents = underway_.tangents;
+    const int task = torch::autograd::get_current_graph_task_id();
+    auto known = underway_of(task);
+    if (known != underway_.end() && known->ran) {
+      at::Tensor found = std::move(known->gradients.at(gradient));
+      known->gradients.erase(gradient);
+      if (known->gradients.empty()) underway_.erase(known);
+      return found;
+    }
+    for (size_t k = 0; k < dead_.size(); ++k) {
+      TORCH_CHECK(!(present.flags[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
+    }
+    check(present.flags);
+    if (is_to_be_called(this)) {
+      if (known == underway_.end()) known = underway_.insert(known, {task, false, {}});
+      known->gradients.emplace(gradient, at::Tensor());
+    }
   }
-  std::vector<bool> present(tangents.size());
-  bool plain = true;
-  for (size_t k = 0; k < tangents.size(); ++k) {
-    present[k] = tangents[k].defined();
-    plain = plain && (!present[k] || is_plain(tangents[k]));
-  }
-  check(present);
-  return differentiated(present, plain, std::move(tangents), false)[gradient];
-}
-
-variable_list Arrival::apply(variable_list&& tangents) {
-  node_->arrived(tangent_, tangents[0]);
-  variable_list handed_on(num_outputs());
-  handed_on[0] = std::move(tangents[0]);
-  return handed_on;
+  return differentiated(present, std::move(tangents), false)[gradient];
 }
 
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.

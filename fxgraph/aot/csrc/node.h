@@ -2,7 +2,8 @@
 //
 // A segment of several tangents has a node of its own, an Arrival, for each: autograd calls the hooks of those results
 // alone at which gradients arrive. A gradient that not all tangents reach leaves by a Departure, behind the arrivals of
-// those that do: it is not called, nor the hooks of the tensor, in a backward of others.
+// those that do: it is not called, nor the hooks of the tensor, in a backward of others. Created before the node, with
+// the same devices and streams, it is called behind it.
 //
 //   y -> Arrival 0 ---> CompiledNode -> x
 //                  \-> Departure ------> w, which y depends on and z does not
@@ -12,6 +13,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -40,12 +43,19 @@ struct Witness {
   std::string description;
 };
 
-// What the arrivals and the departures of one backward share.
+// The gradients that depart in one backward; several may be underway, of other threads or of hooks.
 struct Underway {
-  int task = -1;            // of the engine
-  bool ran = false;         // the node
-  variable_list tangents;   // that arrived
-  variable_list gradients;  // that depart
+  int task;  // of the engine
+  bool ran;  // the node
+  std::map<uint32_t, at::Tensor> gradients;  // still to depart; before the node ran: those gone already, undefined
+};
+
+// Which tangents arrived, and whether compiled code can read them.
+struct Present {
+  explicit Present(const variable_list& tangents);
+  bool any() const { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
+  std::vector<bool> flags;
+  bool plain = true;
 };
 
 class CompiledNode : public Node {
@@ -60,16 +70,17 @@ class CompiledNode : public Node {
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
   void save(uint32_t number, const at::Tensor& tensor, bool output);
   void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
-  void depart(uint32_t gradient);        // by a Departure
+  void depart(uint32_t gradient, Node* departure);
 
-  void arrived(uint32_t tangent, const at::Tensor& value);
-  at::Tensor departing(uint32_t gradient);
+  at::Tensor departing(uint32_t gradient, variable_list&& tangents);
 
  protected:
   variable_list apply(variable_list&& tangents) override;
 
  private:
-  variable_list differentiated(const std::vector<bool>& present, bool plain, variable_list&& tangents, bool hand_over);
+  variable_list differentiated(const Present& present, variable_list&& tangents, bool hand_over);
+  void to_depart(const std::vector<bool>& present, variable_list& found);
+  std::vector<Underway>::iterator underway_of(int task);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
@@ -86,22 +97,21 @@ class CompiledNode : public Node {
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
-  std::vector<uint32_t> departures_;
-  Underway underway_;
+  std::vector<std::pair<uint32_t, Node*>> departures_;  // by gradient; alive as long as a tangent can reach it
+  std::vector<Underway> underway_;
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
 };
 
 class Arrival : public Node {
  public:
-  Arrival(CompiledNode* node, uint32_t tangent) : node_(node), tangent_(tangent) {}
+  explicit Arrival(CompiledNode* node) : node_(node) {}
   std::string name() const override { return node_->name(); }
 
  protected:
-  variable_list apply(variable_list&& tangents) override;
+  variable_list apply(variable_list&& tangents) override { return variable_list(num_outputs(), tangents[0]); }
 
  private:
   CompiledNode* node_;  // behind the first of the edges
-  uint32_t tangent_;
 };
 
 class Departure : public Node {
@@ -111,7 +121,7 @@ class Departure : public Node {
   void of(CompiledNode* node, NodePtr owner) { node_ = node, owner_ = std::move(owner); }
 
  protected:
-  variable_list apply(variable_list&&) override { return {node_->departing(gradient_)}; }
+  variable_list apply(variable_list&& tangents) override { return {node_->departing(gradient_, std::move(tangents))}; }
 
  private:
   CompiledNode* node_ = nullptr;
