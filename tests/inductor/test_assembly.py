@@ -249,6 +249,18 @@ def test_written_inputs(fn):
     check_compiled(fn, make(3, 6, 7), make(3, 1, 7, seed=1), torch.tensor([4]))
 
 
+@named([cached_slice, cached_column, cached_copy, cached_put, added])
+def test_written_inputs_of_sizes_that_vary(fn, monkeypatch):
+    dynamo.reset()
+    monkeypatch.setattr(dynamo.config, "strict", True)
+    compiled = dynamo.compile(fn, dynamic=True)
+    for rows in 3, 5:
+        args = make(rows, rows + 3, 7), make(rows, 1, 7, seed=1), torch.tensor([4])
+        ours, theirs = clones(args), clones(args)
+        for got, expected in zip([*compiled(*ours), *ours], [*fn(*theirs), *theirs], strict=True):
+            torch.testing.assert_close(got, expected)
+
+
 @named([cached_slice, cached_column, cached_copy, added])
 def test_in_place(fn):
     """No more of the input than its new elements is written."""
