@@ -550,6 +550,12 @@ class Program:
     outputs: list[Any] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
     next_buffer: int = 0
+    next_step: int = 0
+
+    def new_number(self) -> int:
+        """A number that no step, those included that are gone, and no bundle has in its name."""
+        self.next_step += 1
+        return self.next_step - 1
 
     def __str__(self) -> str:
         buffers = "\n".join(repr(b) for b in self.buffers.values())

@@ -258,7 +258,7 @@ def _gradient(
     by_query = [None if t is None else ctx.realize(t) for t in (sums, inner)]
     assert by_query[0] is not None
     step = AttentionGradient(
-        f"attention{len(ctx.program.steps)}", of, q, k, v, gradient, by_query[0], by_query[1],
+        f"attention{ctx.program.new_number()}", of, q, k, v, gradient, by_query[0], by_query[1],
         body, other, target,
     )  # fmt: skip
     ctx.program.steps.append(step)
@@ -371,7 +371,7 @@ def _step(
     queries, keys, values = map(ctx.realize_rows, (q, k, v))
     target = ctx.new_buffer(q.size, stride, v)
     step = Attention(
-        f"attention{len(ctx.program.steps)}",
+        f"attention{ctx.program.new_number()}",
         queries, keys, values, mask, scale, causal, target, scores, visible,
         bound=abs(scale) if bound is None else bound,
         alike=alike or (mask is not None and mask.stride[1] == 0),

@@ -107,7 +107,7 @@ def _require(
     if not nonzero(x.numel):
         verdict = _of_some(verdict, x.numel)
     found = ctx.pointwise(verdict, [found], torch.int64)
-    name = f"check{len(ctx.program.steps)}"
+    name = f"check{ctx.program.new_number()}"
     if x.device.type == "cpu":
         args = [ctx.realize(found)]
         for number, size in enumerate(sizes):

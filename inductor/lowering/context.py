@@ -312,7 +312,7 @@ class Lowering:
         window = self.realize(t)
         stride = window.stride if is_dense(t.size, window.stride) else contiguous_strides(t.size)
         buffer = self.new_buffer(t.size, stride, t, "aten")
-        name = f"aten{len(self.program.steps)}"
+        name = f"aten{self.program.new_number()}"
         clone = torch.ops.aten.clone.default
         self.program.steps.append(AtenCall(name, clone, [window], {}, [buffer]))
         return Tensor.of(buffer)
@@ -322,7 +322,7 @@ class Lowering:
         aten.
         """
         copy = torch.ops.aten.copy_.default
-        name = f"aten{len(self.program.steps)}"
+        name = f"aten{self.program.new_number()}"
         given, written = [window, self.realize(t)], (window.buffer.name,)
         self.note_fallback(copy)
         self.program.steps.append(AtenCall(name, copy, given, {}, [None], True, written))
@@ -334,7 +334,7 @@ class Lowering:
                 self._allocate(window.buffer)
             return
         boxes = t.split if t.split is not None else [whole(t.size)]
-        bundle = f"{window.buffer.name}" if len(boxes) > 1 else None
+        bundle = f"parts{self.program.new_number()}" if len(boxes) > 1 else None
         order = stride_order(window.size, window.stride)
         for box in boxes:
 
@@ -482,7 +482,7 @@ class Lowering:
         kwargs = {"dtype": buffer.dtype, "device": buffer.device}
         target = torch.ops.aten.empty_strided.default
         args = [list(buffer.size), list(buffer.stride)]
-        name = f"aten{len(self.program.steps)}"
+        name = f"aten{self.program.new_number()}"
         self.program.steps.append(AtenCall(name, target, args, kwargs, [buffer]))
 
     def _reduce_one(
@@ -536,7 +536,7 @@ class Lowering:
         dims = [v for d in order for v in vars[d]]
         collide = [v for dim in vars[len(size) :] for v in dim]
         step = Loops(
-            f"loop{len(self.program.steps)}",
+            f"loop{self.program.new_number()}",
             dims,
             collide if mode else _by_memory(collide, tape),
             _live(tape, [*values, *indirect_values(where)]),
@@ -677,7 +677,7 @@ class Lowering:
         self.require_bound([r.size if isinstance(r, Tensor) else r for r in results])
         self.note_fallback(target)
         step = AtenCall(
-            f"aten{len(self.program.steps)}",
+            f"aten{self.program.new_number()}",
             target,
             tree(args, given),
             {k: tree(v, named.get(k)) for k, v in kwargs.items()},

@@ -62,14 +62,14 @@ def device_product(
             return found
         given = [*([] if bias is None else [ctx.realize(bias)]), ctx.realize(a), ctx.realize(b)]
         kwargs = {"beta": beta, "alpha": alpha} if bias is not None else {}
-        call = AtenCall(f"aten{len(ctx.program.steps)}", ctx.node.target, given, kwargs, [])
+        call = AtenCall(f"aten{ctx.program.new_number()}", ctx.node.target, given, kwargs, [])
     target = _target(ctx, call)
     place = _place(sizes)
     z, x, r = place
     first = [z] if batch else []
     ctx.program.steps.append(
         DeviceProduct(
-            f"product{len(ctx.program.steps)}",
+            f"product{ctx.program.new_number()}",
             _operand(a, (*first, x, _inner(sizes, "ka"))),
             _operand(b, (*first, _inner(sizes, "kb"), r)),
             None if added is None else _operand(added, _broadcast((*first, x, r), added)),
@@ -111,13 +111,13 @@ def scaled_product(
         raise NotLowered("scales of blocks")
     given = [ctx.realize(t) for t in (a, b, *scales)]
     more = {} if bias is None else {"bias": ctx.realize(bias)}
-    name = f"aten{len(ctx.program.steps)}"
+    name = f"aten{ctx.program.new_number()}"
     call = AtenCall(name, ctx.node.target, [*given], {**more, **kwargs}, [])
     sizes = (1, size[0], a.size[-1], size[1])
     place = _place(sizes)
     _, x, r = place
     step = DeviceProduct(
-        f"product{len(ctx.program.steps)}",
+        f"product{ctx.program.new_number()}",
         _in_memory(given[0], (x, _inner(sizes, "ka"))),
         _in_memory(given[1], (_inner(sizes, "kb"), r)),
         None if bias is None else _operand(bias, _broadcast((x, r), bias)),
@@ -245,7 +245,7 @@ def _in_parts(
     step = split[2]
     ctx.program.steps.append(
         DeviceProduct(
-            f"product{len(ctx.program.steps)}",
+            f"product{ctx.program.new_number()}",
             _operand(_settled(ctx, a), (x, z * step + _inner(split, "ka"))),
             _operand(_settled(ctx, b), (z * step + _inner(split, "kb"), r)),
             None,

@@ -102,7 +102,7 @@ def _places(ctx: Lowering, mask: Tensor, node: Any, count: Any) -> Tensor:
         like = Tensor(size, torch.int64, mask.device)
         buffer = ctx.new_buffer(size, (1, number), like, "aten")
         target = aten.nonzero.default
-        name = f"aten{len(ctx.program.steps)}"
+        name = f"aten{ctx.program.new_number()}"
         step = AtenCall(name, target, [ctx.realize(mask)], {}, [buffer])
         ctx.program.steps.append(step)
         ctx.found[node] = step

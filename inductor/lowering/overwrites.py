@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fxgraph.fallible_operations import can_fail
+import torch
+
+from fxgraph.fallible_operations import may_fail
 from fxgraph.node import Node
+from fxgraph.symbolic_values import expr_of
 from inductor.index import Index, Var
 from inductor.ir import AtenCall, Buffer, Program, Tensor
 from inductor.lowering.registry import aten
@@ -49,7 +52,7 @@ def writes_of_inputs(nodes: Sequence[Node]) -> dict[Node, Node]:
             del found[node]
         if later is not None and checks:
             later |= checks
-        elif can_fail(node.target, tuple(node.args)) and not checks:
+        elif may_fail(node) and not checks:
             later = None
     return found
 
@@ -60,9 +63,12 @@ def _checks(node: Node) -> set[Any]:
     target, args = node.target, node.args
     if target is aten.index_put.default:
         size = args[0].meta["val"].shape
-        return {(i, size[d], "put") for d, i in enumerate(args[1]) if i is not None}
+        indices = [(d, i) for d, i in enumerate(args[1]) if i is not None]
+        if any(i.meta["val"].dtype in (torch.bool, torch.uint8) for _, i in indices):
+            return set()  # nor may the values fit the places of a mask
+        return {(i, expr_of(size[d]), "put") for d, i in indices}
     if target in (aten.index_copy.default, aten.index_add.default) and args[0].meta["val"].dim():
-        return {(args[2], args[0].meta["val"].shape[args[1]], "copy")}
+        return {(args[2], expr_of(args[0].meta["val"].shape[args[1]]), "copy")}
     return set()
 
 

@@ -129,7 +129,7 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
     size = (rows, columns)
     like = Tensor(size, ctx.val().dtype, x.device)
     target = ctx.new_buffer(size, contiguous_strides(size), like)
-    name = f"product{len(ctx.program.steps)}"
+    name = f"product{ctx.program.new_number()}"
     ctx.program.steps.append(PanelProduct(name, window, ctx.realize(weight), size, target))
     return Tensor.of(target)
 
@@ -143,7 +143,7 @@ def product_of_matrices(ctx: Lowering, x: Tensor, weight: Tensor) -> Tensor:
     size = (x.size[0], weight.size[1])
     like = Tensor(size, torch.float32, x.device)
     target = ctx.new_buffer(size, contiguous_strides(size), like)
-    name = f"product{len(ctx.program.steps)}"
+    name = f"product{ctx.program.new_number()}"
     ctx.program.steps.append(MatrixProduct(name, one, other, size, target))
     return Tensor.of(target)
 
@@ -164,7 +164,7 @@ def product_of_windows(
     pixels = (images, height + 2 * above - 2, width + 2 * beside - 2)
     rows = product(pixels), weight.size[1 if transposed else 0]
     target = ctx.new_buffer(rows, contiguous_strides(rows), x)
-    name = f"winograd{len(ctx.program.steps)}"
+    name = f"winograd{ctx.program.new_number()}"
     step = Winograd(
         name, image, ctx.realize(panels), rows, target,
         weight_as_it_was=ctx.realize(weight), padding=(above, beside), pixels=pixels,
@@ -190,7 +190,7 @@ def product_of_any_windows(
     rows = product(pixels), columns
     like = Tensor(rows, torch.float32, x.device)
     target = ctx.new_buffer(rows, contiguous_strides(rows), like)
-    name = f"windows{len(ctx.program.steps)}"
+    name = f"windows{ctx.program.new_number()}"
     settings: list[Any] = [window, stride, padding, dilation]
     of_window, steps, around, apart = ((a, b) for a, b in settings)
     step = WindowProduct(
@@ -217,7 +217,7 @@ def _innermost(ctx: Lowering, x: Tensor) -> Window:
 def transformed_weight(ctx: Lowering, weight: Tensor, transposed: bool) -> Tensor:
     window, size = ctx.realize(weight), ctx.shape()
     target = ctx.new_buffer(size, contiguous_strides(size), weight)
-    name = f"winograd_panels{len(ctx.program.steps)}"
+    name = f"winograd_panels{ctx.program.new_number()}"
     ctx.program.steps.append(WinogradPanels(name, window, transposed, target))
     return Tensor.of(target)
 
@@ -234,7 +234,7 @@ def gradient_of_weight(
 ) -> Tensor:
     images, gradients, size = _innermost(ctx, x), _innermost(ctx, gradient), ctx.shape()
     target = ctx.new_buffer(size, contiguous_strides(size), x)
-    name = f"weight_gradient{len(ctx.program.steps)}"
+    name = f"weight_gradient{ctx.program.new_number()}"
     of_window, steps, around = ((a, b) for a, b in (window, stride, padding))
     step = WeightGradient(name, images, gradients, of_window, steps, around, winograd, target)
     ctx.program.steps.append(step)

@@ -250,8 +250,7 @@ class _Fusion:
             deps.update(self.writers.get(name, ()))
         for name in step.writes:
             deps.update(self.readers.get(name, ()))
-            if step.bundle is None:  # the parts of one buffer do not overlap
-                deps.update(self.writers.get(name, ()))
+            deps.update(id for id in self.writers.get(name, ()) if not self._is_beside(step, id))
         if isinstance(step, AtenCall) and step.ordered and self.last_ordered is not None:
             deps.add(self.last_ordered)
         if self.last_assertion is not None:
@@ -261,6 +260,15 @@ class _Fusion:
         if self.binds:
             deps.update(self.binders[name] for name in step.symbols if name in self.binders)
         return deps
+
+    def _is_beside(self, step: Step, id: int) -> bool:
+        """Whether an item writes other parts of the step's buffer: those of a bundle do not
+        overlap.
+        """
+        item = self.items[id]
+        if step.bundle is None or not isinstance(item, Kernel):
+            return False
+        return any(s.bundle == step.bundle for s in item.steps)
 
     def _writes_input(self, step: Step) -> bool:
         buffers = self.program.buffers
@@ -512,10 +520,8 @@ def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
     reads_before = {name for s in steps for name in s.reads}
     for s in steps:
         name = s.target.name
-        if name == new.target.name and s.bundle is None:
-            return False  # written twice
         if name == new.target.name:
-            return False  # parts of one buffer have loops of their own
+            return False  # written twice; parts of one buffer have loops of their own
         if name in new.reads:
             if any(index != s.index for index in new.reads[name]):
                 return False

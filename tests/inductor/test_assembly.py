@@ -240,13 +240,46 @@ def both_written(k, new, at):
     return (k.cos(),)
 
 
+def copied_and_filled(k, new, at):
+    copy = torch.stack([k], 3)
+    k[:, :, 1:2] -= 8
+    copy[:, 0, -1, :] = 3
+    return (copy.sum((0, 3)),)
+
+
+def turned_and_filled(k, new, at):
+    turned = k.flip(1)
+    k[2:, :, :1] = 4
+    turned[:2, :, -1] = 3
+    return (k + 0, turned.sum(0))
+
+
+def scattered_and_filled(k, new, at):
+    source = k * 2 + 1
+    k.scatter_(1, at.view(1, 1, 1).expand(3, 1, 7), source[:, :1])
+    k[1:2, 2:3] = source[:1, 1:2]
+    return (k.sum(),)
+
+
 @named(
     [cached_slice, cached_column, cached_copy, cached_put, added, read_before, moved, crossing]
-    + [failing_later, both_written]
+    + [failing_later, both_written, copied_and_filled, turned_and_filled, scattered_and_filled]
 )
 def test_written_inputs(fn):
     dynamo.reset()
     check_compiled(fn, make(3, 6, 7), make(3, 1, 7, seed=1), torch.tensor([4]))
+
+
+@named([cached_slice, cached_column, cached_copy, cached_put, added])
+def test_written_inputs_of_sizes_that_vary(fn, monkeypatch):
+    dynamo.reset()
+    monkeypatch.setattr(dynamo.config, "strict", True)
+    compiled = dynamo.compile(fn, dynamic=True)
+    for rows in 3, 5:
+        args = make(rows, rows + 3, 7), make(rows, 1, 7, seed=1), torch.tensor([4])
+        ours, theirs = clones(args), clones(args)
+        for got, expected in zip([*compiled(*ours), *ours], [*fn(*theirs), *theirs], strict=True):
+            torch.testing.assert_close(got, expected)
 
 
 @named([cached_slice, cached_column, cached_copy, added])
