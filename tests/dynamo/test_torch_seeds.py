@@ -199,6 +199,34 @@ def test_large_seeds(seeded):
     assert outcomes[1][1] == outcomes[0][1]
 
 
+def behind_a_lock(x):
+    """torch takes the lock as well, for the device's seed."""
+    with torch.mtia._initialization_lock:
+        word = str(x.tolist())
+    torch.manual_seed(3)
+    return x * torch.rand(4), len(word)
+
+
+def of_a_seed_drawn(x):
+    seed = torch.seed() % 2**62
+    torch.manual_seed(seed)
+    y = F.dropout(x, 0.5)
+    return y, seed == torch.initial_seed(), torch.mtia._initialization_lock.locked()
+
+
+@pytest.mark.parametrize("seeded", [behind_a_lock, of_a_seed_drawn])
+def test_locks_of_devices(seeded):
+    """They are let go before torch.manual_seed."""
+    run = dynamo.compile(seeded, backend="eager")
+    for _ in range(2):
+        y, *rest = run(torch.ones(4))
+        state = torch.get_rng_state()
+        expected, *others = seeded(torch.ones(4))
+        assert rest == others
+        if seeded is behind_a_lock:
+            same([y, state], [expected, torch.get_rng_state()])
+
+
 class Drawn:
     """A generator of a device that this machine has not."""
 

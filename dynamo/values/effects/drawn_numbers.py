@@ -247,7 +247,9 @@ def _manual_seed(tx: Interpreter, seed: Value) -> Value:
     inside = output.bodies or output.context.export or output.has_overrides
     inside = inside or not _fits(seed)  # torch refuses it
     first = can_be_first(tx, None)
-    if not seed.python_type_is(int) or (inside and not first):
+    # Both run before a lock is let go, and torch takes those of its devices.
+    locked = bool(output.side_effects.locks)
+    if not seed.python_type_is(int) or (inside and not first) or locked:
         raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))
     _let_vary(tx, seed)
     if first:
@@ -299,7 +301,7 @@ def _let_vary(tx: Interpreter, seed: Value) -> None:
 
 def _broken(name: str) -> Callable[..., Value]:
     def refuse(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-        raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
+        raise Unsupported(breaks.UncapturedCall(name))
 
     return refuse
 
@@ -308,11 +310,12 @@ def _register() -> None:
     for name in (*_FLOATS, *_INTS, "seed", "choice"):
         TABLE[getattr(random.Random, name)] = _of_generator(name)
     for name in _OPAQUE:
-        TABLE[getattr(random.Random, name)] = _broken(name)
+        TABLE[getattr(random.Random, name)] = _broken(f"Random.{name}")
     for name in (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS)):
         TABLE[getattr(time, name)] = _clock(name)
     TABLE[random.Random] = maker_of(random.Random)
     TABLE[torch.random.manual_seed] = _manual_seed
+    TABLE[torch.random.seed] = _broken("torch.seed")
     TABLE[torch.get_rng_state] = _get_rng_state
     TABLE[torch.set_rng_state] = _set_rng_state
     for name in (*OF_NUMPY, "seed"):
