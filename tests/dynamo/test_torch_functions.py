@@ -210,7 +210,7 @@ def tensor_as_int(x, i):
     return x[i], torch.index_select(x, 0, i), x.narrow(0, int(i), 1)
 
 
-@program(matrix, lambda: torch.tensor(1), breaks="NOT_CONSTANT")
+@program(matrix, lambda: torch.tensor(1), breaks="DATA_DEPENDENT_VALUE")
 def tensor_range(x, i):
     return [j for j in range(i)], x
 

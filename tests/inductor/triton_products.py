@@ -185,7 +185,7 @@ def attention(q, k, v):
     return scores.softmax(-1) @ v
 
 
-@case(rand(18, 20), rand(20, 18), launches=4)
+@case(rand(18, 20), rand(20, 18), launches=3)
 def overwritten(x, w):
     x[:, :18].copy_(torch.relu(x @ w) + x[:, :18])
     return x * 2

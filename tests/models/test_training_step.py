@@ -134,7 +134,7 @@ STEP_FUNCTIONS = {
     "clipped_by_value": (clipped_by_value, Net, 1),
     "accumulated": (accumulated, Net, 1),
     "autocast": (autocast, Smooth, 1),
-    "scaled": (scaled, Net, 2),
+    "scaled": (scaled, Net, 1),
     "checkpointed": (plain, Checkpointed, 1),
     "as_number": (as_number, Net, 1),
 }

@@ -91,7 +91,7 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _refuse_source(
-    name: str, tensor: torch.Tensor, src: Any = None, *args: Any, **kwargs: Any
+    name: str, tensor: torch.Tensor, src: Any = None, *args: Any, out: Any = None, **kwargs: Any
 ) -> None:
     """Raise where there is no such view, or the source is of another shape."""
     sizes = leaves((args, kwargs))
