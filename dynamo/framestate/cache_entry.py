@@ -16,6 +16,7 @@ from dynamo.framestate.modes import asks_overrides, outside_early_stop
 from dynamo.framestate.overwrite_guards import guard_overwrites
 from dynamo.guards.filters import kept
 from dynamo.guards.sources import GlobalsSource
+from dynamo.values.tensors.memory_overlap import history_of, may_be_written
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
@@ -67,6 +68,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     for source in sources if statics else ():
         output.guards.add(source, "not_among", statics)
     guard_overwrites(output)
+    _guard_written(output)
     for group in (*output.side_effects.distinct_sources(), *output.distinct_groups()):
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
@@ -105,6 +107,14 @@ def _guard_marks(output: OutputGraph) -> None:
             answered = output.symbols.answered_marks(item.example, item.source)
             if answered is not None:
                 output.guards.add(item.source, "marks", answered)
+
+
+def _guard_written(output: OutputGraph) -> None:
+    """Guard that autograd records writes to those tensors as in capture: not to leaves."""
+    for item in output.checks.written():
+        before, after = item.history, history_of(item.node.meta["example_value"])
+        if before is not None and after is not before:
+            output.guard(item.source, "predicate", may_be_written)
 
 
 def never(_: Any) -> bool:

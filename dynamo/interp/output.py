@@ -46,7 +46,7 @@ from dynamo.values.effects.lifetimes import UniqueReferences
 from dynamo.values.effects.side_effects import SideEffects
 from dynamo.values.objects.identity_numbers import TokenKeys
 from dynamo.values.tensors.known_tensors import KnownTensors
-from dynamo.values.tensors.memory_overlap import version_of
+from dynamo.values.tensors.memory_overlap import history_of, version_of
 from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
@@ -100,6 +100,7 @@ class GraphInput:
     source: Source
     example: Any
     static: bool
+    history: Any = None  # a fake tensor's, before the frame
 
 
 class OutputGraph:
@@ -326,7 +327,7 @@ class OutputGraph:
         node.meta.update(val=fake, example_value=fake, source=source.name, version=version)
         if static:
             node.meta["static"] = True
-        self.inputs.append(GraphInput(node, source, tensor, static))
+        self.inputs.append(GraphInput(node, source, tensor, static, history_of(fake)))
         return node
 
     def add_symbol(self, info: SymbolInfo) -> Node:

@@ -590,7 +590,7 @@ def _overlapped(frames, total, size, step):
 
 
 def _refused(function, args):
-    """The error that the function raises."""
+    """The exception that the function raises."""
     try:
         function(*args)
     except RuntimeError as error:

@@ -142,6 +142,41 @@ def test_whether_a_tensor_is_a_leaf_is_guarded():
     assert len(compiled.context.records) == 2
 
 
+def written(x):
+    y = x * 3
+    try:
+        x.view(3)[1:].sin_()
+    except RuntimeError:
+        return x - 1
+    return y + x
+
+
+def view_without_grad(x):
+    with torch.no_grad():
+        return x[:]
+
+
+LATER = {
+    "a leaf": lambda leaf: leaf,
+    "a view of a leaf": lambda leaf: leaf[:],
+    "one of several views": lambda leaf: torch.stack([leaf * 1, leaf * 2]).unbind()[0],
+    "a view made in no_grad": lambda leaf: view_without_grad(leaf * 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("later", LATER)
+def test_whether_autograd_lets_a_tensor_be_written_is_guarded(later, backend):
+    compiled = dynamo.compile(written, backend=backend)
+    records = []
+    for make in (lambda leaf: leaf * 1, LATER[later]) * 3:
+        given = [make(torch.arange(3.0).requires_grad_()) for _ in range(2)]
+        found, expected = compiled(given[0]), written(given[1])
+        torch.testing.assert_close((found, given[0]), (expected, given[1]))
+        records.append(len(compiled.context.records))
+    assert records[3] == records[5]
+
+
 # -- custom functions -----------------------------------------------------------------------------
 class Double(torch.autograd.Function):
     @staticmethod

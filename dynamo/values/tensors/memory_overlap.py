@@ -197,6 +197,23 @@ def is_leaf(tensor: torch.Tensor) -> bool:
         return False
 
 
+def history_of(tensor: torch.Tensor) -> Any:
+    """The operation that gave the tensor, if autograd recorded one, and tells."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
+def may_be_written(tensor: torch.Tensor) -> bool:
+    """Whether autograd records writes to a tensor that requires grad, instead of refusing them."""
+    base = tensor._base
+    if base is None:
+        return not is_leaf(tensor)
+    usual = torch._C._autograd.CreationMeta.DEFAULT
+    return not base.is_leaf and torch._C._autograd._get_creation_meta(tensor) == usual
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """How often the tensor was written; inference tensors and those of such data do not say."""
     try:
