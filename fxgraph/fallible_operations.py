@@ -96,13 +96,16 @@ def unused_that_may_fail(nodes: Iterable[Node], results: Sequence[Node]) -> list
     calls = [node for node in nodes if node.op.startswith("call_")]
     returned = _reached(calls, results)
     used = _reached(calls, [*results, *(node for node in calls if node.is_impure())])
+    place = {node: k for k, node in enumerate(calls)}
     found: list[Node] = []
     for node in filter(may_fail, calls):
         stored_in = node.args[0] if node.args and node.is_impure() else None
         if node not in used:
             found += node.users if node.meta.get("side_may_fail") else [node]
-        elif isinstance(stored_in, Node) and stored_in not in returned:
-            found.append(stored_in)  # later stages drop the store with it
+        elif isinstance(stored_in, Node) and not any(
+            user in returned and place[user] > place[node] for user in stored_in.users
+        ):
+            found.append(stored_in)  # later stages drop the store, which nobody reads
     kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
     return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
 

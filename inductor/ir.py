@@ -553,7 +553,7 @@ class Program:
     next_step: int = 0
 
     def new_number(self) -> int:
-        """A number that no step, those included that are gone, and no bundle has in its name."""
+        """A number that no step has in its name, those included that are gone."""
         self.next_step += 1
         return self.next_step - 1
 

@@ -334,7 +334,7 @@ class Lowering:
                 self._allocate(window.buffer)
             return
         boxes = t.split if t.split is not None else [whole(t.size)]
-        bundle = f"parts{self.program.new_number()}" if len(boxes) > 1 else None
+        bundle = f"parts{self.program.next_step}" if len(boxes) > 1 else None
         order = stride_order(window.size, window.stride)
         for box in boxes:
 

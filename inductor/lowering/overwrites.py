@@ -120,6 +120,8 @@ def _is_write(user: Node, other: Node) -> bool:
 
 def _buffers_read(t: Tensor) -> set[str]:
     tape = Tape()
+    if t.numel == 0:
+        return set()
     with recording(tape):
         t.load(tuple(Index.of(Var(f"i{d}", n)) for d, n in enumerate(t.size)))
     return {access.buffer for access in tape.loads()}

@@ -100,6 +100,13 @@ def unused_results_of_sides(x, rows, cache, holder):
     return x * 2
 
 
+def written_when_nobody_reads(x, rows, cache, holder):
+    copy = x.clone()
+    doubled = copy * 2
+    copy[rows] = 1
+    return doubled
+
+
 def draws_behind(x, rows, cache, holder):
     holder.steps = 1
     return x[rows] * random.random() + cache.sum()
@@ -107,6 +114,7 @@ def draws_behind(x, rows, cache, holder):
 
 PROGRAMS = [draws_behind, appends, writes_attributes, prints, catches, writes_alone, twice, factors]
 PROGRAMS += [unused_in_a_side, unused_in_sides_that_leave_nothing, unused_results_of_sides]
+PROGRAMS += [written_when_nobody_reads]
 FITS, FAILS = [0, 1, 2, 3], [0, 1, 2, 9]
 
 

@@ -321,6 +321,19 @@ def test_a_graph_that_fails_has_written_nothing():
         torch.testing.assert_close(ours, theirs)
 
 
+def test_nothing_written():
+    def fn(x, y):
+        ones = torch.ones(0, 5, 7)
+        ones[:, 1:4] = 2
+        repeated = y.mT.repeat(1, 1, 2)
+        x[:, 4] = 7
+        x[:, 4:5, :2] += 5
+        y[:, 2:4] = 8
+        return (ones, repeated, x + 1)
+
+    check(fn, torch.ones(0, 5, 7), torch.ones(0, 5, 7))
+
+
 def test_functional_scatters():
     x = make(3, 6, 7)
     check(
