@@ -59,8 +59,8 @@ class Capture:
         self.only_now = False  # and no guard says which other calls do
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
-        self.first_plan = Plan(unrolls=not older)
         self.seen = context.history.frame(frame.f_code, len(older))
+        self.first_plan = Plan(unrolls=not older, captures_data=self.seen.asks_sizes or None)
         self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)
 
     def release(self) -> None:
@@ -116,6 +116,7 @@ class Capture:
             self._record_break(stop)
         notes = {k: v for output in self.outputs for k, v in output.conditionals.notes.items()}
         self.record.branches = [f"{place}: {note}" for place, note in notes.items()]
+        self.seen.asks_sizes = bool(plan.captures_data and not plan.numbers)
         self.raises = stop.terminal
         # The assumptions of an instruction that raises are not guarded.
         self.only_now = stop.terminal and self._instr_decides(stop)

@@ -328,8 +328,20 @@ class Checks:
     def _break_at(self, broken: BreakBefore) -> NoReturn:
         raise Retry(self.output.plan.breaking(broken))
 
-    def node_added(self, node: Node) -> None:
-        """Break at a check instead where the frame could not run again after this node."""
+    def _in_front_of_write(self, broken: BreakBefore, tx: Interpreter | None) -> BreakBefore:
+        """The break before what writes too much to be undone: the outermost call behind the last
+        check, which is then captured as a whole; the break at that check, if breaks are errors.
+        """
+        data = self.output.symbols.data
+        if tx is None or self.output.bodies or data.unbroken or broken.forbidden:
+            return broken
+        steps = [frame.began for frame in tx.breakable_chain()]
+        step = next((step for step in steps if step > broken.step), broken.step)
+        reason = breaks.LostEffects("what was checked before")
+        return BreakBefore(step, reason, tx.user_stack()) if step > broken.step else broken
+
+    def node_added(self, node: Node, tx: Interpreter | None) -> None:
+        """Break at a check, or behind it, where the frame could not run again after this node."""
         does = effects.of(node)
         if does.writes:
             self._writes = True
@@ -352,26 +364,26 @@ class Checks:
             self._break_at(broken)
         if not (does.writes or does.other or fails):
             return
+        written = self.written()
+        changed = self._memories_written() if self.made and written else self._memories
         for check in self.made:
-            if version_of(check.value.fake) != check.version or self._may_change(check.value.fake):
+            fake = check.value.fake
+            if version_of(fake) != check.version or memory_of(fake) in changed:
                 self._break_at(check.broken)
-        if not _can_write_back(self.copied()):
-            self._break_at(broken)
+        if not _can_write_back(written if self.made or self.promised else self.copied()):
+            self._break_at(self._in_front_of_write(broken, tx))
 
     def has_written(self, fake: torch.Tensor) -> bool:
         """Whether the graph writes the memory of a tensor."""
         return memory_of(fake) in self._memories
 
-    def _may_change(self, fake: torch.Tensor) -> bool:
-        """Whether the graph may write memory that a later check reads: through `.data`, or through
+    def _memories_written(self) -> set[int]:
+        """The memory that the graph, which writes to inputs, may write: through `.data`, or through
         another input with the same memory.
         """
-        memory = memory_of(fake)
-        if memory in self._memories:
-            return True
         examples = [item.node.meta["example_value"] for item in self.output.inputs]
         tensors = [example for example in examples if isinstance(example, torch.Tensor)]
-        return any(memory_of(one) == memory for one in tensors) and bool(self.written())
+        return self._memories.union(map(memory_of, tensors))
 
     def numbers_drawn(self, tx: Interpreter) -> None:
         """Note that the frame draws numbers that cannot be put back: break at an earlier check, if

@@ -302,7 +302,7 @@ class OutputGraph:
             node.meta["stack_trace"] = tx.stack_trace()
             if isinstance(example, tuple | list):
                 node.meta["began"] = tx.breakable_chain()[-1].began
-        self.checks.node_added(node)
+        self.checks.node_added(node, tx)
         self.conditionals.node_added(node)
         self.known_tensors.node_added(node)
         if self.context.hooks is not None:

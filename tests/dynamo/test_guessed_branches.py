@@ -11,6 +11,7 @@ import torch
 import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
+from dynamo.interp import checks
 from tests.dynamo import branch_support
 from tests.dynamo.branch_support import same
 from tests.dynamo.dynamic_support import Counting
@@ -285,3 +286,51 @@ def test_sizes_that_decide_how_many_turns_a_loop_makes():
     for x in (torch.arange(9.0), torch.tensor([1.0, 1.0]), torch.arange(3.0), torch.tensor([])):
         same(shrinking(x), compiled(x))
     assert dynamo.explain(shrinking, backend="eager")(torch.arange(9.0)).graph_count > 1
+
+
+class _Checked(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.first(x)
+        if (y.abs() > 1e6).any():
+            raise ValueError("large")
+        return self.last(y)
+
+
+def test_large_writes_behind_a_check_are_a_graph_of_their_own(monkeypatch):
+    monkeypatch.setattr(checks, "_COPIED_BYTES_OF_STEPS", 64)
+
+    def trained(compiles):
+        torch.manual_seed(0)
+        model, found = _Checked(), []
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
+
+        def step(x):
+            optimizer.zero_grad(set_to_none=False)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run, report = step, None
+        if compiles:
+            report = dynamo.explain(step, backend="eager")(torch.ones(2, 4))
+            run = dynamo.compile(step, backend="eager")
+        else:
+            step(torch.ones(2, 4))
+        for scale in (1, 2, 1e9, 3):
+            try:
+                found.append(run(torch.ones(2, 4) * scale).detach())
+            except ValueError as error:
+                found.append(str(error))
+        state = [t for p in model.parameters() for t in (p.detach(), p.grad)]
+        return found, state, report
+
+    (expected, kept, _), (actual, written, report) = trained(False), trained(True)
+    assert actual[2] == expected[2] == "large"
+    torch.testing.assert_close(actual[:2] + actual[3:], expected[:2] + expected[3:])
+    torch.testing.assert_close(written, kept)
+    assert report.graph_count == 2 and "LOST_EFFECTS" in str(report)
