@@ -590,7 +590,7 @@ def _overlapped(frames, total, size, step):
 
 
 def _refused(function, args):
-    """What the function raises."""
+    """The error of function(*args), if there is one."""
     try:
         function(*args)
     except RuntimeError as error:
