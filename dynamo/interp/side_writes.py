@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from dynamo.interp.side_tensors import Rewritten, paired_tensors, rewritten_tensors
 from dynamo.interp.sides import Refused, State, call_in_side, full, run_until, side_scope
 from dynamo.torch.modules import ModuleTable, ModuleValue
 from dynamo.torch.subgraph import Subgraph
@@ -30,6 +31,7 @@ from dynamo.values.effects.side_effects import DELETED
 from dynamo.values.objects.builtin_object import Pending
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.tensors.tensor import TensorValue
+from fxgraph import Node
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -154,7 +156,7 @@ class Journal:
 @dataclass
 class Side:
     """The record of one side. result: its return value, if the frame ends with the side. written:
-    objects from outside, by the id of the Value.
+    objects from outside, by the id of the Value. tensors: those from outside, by their nodes there.
     """
 
     graph: Subgraph
@@ -162,6 +164,7 @@ class Side:
     locals: dict[str, Any]
     result: Value | None
     written: dict[int, Written]
+    tensors: dict[Node, Rewritten]
 
 
 def captured(
@@ -176,16 +179,18 @@ def captured(
             with tx.output.side_effects.journaled(journal.admits):
                 run_until(tx, meeting)
             written = journal.written()
+            tensors = rewritten_tensors(tx, graph)
     finally:
         journal.take_back()
-    return Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None, written)
+    result = tx.result if tx.done else None
+    return Side(graph, list(tx.stack), dict(tx.locals), result, written, tensors)
 
 
 # -- behind the branch ----------------------------------------------------------------------------
 class PairedWrite(NamedTuple):
     """A place outside, and the values that both sides leave there. name: of an attribute. key: of
     an item of a dict. Neither: all known items of a list, as tuples; or the lengths that both leave
-    with the graph break at the branch instead, broken.
+    with the graph break at the branch instead, broken. A tensor has no name: `owner` tells of it.
     """
 
     owner: Any
@@ -197,7 +202,10 @@ class PairedWrite(NamedTuple):
 
     def store(self, tx: Interpreter, value: Value) -> None:
         owner = self.owner
-        if self.name is not None:
+        if isinstance(owner, Rewritten):
+            assert isinstance(value, TensorValue), "what sides leave of a tensor"
+            owner.store(tx, value)
+        elif self.name is not None:
             tx.output.side_effects.store_attr(owner, self.name, value)
         elif self.key is not None:
             owner.assigning(tx, self.key)
@@ -215,6 +223,9 @@ class PairedWrite(NamedTuple):
 
 def paired_writes(tx: Interpreter, first: Side, second: Side) -> Iterator[PairedWrite]:
     """The writes of two sides, with the value from before where one side does not write."""
+    sides = (first.graph, first.tensors), (second.graph, second.tensors)
+    for tensor, (kept, changed) in paired_tensors(tx, sides):
+        yield PairedWrite(tensor, kept, changed)
     for key, written in {**second.written, **first.written}.items():
         owner = written.owner
         one, other = (side.written.get(key) or Written(owner) for side in (first, second))
@@ -223,7 +234,8 @@ def paired_writes(tx: Interpreter, first: Side, second: Side) -> Iterator[Paired
             raise Refused(f"the sides change {owner.describe()} in different order")
         for name in {**one.attributes, **other.attributes}:
             left, right = (s.attributes.get(name) or _own_attr(tx, owner, name) for s in both)
-            yield PairedWrite(owner, left, right, name=name)
+            if not _are_one_tensor(left, right, owner.own_attr(tx, name)):
+                yield PairedWrite(owner, left, right, name=name)
         for hashed, (key_value, _) in {**one.entries, **other.entries}.items():
             left, right = (
                 s.entries[hashed][1] if hashed in s.entries else owner.lookup(tx, key_value)
@@ -258,6 +270,12 @@ def _length(tx: Interpreter, side: Subgraph, items: Items) -> TensorValue:
 def _common(one: Written, other: Written) -> list[str]:
     """The attributes that both write, in the order of the first."""
     return [name for name in one.attributes if name in other.attributes]
+
+
+def _are_one_tensor(*values: Value | None) -> bool:
+    """Whether all are one tensor, which a side may have written: `self.seen += 1`."""
+    fakes = {id(value.fake) if type(value) is TensorValue else None for value in values}
+    return len(fakes) == 1 and None not in fakes
 
 
 def _own_attr(tx: Interpreter, owner: Any, name: str) -> Value:

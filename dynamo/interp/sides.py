@@ -170,8 +170,9 @@ def state_condition(tx: Interpreter, side: Subgraph, condition: Any, truth: bool
 
 
 def outside_memory(side: Subgraph) -> set[Any]:
-    """The memory of the tensors that a side is given."""
-    return {memory_of(value) for value in _inputs(side) if isinstance(value, torch.Tensor)}
+    """The memory of the tensors that a side is given, and does not write."""
+    given = {memory_of(value) for value in _inputs(side) if isinstance(value, torch.Tensor)}
+    return given - side.rewritten
 
 
 def side_may_fail(side: Subgraph) -> bool:
@@ -202,12 +203,24 @@ def _check_nodes(side: Subgraph, may_fail: bool) -> None:
 
 
 def _writes_own(node: Node, outside: set[Any]) -> bool:
-    """Whether a node writes nothing but a tensor that its side made."""
-    name = getattr(node.target, "__name__", node.target)
-    if name in ("batch_norm", "instance_norm") or "out" in node.kwargs or not node.args:
-        return False
-    first = node.args[0]
-    return is_tensor(first) and memory_of(first.meta["example_value"]) not in outside
+    """Whether a node writes nothing but tensors that its side made, or copied."""
+    written = written_by(node)
+    return bool(written) and all(
+        is_tensor(arg) and memory_of(arg.meta["example_value"]) not in outside for arg in written
+    )
+
+
+def written_by(node: Node) -> Sequence[Any]:
+    """The arguments that a node which writes writes; none where that is not known."""
+    if updates_statistics(node):
+        given = (*node.args[1:3], node.kwargs.get("running_mean"), node.kwargs.get("running_var"))
+        return [arg for arg in given if arg is not None]
+    named = getattr(node.target, "__name__", node.target) in ("batch_norm", "instance_norm")
+    return () if named or "out" in node.kwargs else node.args[:1]
+
+
+def updates_statistics(node: Node) -> bool:
+    return node.target in (torch.nn.functional.batch_norm, torch.nn.functional.instance_norm)
 
 
 def is_tensor(arg: Any) -> bool:
@@ -266,6 +279,8 @@ def results_of(
             memory, fake, node = memory_of(value.fake), value.fake, value.node
             if found.setdefault(memory, value) is not value:
                 raise Refused("a side leaves two tensors of one memory")
+            if memory in side.rewritten:
+                raise Refused("a side leaves a tensor from outside that it writes")
             from_outside = memory in outside or node.graph is not side.graph
             if from_outside and is_handed_on(value, side):
                 node = side.local(node)

@@ -25,6 +25,7 @@ class Subgraph:
         self.graph = Graph()
         self.root = torch.nn.Module()  # holds the bodies inside this one
         self.lifted: dict[Node, Node] = {}  # node of the enclosing graph -> placeholder
+        self.rewritten: set[Any] = set()  # memory from outside of which the body writes a copy
         self._last_placeholder: Node | None = None
         self._names: set[str] = set()  # of placeholders
 

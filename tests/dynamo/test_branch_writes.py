@@ -23,6 +23,7 @@ class Holder:
     def __init__(self):
         self.scale, self.other = torch.ones(2), torch.full((2,), 2.0)
         self.flag, self.word = False, "same"
+        self.count = torch.tensor(2)
 
 
 class Layer(torch.nn.Module):
@@ -32,13 +33,14 @@ class Layer(torch.nn.Module):
         torch.nn.init.ones_(self.linear.weight)
         self.low = torch.nn.Buffer(torch.zeros(1))
         self.high = torch.nn.Buffer(torch.zeros(1))
+        self.norm = torch.nn.BatchNorm1d(1)
         self.plain = torch.zeros(2)
         self.holder = Holder()
         self.table = {"a": torch.zeros(2), "b": torch.ones(2)}
         self.seen = [torch.zeros(2)]
 
     def state(self):
-        parts = [self.low, self.high, self.plain, *vars(self.holder).values()]
+        parts = [self.low, self.high, self.plain, *self.norm.buffers(), *vars(self.holder).values()]
         names = [*vars(self), *self._buffers, *vars(self.holder), *self.table]
         return [*parts, *self.table.values(), *self.seen, *names, len(self.seen)]
 
@@ -186,6 +188,70 @@ def keeps_a_gradient(m, x):
     z = m.holder.scale.sum()
     m.holder.scale = m.holder.scale.detach()
     return z
+
+
+@program(1)
+def drops_layers_with_statistics(m, x):
+    for _ in range(2):
+        if torch.rand([]) > 0.4:
+            x = m.norm(m.linear(x)[:, None])[:, 0]
+    return x * m.norm.running_mean
+
+
+@program(1)
+def counts_in_place(m, x):
+    before = m.holder.count
+    if x.sum() > 1:
+        m.holder.count.mul_(2).add_(1)
+        m.holder.count += 1
+        y = m.linear(x)
+    else:
+        if x.max() > 0.9:
+            m.holder.count.sub_(1)
+        y = x - m.low
+    return y + m.holder.count, before is m.holder.count
+
+
+@program(None)
+def writes_what_another_may_view(m, x):
+    if x.sum() > 1:
+        m.low.add_(1)
+        x = x * m.high
+    return x
+
+
+@program(None)
+def writes_a_part(m, x):
+    if x.sum() > 1:
+        m.plain[0] = 3
+    return m.linear(x) + m.plain
+
+
+@program(None)
+def writes_what_has_a_gradient(m, x):
+    y = m.linear(x)
+    if x.sum() > 1:
+        m.plain.copy_(y)
+    z = x * m.plain
+    m.plain = m.plain.detach()
+    return z
+
+
+@program(None)
+def leaves_what_it_writes(m, x):
+    y = m.high
+    if x.sum() > 1:
+        y = m.low.add_(1)
+    return x * y, y is m.low
+
+
+@program(None)
+def writes_one_of_two_views(m, x):
+    one, other = m.plain.view(2), m.plain
+    if x.sum() > 1:
+        other.add_(1)
+        x = x * one
+    return x * one
 
 
 @program(None)
@@ -421,7 +487,7 @@ def one_tensor_twice(m, x):
     return y + m.holder.scale
 
 
-@program(None)
+@program(1)
 def written_in_place(m, x):
     y = m.linear(x)
     if x.sum() > 1:
