@@ -86,7 +86,7 @@ def torchvision() -> Subjects:
 
         found[name] = Subject(segmenter, images(64))
     for name in ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s", "swin3d_t"):
-        frames, side = (16, 224) if name == "mvit_v2_s" else (16, 64) if name == "s3d" else (4, 32)
+        frames, side = (16, 224) if name in ("mvit_v2_s", "s3d") else (4, 32)
 
         def video(name: str = name) -> Any:
             return models.get_model(name, weights=None, num_classes=4)
@@ -219,9 +219,9 @@ def segmentation_models_pytorch() -> Subjects:
     names = (
         "Unet UnetPlusPlus MAnet Linknet FPN PSPNet PAN DeepLabV3 DeepLabV3Plus UPerNet Segformer"
     )
-    return made(
-        "segmentation_models_pytorch", {name: (settings, images(64)) for name in names.split()}
-    )
+    sides = {"PAN": 128}
+    rows = {name: (settings, images(sides.get(name, 64))) for name in names.split()}
+    return made("segmentation_models_pytorch", rows)
 
 
 def vit_pytorch() -> Subjects:
