@@ -115,6 +115,7 @@ class OutputGraph:
     nesting_guarded = False  # whether the frame began inside of autocast
     has_dual_level = False  # of forward-mode autograd, entered
     has_generators = False
+    continues = False  # the frame is a continuation
 
     def __init__(
         self,
@@ -156,7 +157,6 @@ class OutputGraph:
         self.real_strides: dict[Node, Any] = {}  # see values/tensors/stride_reads.py
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
-        self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # objects that nothing else holds
         self.inference: list[Value] = []  # managers of torch.inference_mode that are entered
         self.known_tensors = KnownTensors()

@@ -41,7 +41,7 @@ def outcome(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     if not results:
         return result, None
     generator = torch.Generator().manual_seed(1)
-    tangents = [torch.randn(t.shape, generator=generator).to(t.dtype) for t in results]
+    tangents = [torch.randn(t.shape, generator=generator).to(t) for t in results]
     inputs = [t for t in tensors_of((args, kwargs)) if t.requires_grad]
     return result, torch.autograd.grad(results, inputs, tangents, allow_unused=True)
 

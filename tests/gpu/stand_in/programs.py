@@ -15,31 +15,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils import _pytree as pytree
 
 import dynamo
 from tests.gpu.stand_in import cuda_programs, harness
 from tests.gpu.stand_in.harness import DEVICE, GRAPHS, Program, same
-from tests.inductor.test_operators import LEFT_OUT, tensors_of
+from tests.inductor.test_operators import LEFT_OUT, outcome, tensors_of
 
 # --- operators ---
-
-
-def outcome(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """What fn returns for copies of the arguments, and the gradients of those that have one."""
-
-    def copied(t: torch.Tensor) -> torch.Tensor:
-        return t.detach().clone().requires_grad_(t.requires_grad)
-
-    args, kwargs = pytree.tree_map_only(torch.Tensor, copied, (args, kwargs))
-    torch.manual_seed(0)
-    result = fn(*args, **kwargs)
-    results = [t for t in tensors_of(result) if t.requires_grad]
-    if not results:
-        return result, None
-    tangents = [torch.ones_like(t) for t in results]
-    inputs = [t for t in tensors_of((args, kwargs)) if t.requires_grad]
-    return result, torch.autograd.grad(results, inputs, tangents, allow_unused=True)
 
 
 def operator(info: Any, dtype: torch.dtype, count: int = 2) -> None:
