@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fxgraph import effects
 from fxgraph.args import leaves
 from fxgraph.higher_order import branch
 from fxgraph.node import Node
@@ -99,13 +100,12 @@ def unused_that_may_fail(nodes: Iterable[Node], results: Sequence[Node]) -> list
     place = {node: k for k, node in enumerate(calls)}
     found: list[Node] = []
     for node in filter(may_fail, calls):
-        stored_in = node.args[0] if node.args and node.is_impure() else None
         if node not in used:
             found += node.users if node.meta.get("side_may_fail") else [node]
-        elif isinstance(stored_in, Node) and not any(
-            user in returned and place[user] > place[node] for user in stored_in.users
-        ):
-            found.append(stored_in)  # later stages drop the store, which nobody reads
+        elif effects.of(node).writes and isinstance(stored_in := node.args[0], Node):
+            readers = (user for user in stored_in.users if place.get(user, -1) >= place[node])
+            if returned.isdisjoint(readers):
+                found.append(stored_in)  # later stages drop the store, which nobody reads
     kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
     return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
 
