@@ -69,7 +69,20 @@ def hooked_results(net, results):
     net.log.append(("kept", "", results[1].grad))
 
 
-USES = [one, other, both, in_turn, of_some, of_one_from_both, twice, hooked_results]
+def freed(net, results):
+    """Each second backward that eager refuses, behind a backward of some inputs alone."""
+    outcomes = []
+    for wanted in ([net.two.weight], [net.one.bias, net.trunk.bias], [net.two.bias]):
+        try:
+            torch.autograd.grad(results[1].sum(), wanted, allow_unused=True)
+        except RuntimeError as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append("done")
+    net.log.append(("freed", "", [len(text) for text in outcomes]))
+
+
+USES = [one, other, both, in_turn, of_some, of_one_from_both, twice, hooked_results, freed]
 
 
 def outcome(use, backend):
@@ -104,6 +117,23 @@ def hooked(log):
     w.register_hook(lambda g: log("w", g))
     v.register_hook(lambda g: log("v", g))
     return x, w, v
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_hooks_registered_behind_the_call(backend):
+    seen = []
+    x, w, v = torch.arange(12.0).reshape(3, 4).unbind()
+    x, w, v = (one.clone().requires_grad_() for one in (x, w, v))
+    results = dynamo.compile(two_heads, backend=backend)(x, w, v)
+    for name, one in zip("xwv", (x, w, v)):
+        one.register_hook(lambda g, name=name: seen.append((name, g is None)))
+        one.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name))
+    results[0].sum().backward(retain_graph=True)
+    assert sorted(map(str, seen)) == sorted(map(str, [("x", False), ("w", False), "x", "w"]))
+    assert v.grad is None
+    seen.clear()
+    results[1].sum().backward()
+    assert sorted(map(str, seen)) == sorted(map(str, [("x", False), ("v", False), "x", "v"]))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

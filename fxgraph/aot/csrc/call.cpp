@@ -13,6 +13,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "node.h"
@@ -42,14 +43,6 @@ bool overlap(const at::Tensor& one, const at::Tensor& other) {
   const auto [a, b] = span(one);
   const auto [c, d] = span(other);
   return a < d && c < b;
-}
-
-// Whether the arrival of a gradient can be seen.
-bool has_hooks(const at::Tensor& tensor) {
-  const auto& node = tensor.grad_fn();
-  if (node) return !node->tensor_pre_hooks().empty() || !node->pre_hooks().empty() || !node->post_hooks().empty();
-  return !torch::autograd::impl::hooks(tensor).empty() ||
-         torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr;
 }
 
 class Call {
@@ -115,18 +108,19 @@ class Call {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
 
-  // Nodes for the gradients that not all tangents reach, where it can be seen which do; these edges are cut.
-  torch::autograd::edge_list depart(const Segment& segment, torch::autograd::edge_list& edges) {
-    torch::autograd::edge_list made;
-    for (size_t n = 0; n < edges.size(); ++n) {
-      if (!segment.partial(n) || !edges[n].is_valid()) continue;
-      const Target& target = segment.gradients[n];
-      if (!target.output && !has_hooks(input(target.index))) continue;
-      made.resize(edges.size());
-      const NodePtr departure = own(new Departure(static_cast<uint32_t>(n)));
-      departure->set_next_edges({std::exchange(edges[n], {})});
-      for (uint32_t value : segment.values) departure->add_input_metadata(values_[value]);
-      made[n] = {departure, 0};
+  // Nodes for the gradients that not all tangents reach, one for those that the same ones do; these edges are cut.
+  std::vector<NodePtr> depart(const Segment& segment, torch::autograd::edge_list& edges) {
+    std::map<std::vector<bool>, std::vector<uint32_t>> groups;
+    for (uint32_t n = 0; n < edges.size(); ++n) {
+      if (segment.partial(n) && edges[n].is_valid()) groups[segment.reached[n]].push_back(n);
+    }
+    std::vector<NodePtr> made;
+    for (auto& [reached, gradients] : groups) {
+      torch::autograd::edge_list behind;
+      for (uint32_t n : gradients) behind.push_back(std::exchange(edges[n], {}));
+      made.push_back(own(new Departure(std::move(gradients))));
+      made.back()->set_next_edges(std::move(behind));
+      for (uint32_t value : segment.values) made.back()->add_input_metadata(values_[value]);
     }
     return made;
   }
@@ -143,14 +137,13 @@ class Call {
     }
     // A result without any gradient (a norm that counts) is a function of its inputs, still.
     if (!any && !segment.gradients.empty()) return;
-    torch::autograd::edge_list departures = depart(segment, edges);  // created first: the engine calls them last
+    const std::vector<NodePtr> departures = depart(segment, edges);  // created first: the engine calls them last
     auto* node = new CompiledNode(step_, number);
     const NodePtr owner = own(node);
     owner->set_next_edges(std::move(edges));
-    for (size_t n = 0; n < departures.size(); ++n) {
-      if (!departures[n].is_valid()) continue;
-      static_cast<Departure&>(*departures[n].function).of(node, owner);
-      node->depart(static_cast<uint32_t>(n), departures[n].function.get());
+    for (const NodePtr& departure : departures) {
+      static_cast<Departure&>(*departure).of(node, owner);
+      node->depart(static_cast<Departure*>(departure.get()));
     }
     for (size_t k = 0; k < segment.values.size(); ++k) {
       const at::Tensor& value = values_[segment.values[k]];
@@ -161,8 +154,9 @@ class Call {
       }
       const NodePtr arrival = own(new Arrival(node));
       torch::autograd::edge_list behind{{owner, place}};
-      for (size_t n = 0; n < departures.size(); ++n) {
-        if (departures[n].is_valid() && segment.reached[n][k]) behind.emplace_back(departures[n].function, place);
+      for (const NodePtr& departure : departures) {
+        const uint32_t gradient = static_cast<Departure&>(*departure).gradients().front();
+        if (segment.reached[gradient][k]) behind.emplace_back(departure, place);
       }
       arrival->set_next_edges(std::move(behind));
       torch::autograd::impl::set_gradient_edge(value, {arrival, arrival->add_input_metadata(value)});

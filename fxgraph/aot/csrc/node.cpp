@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
@@ -191,7 +192,7 @@ variable_list CompiledNode::differentiated(const Present& present, variable_list
   return run(step_->held->variant(number_, present.flags), std::move(tangents), hand_over);
 }
 
-void CompiledNode::depart(uint32_t gradient, Node* departure) { departures_.emplace_back(gradient, departure); }
+void CompiledNode::depart(Departure* departure) { departures_.push_back(departure); }
 
 namespace {
 
@@ -203,16 +204,23 @@ bool is_to_be_called(Node* node) {
   return found != wanted->end() && found->second.should_execute();
 }
 
+// The gradients that leave by this way.
+variable_list taken(const Departure& departure, variable_list& found) {
+  variable_list gradients;
+  for (uint32_t n : departure.gradients()) gradients.push_back(std::move(found[n]));
+  return gradients;
+}
+
 }  // namespace
 
 // Keeps those of `found` that the engine will ask for.
 void CompiledNode::to_depart(const std::vector<bool>& present, variable_list& found) {
   Underway now{torch::autograd::get_current_graph_task_id(), true, {}};
-  for (const auto& [n, departure] : departures_) {
-    const auto& reached = segment().reached[n];
+  for (Departure* departure : departures_) {
+    const auto& reached = segment().reached[departure->gradients().front()];
     bool asks = false;
     for (size_t k = 0; k < present.size(); ++k) asks = asks || (present[k] && reached[k]);
-    if (asks && is_to_be_called(departure)) now.gradients.emplace(n, std::move(found[n]));
+    if (asks && is_to_be_called(departure)) now.gradients.emplace(departure, taken(*departure, found));
   }
   Lock lock(mutex_);
   const auto known = underway_of(now.task);
@@ -234,16 +242,16 @@ std::vector<Underway>::iterator CompiledNode::underway_of(int task) {
 
 // A departure is called before the node, or without it, where the engine is not to call the node at all, or a tangent
 // that does not reach the gradient is late: it has a backward to itself then.
-at::Tensor CompiledNode::departing(uint32_t gradient, variable_list&& tangents) {
+variable_list CompiledNode::departing(const Departure& departure, variable_list&& tangents) {
   const Present present(tangents);
-  if (!present.any()) return {};
+  if (!present.any()) return variable_list(departure.num_outputs());
   {
     Lock lock(mutex_);
     const int task = torch::autograd::get_current_graph_task_id();
     auto known = underway_of(task);
     if (known != underway_.end() && known->ran) {
-      at::Tensor found = std::move(known->gradients.at(gradient));
-      known->gradients.erase(gradient);
+      variable_list found = std::move(known->gradients.at(&departure));
+      known->gradients.erase(&departure);
       if (known->gradients.empty()) underway_.erase(known);
       return found;
     }
@@ -253,10 +261,18 @@ at::Tensor CompiledNode::departing(uint32_t gradient, variable_list&& tangents) 
     check(present.flags);
     if (is_to_be_called(this)) {
       if (known == underway_.end()) known = underway_.insert(known, {task, false, {}});
-      known->gradients.emplace(gradient, at::Tensor());
+      known->gradients.emplace(&departure, variable_list());
     }
   }
-  return differentiated(present, std::move(tangents), false)[gradient];
+  variable_list found = differentiated(present, std::move(tangents), false);
+  return taken(departure, found);
+}
+
+// In a backward that does not call the node, it is freed at the end: other departures may still have to run it.
+void CompiledNode::departed(const Departure& departure, const std::vector<bool>& used) {
+  if (is_to_be_called(this)) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this, owner = departure.owner(), used] { free_after(used); });
 }
 
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
@@ -338,11 +354,13 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
   return found;
 }
 
-void CompiledNode::release_variables() {
+void CompiledNode::release_variables() { free_after(used_); }
+
+void CompiledNode::free_after(const std::vector<bool>& present) {
   std::vector<torch::autograd::SavedVariable> saved;
   std::vector<Given> given;
   Lock lock(mutex_);
-  dead_ = dead_after(used_);
+  dead_ = dead_after(present);
   if (!all(dead_)) return;
   freed_ = true;
   saved.swap(saved_);

@@ -1,8 +1,8 @@
 // The nodes of autograd's graph for one segment of one call of a Step.
 //
 // A segment of several tangents has a node of its own, an Arrival, for each: autograd calls the hooks of those results
-// alone at which gradients arrive. A gradient that not all tangents reach leaves by a Departure, behind the arrivals of
-// those that do: it is not called, nor the hooks of the tensor, in a backward of others. Created before the node, with
+// alone at which gradients arrive. Gradients that not all tangents reach leave by a Departure, behind the arrivals of
+// those that do: it is not called, nor the hooks of the tensors, in a backward of others. Created before the node, with
 // the same devices and streams, it is called behind it.
 //
 //   y -> Arrival 0 ---> CompiledNode -> x
@@ -43,11 +43,13 @@ struct Witness {
   std::string description;
 };
 
+class Departure;
+
 // The gradients that depart in one backward; several may be underway, of other threads or of hooks.
 struct Underway {
   int task;  // of the engine
   bool ran;  // the node
-  std::map<uint32_t, at::Tensor> gradients;  // still to depart; before the node ran: those gone already, undefined
+  std::map<const Departure*, variable_list> gradients;  // still to depart; before the node ran: those gone, empty
 };
 
 // Which tangents arrived, and whether compiled code can read them.
@@ -70,9 +72,10 @@ class CompiledNode : public Node {
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
   void save(uint32_t number, const at::Tensor& tensor, bool output);
   void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
-  void depart(uint32_t gradient, Node* departure);
+  void depart(Departure* departure);
 
-  at::Tensor departing(uint32_t gradient, variable_list&& tangents);
+  variable_list departing(const Departure& departure, variable_list&& tangents);
+  void departed(const Departure& departure, const std::vector<bool>& used);
 
  protected:
   variable_list apply(variable_list&& tangents) override;
@@ -84,6 +87,7 @@ class CompiledNode : public Node {
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
+  void free_after(const std::vector<bool>& present);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;
   void check_saved();
@@ -97,7 +101,7 @@ class CompiledNode : public Node {
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
-  std::vector<std::pair<uint32_t, Node*>> departures_;  // by gradient; alive as long as a tangent can reach it
+  std::vector<Departure*> departures_;  // alive as long as a tangent can reach them
   std::vector<Underway> underway_;
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
 };
@@ -116,17 +120,32 @@ class Arrival : public Node {
 
 class Departure : public Node {
  public:
-  explicit Departure(uint32_t gradient) : gradient_(gradient) {}
+  explicit Departure(std::vector<uint32_t> gradients) : gradients_(std::move(gradients)) {}
   std::string name() const override { return node_->name(); }
   void of(CompiledNode* node, NodePtr owner) { node_ = node, owner_ = std::move(owner); }
+  const std::vector<uint32_t>& gradients() const { return gradients_; }  // in the order of the edges
+  const NodePtr& owner() const { return owner_; }
+  void release_variables() override { node_->departed(*this, used()); }
 
  protected:
-  variable_list apply(variable_list&& tangents) override { return {node_->departing(gradient_, std::move(tangents))}; }
+  variable_list apply(variable_list&& tangents) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      used_ = Present(tangents).flags;
+    }
+    return node_->departing(*this, std::move(tangents));
+  }
 
  private:
   CompiledNode* node_ = nullptr;
   NodePtr owner_;  // of the same
-  uint32_t gradient_;
+  std::vector<bool> used() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return used_;
+  }
+
+  std::vector<uint32_t> gradients_;
+  std::vector<bool> used_;  // the tangents of the latest backward
 };
 
 template <class Pointer = NodePtr>
