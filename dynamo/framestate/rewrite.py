@@ -126,6 +126,7 @@ class FrameRewriter:
         results = list(first.graph_outputs.values())
         self.output.conditionals.check_results(results)
         self.output.watched.check_results(results)
+        self.output.watched.check_views(results, self.output.plan)
         graph = self.output.graph
         ends = [value.node for value in results]
         # Made outputs, they stay in the graph through all stages.

@@ -345,6 +345,8 @@ class Checks:
         does = effects.of(node)
         if does.writes:
             self._writes = True
+            if tx is not None:
+                self.output.watched.note_write(lambda reason: self.breaking_at(tx, reason))
             if _name(node) in _NORMALISATIONS:
                 self._statistics.update(_statistics(node))
             self._memories.update(written_memories(node))

@@ -299,6 +299,7 @@ class OutputGraph:
             # Before a method like `t_` changes the tensor's own.
             node.meta["numbers"] = numbers_of(example)
         if tx is not None:
+            self.watched.note_views(example)
             node.meta["stack_trace"] = tx.stack_trace()
             if isinstance(example, tuple | list):
                 node.meta["began"] = tx.breakable_chain()[-1].began

@@ -1,17 +1,26 @@
-"""Tensors on which the frame sets hooks: conditions on the nodes that come after."""
+"""Tensors on which the frame sets hooks, and views that autograd refuses once their memory is
+written: conditions on the nodes that come after, and on the results.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.plans import BreakBefore, Retry
+from fxgraph.args import leaves
 
 if TYPE_CHECKING:
+    from dynamo.plans import Plan
     from dynamo.values.tensors.tensor import TensorValue
+
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -22,12 +31,24 @@ class _Unwritten:
 
 
 @dataclass
+class _FragileView:
+    """A view of several, or one made without grad mode. written: the break in front of the first
+    write to its memory.
+    """
+
+    fake: torch.Tensor
+    version: int
+    written: BreakBefore | None = None
+
+
+@dataclass
 class WatchedTensors:
     # Tensors with hooks that the rewritten frame registers, and the history they are hooks of.
     hooked: list[tuple[TensorValue, Any]] = field(default_factory=list)
     _unwritten: list[_Unwritten] = field(default_factory=list)
     # Results of operations with several, and what is raised once another of these leaves the graph.
     _alone: list[tuple[TensorValue, Exception]] = field(default_factory=list)
+    _views: list[_FragileView] = field(default_factory=list)
 
     def watch_history(self, value: TensorValue) -> None:
         """Hooks of the tensor's present history are registered when the graph has run: nothing may
@@ -55,6 +76,28 @@ class WatchedTensors:
             ):
                 raise refusal
 
+    def check_views(self, results: Iterable[TensorValue], plan: Plan) -> None:
+        """Break in front of the write that makes autograd refuse a view among the results: made
+        behind the graph, the view would look new.
+        """
+        written = {id(view.fake): view.written for view in self._views if view.written}
+        for value in results if written else ():
+            broken = written.get(id(value.fake))
+            if broken is not None and _is_refused(value.fake):
+                raise Retry(plan.breaking(broken))
+
+    def note_views(self, example: Any) -> None:
+        """Note the views among a node's results that no write must reach."""
+        for fake in (example,) if isinstance(example, torch.Tensor) else leaves(example):
+            if isinstance(fake, torch.Tensor) and _is_fragile(fake):
+                self._views.append(_FragileView(fake, fake._version))
+
+    def note_write(self, broken: Callable[[breaks.Break], BreakBefore]) -> None:
+        """Note the views whose memory a node has written; broken: reason -> the break before it."""
+        for view in self._views:
+            if view.written is None and view.fake._version != view.version:
+                view.written = broken(breaks.UncapturedCall("a write to what views look at"))
+
     def check(self) -> None:
         """Raise where a node has written a watched tensor, or changed its history."""
         for kept in self._unwritten:
@@ -63,6 +106,20 @@ class WatchedTensors:
         for value, history in self.hooked:
             if value.history() is not history:
                 raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
+
+
+def _is_fragile(fake: torch.Tensor) -> bool:
+    if not fake._is_view() or fake.is_inference():
+        return False
+    return torch._C._autograd._get_creation_meta(fake) != _DEFAULT  # type: ignore[attr-defined]
+
+
+def _is_refused(fake: torch.Tensor) -> bool:
+    try:
+        fake.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
 
 
 def _versions(values: Sequence[TensorValue]) -> list[int]:

@@ -315,6 +315,8 @@ def trace_body(
             if not isinstance(value, TensorValue):
                 inner.append(value)
                 continue
+            if value.fake.requires_grad and value.fake.is_inference():
+                raise Unsupported(breaks.InferenceMode())
             with tx.output.fake_mode:
                 fake = make_fake(number, value.fake)
             made = value_class(fake)

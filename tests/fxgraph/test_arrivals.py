@@ -136,6 +136,19 @@ def test_hooks_registered_behind_the_call(backend):
     assert sorted(map(str, seen)) == sorted(map(str, [("x", False), ("v", False), "x", "v"]))
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_backward_of_the_only_result_that_is_kept(backend, kept):
+    seen = []
+    inputs = hooked(lambda name, gradient: seen.append(name))
+    for _ in range(20):
+        result = dynamo.compile(two_heads, backend=backend)(*inputs)[kept]
+        more = [torch.ones(5).requires_grad_() * 2 for _ in range(10)]  # memory is used again
+        grads = torch.autograd.grad(result.sum(), inputs, allow_unused=True)
+        assert [gradient is None for gradient in grads] == [False, kept == 1, kept == 0]
+    assert set(seen) == {"wv"[kept]} and more
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_backwards_of_threads_at_once(backend):
     seen = []

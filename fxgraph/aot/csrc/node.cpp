@@ -192,7 +192,9 @@ variable_list CompiledNode::differentiated(const Present& present, variable_list
   return run(step_->held->variant(number_, present.flags), std::move(tangents), hand_over);
 }
 
-void CompiledNode::depart(Departure* departure) { departures_.push_back(departure); }
+void CompiledNode::depart(Departure* departure) {
+  departures_.emplace_back(departure->gradients().front(), departure);
+}
 
 namespace {
 
@@ -216,8 +218,8 @@ variable_list taken(const Departure& departure, variable_list& found) {
 // Keeps those of `found` that the engine will ask for.
 void CompiledNode::to_depart(const std::vector<bool>& present, variable_list& found) {
   Underway now{torch::autograd::get_current_graph_task_id(), true, {}};
-  for (Departure* departure : departures_) {
-    const auto& reached = segment().reached[departure->gradients().front()];
+  for (const auto& [gradient, departure] : departures_) {
+    const auto& reached = segment().reached[gradient];
     bool asks = false;
     for (size_t k = 0; k < present.size(); ++k) asks = asks || (present[k] && reached[k]);
     if (asks && is_to_be_called(departure)) now.gradients.emplace(departure, taken(*departure, found));

@@ -101,7 +101,7 @@ class CompiledNode : public Node {
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
-  std::vector<Departure*> departures_;  // alive as long as a tangent can reach them
+  std::vector<std::pair<uint32_t, Departure*>> departures_;  // by first gradient; alive while a tangent reaches them
   std::vector<Underway> underway_;
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
 };

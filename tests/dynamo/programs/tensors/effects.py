@@ -511,6 +511,57 @@ PROGRAMS = {
         torch.is_grad_enabled()
         run(T(3, grad=True), 1)
     """,
+    "parts_behind_a_write": """
+        def read(part, y):
+            try:
+                return part * 1, y
+            except RuntimeError:
+                return "refused", y
+        def of_base(x):
+            y = x * 2
+            a, b = y.split(2, 1)
+            y.mul_(3)
+            return read(b, y)
+        def of_part(x):
+            y = x * 2
+            a = y.unbind(0)[0]
+            with torch.no_grad():
+                a.add_(1)
+            return read(a, y)
+        def of_no_grad(x):
+            y = x * 2
+            with torch.no_grad():
+                v = y[1:]
+            y.mul_(3)
+            return read(v, y)
+        def unread(x):
+            y = x * 2
+            a, b = y.chunk(2, 1)
+            c = a + b
+            y.mul_(3)
+            return c, y
+        def returned(x):
+            y = x * 2
+            a, b = y.tensor_split(2, 1)
+            y.mul_(3)
+            return a
+        def f(g, x): return g(x)
+        def refused(x):
+            try: return (run(returned, x) + 1).sum()
+            except RuntimeError: return "refused"
+        ---
+        x = T(3, 4, grad=True)
+        run(of_base, x)
+        run(of_base, T(3, 4))
+        run(of_part, x)
+        run(of_part, T(3, 4))
+        run(of_no_grad, x)
+        run(of_no_grad, T(3, 4))
+        run(unread, x)
+        refused(x)
+        refused(T(3, 4))
+        with torch.no_grad(): result = run(returned, x)
+    """,
     "decorated_modes": """
         @torch.no_grad()
         def g(x): return x * 2, torch.is_grad_enabled()

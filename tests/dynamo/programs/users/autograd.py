@@ -3,6 +3,25 @@
 from tests.dynamo.differential import SOME
 
 PROGRAMS = {
+    "function_of_a_tensor_with_inference_data": (
+        None,
+        """
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * 2
+            @staticmethod
+            def backward(ctx, g): return g * 2
+        def f(x):
+            y = x * 3
+            with torch.inference_mode():
+                y.data = y.data.clone()
+            return Double.apply(y)
+        ---
+        x = T(3, grad=True)
+        run(x).sum().backward()
+        x.grad
+    """,
+    ),
     "function_setup_context": (
         2,
         """
