@@ -115,6 +115,8 @@ ZEROS = {
     "clamp": lambda x: x.clamp(0, 1),
     "clamp of one side": lambda x: x.clamp(max=-0.0),
     "relu6": lambda x: F.relu6(x),
+    "fmax": lambda x: torch.fmax(x, x.flip(0)),
+    "fmin": lambda x: torch.fmin(x.flip(0).repeat(7), -x.repeat(7)),
     "its reciprocal": lambda x: 1 / x.relu(),
 }
 
