@@ -13,7 +13,6 @@ integer made of floats that sizes have no form of is read from a tensor.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +23,6 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.sizes import Undecided
 from fxgraph.sym_node import sym_rounded
 from fxgraph.symbolic_values import hint_of, is_symbol
 from inductor.float_functions import (
@@ -36,7 +34,6 @@ from inductor.float_functions import (
     ROUNDINGS,
     Function,
 )
-from inductor.lowering.symbolic import GraphSizes
 
 aten = torch.ops.aten
 _SCALED = {aten.add.Tensor, aten.sub.Tensor}  # with alpha
@@ -232,9 +229,6 @@ class _Rewrite:
     def _integer(self, node: Node) -> Node:
         """An integer made of floats, or chosen by a condition on them."""
         value = node.meta["val"]
-        with contextlib.suppress(Undecided):
-            GraphSizes().of(value)
-            return self.graph.node_copy(node, self._made)
         if node.target in ROUNDINGS and len(node.args) == 1:
             made = self._checked(node, ROUNDINGS[node.target], self._float64(node.args[0]))
             made = self._apply(aten._to_copy.default, made, dtype=torch.int64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, product
+from fxgraph.sizes import Extent, Undecided, product
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Called, Program, Tensor, Window
 from inductor.lowering.context import Lowering
@@ -156,6 +156,8 @@ class _Outputs:
         if number in self.owned:
             return self.owned[number]
         if not is_distinct(size, stride):
+            if not all(isinstance(n, int) for n in (*size, *stride)):
+                raise Undecided("whether elements of a result share a place")
             stride = contiguous_strides(size)
         if value.window is None:
             self.ctx.realize(value, stride)

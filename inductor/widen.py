@@ -155,7 +155,8 @@ def _order(node: Node) -> tuple[str]:
     """Of the second matrix; and whether the first has one row, for which libraries have loops."""
     *_, a, b = node.args
     rows, columns = b.meta["val"].stride()[-2:]
-    order = "columns" if isinstance(rows, int) and rows == 1 and columns != 1 else "rows"
+    dense = [isinstance(step, int) and step == 1 for step in (rows, columns)]
+    order = "columns" if dense == [True, False] else "rows"
     height = a.meta["val"].shape[-2]
     return (f"one row by {order}" if isinstance(height, int) and height == 1 else order,)
 

@@ -136,15 +136,15 @@ def dense(tensor: torch.Tensor) -> bool:
             return True
         # A stride that fits needs no question whether the size is 1.
         if not equal(stride, expected):
-            if _holds(size == 1):
+            if holds(size == 1):
                 continue
-            if not _holds(stride == expected):
+            if not holds(stride == expected):
                 return False
         expected *= size
     return True
 
 
-def _holds(condition: bool | torch.SymBool) -> bool:
+def holds(condition: bool | torch.SymBool) -> bool:
     """Whether the condition holds; of data, whether in any case."""
     if isinstance(condition, bool):
         return condition

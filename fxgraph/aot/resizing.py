@@ -6,7 +6,7 @@ gradient is a scatter, and the lowering finds no resize. The forms here compute 
 the operator itself, on this project's behalf alone.
 
 The same for a few others: torch's form of multilabel_margin_loss counts labels behind the first -1,
-those of shrinks have other gradients at NaN.
+those of shrinks have other gradients at NaN; fill_diagonal_ reads strides as numbers.
 """
 
 from __future__ import annotations
@@ -60,10 +60,14 @@ def _install() -> None:
             if theirs is not None:
                 op.py_kernels[key] = _either(functools.partial(form, packet.default), theirs)
                 op._dispatch_cache.clear()
+    composite = DispatchKey.CompositeImplicitAutograd
+    op = aten.fill_diagonal_.default
+    theirs = op.py_kernels.get(composite, functools.partial(op._op_dk, composite))
+    op.py_kernels[composite] = _either(functools.partial(_fill_diagonal, theirs), theirs)
+    op._dispatch_cache.clear()
 
 
 def _either(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
     def form(*args: Any, **kwargs: Any) -> Any:
         return (ours if getattr(_active, "on", False) else theirs)(*args, **kwargs)
 
@@ -73,6 +77,18 @@ def _either(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..
 def _recorded(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """By autograd's own kernel, the same for every device."""
     return op._op_dk(DispatchKey.Autograd, *args, **kwargs)
+
+
+def _fill_diagonal(
+    theirs: Callable[..., Any], x: torch.Tensor, value: Any, wrap: bool = False
+) -> torch.Tensor:
+    if x.dim() != 2:
+        return theirs(x, value, wrap)
+    x.diagonal().fill_(value)
+    rest = x.shape[1] + 1  # rows, behind which the diagonal begins again
+    if wrap and x.shape[0] > rest:
+        _fill_diagonal(theirs, x[rest:], value, wrap)
+    return x
 
 
 @functools.cache

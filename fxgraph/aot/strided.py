@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.fake import dense
+from fxgraph.aot.fake import dense, holds
 from fxgraph.aot.views import ViewCall
 
 aten = torch.ops.aten
@@ -50,6 +50,12 @@ def as_views(
         ViewCall(aten.expand.default, (list(size),), {}),
     ]
     return calls
+
+
+def covers(base: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> bool:
+    """Whether as_strided gives elements of `base` alone; `offset` from the first element."""
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return dense(base) and holds(offset >= 0) and holds(last < base.numel())
 
 
 def _flattened(base: torch.Tensor) -> Iterator[ViewCall]:

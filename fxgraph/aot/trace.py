@@ -25,7 +25,7 @@ from fxgraph.aot.data_conditions import conditions_of
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.recompute import PART
-from fxgraph.aot.strided import as_views
+from fxgraph.aot.strided import as_views, covers
 from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves
 from fxgraph.expression_nodes import ExpressionNodes
@@ -564,6 +564,7 @@ class Tracer:
         new, above = node, view
         while above.parent is not None:
             base = self.value(above.parent)
+            _refuse_beside(above)
             new = views.write_through(self.emit, above.call, base, new) if above.call else new
             above = above.parent
         alias = view.alias
@@ -757,6 +758,18 @@ def _from_base(parent: View, call: ViewCall) -> tuple[View, ViewCall]:
     if base.fake.storage_offset() != 0 or base.fake.dtype != parent.fake.dtype:
         raise Unfunctionalizable("as_strided of a tensor that starts inside its memory")
     return base, ViewCall(call.op, (list(size), list(stride), offset), {})
+
+
+def _refuse_beside(view: View) -> None:
+    """The memory of an input may go on beside its elements, where no new value of it is stored."""
+    call, parent = view.call, view.parent
+    if call is None or call.op is not aten.as_strided.default or view.alias.origin is None:
+        return
+    assert parent is not None
+    size, stride, *start = call.args
+    first = parent.fake.storage_offset()
+    if not covers(parent.fake, size, stride, start[0] - first if start else 0):
+        raise Unfunctionalizable("a write to memory beside the elements of an input")
 
 
 def _place(fake: torch.Tensor) -> tuple[Any, ...]:

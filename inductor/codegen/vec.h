@@ -125,7 +125,6 @@ FG_LIBM1(tan, tan) FG_LIBM1(asin, asin) FG_LIBM1(acos, acos) FG_LIBM1(atan, atan
 FG_LIBM1(cosh, cosh) FG_LIBM1(asinh, asinh) FG_LIBM1(acosh, acosh) FG_LIBM1(atanh, atanh)
 FG_LIBM1(lgamma, lgamma)
 FG_LIBM2(fmod, fmod) FG_LIBM2(atan2, atan2) FG_LIBM2(hypot, hypot) FG_LIBM2(copysign, copysign)
-FG_LIBM2(fmax, fmax) FG_LIBM2(fmin, fmin)
 #define FG_DOUBLE(NAME) INLINE double NAME(double x) { return __builtin_##NAME(x); }
 FG_DOUBLE(exp) FG_DOUBLE(log) FG_DOUBLE(tanh) FG_DOUBLE(erf) FG_DOUBLE(expm1) FG_DOUBLE(log1p)
 FG_DOUBLE(erfc)
@@ -141,11 +140,11 @@ template <class T, is_number<T> = 0> INLINE T sign(T x) { return T((x > 0) - (x 
 template <class T, is_number<T> = 0> INLINE bool isinf(T x) { return abs(x) == (T)__builtin_inff(); }
 INLINE bool signbit(float x) { return __builtin_signbitf(x) != 0; }
 INLINE bool signbit(double x) { return __builtin_signbit(x) != 0; }
-// NaN in either operand is the result, as torch has it.
+// NaN in either operand is the result, as torch has it; of fmax and fmin the other operand, or the first of equal zeros.
 template <class T, is_number<T> = 0> INLINE T maximum(T a, T b) { return (a > b || a != a) ? a : b; }
 template <class T, is_number<T> = 0> INLINE T minimum(T a, T b) { return (a < b || a != a) ? a : b; }
-template <class T, is_number<T> = 0> INLINE T fmax(T a, T b) { return a > b ? a : b; }
-template <class T, is_number<T> = 0> INLINE T fmin(T a, T b) { return a < b ? a : b; }
+template <class T, is_number<T> = 0> INLINE T fmax(T a, T b) { return (b > a || a != a) ? b : a; }
+template <class T, is_number<T> = 0> INLINE T fmin(T a, T b) { return (b < a || a != a) ? b : a; }
 template <class T, is_number<T> = 0> INLINE T relu(T x) { return x < 0 ? T(0) : x; }
 template <class T, is_number<T> = 0> INLINE T add(T a, T b) { return a + b; }
 template <class T, is_number<T> = 0> INLINE T sub(T a, T b) { return a - b; }

@@ -127,8 +127,8 @@ INLINE vec<float> abs(vec<float> x) { return from_bits(to_bits(x) & 0x7fffffff);
 INLINE vec<double> abs(vec<double> x) { return (vec<double>)((vec<int64_t>)x & 0x7fffffffffffffffLL); }
 template <class V, is_vector<V> = 0> INLINE V maximum(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
 template <class V, is_vector<V> = 0> INLINE V minimum(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
-template <class V, is_vector<V> = 0> INLINE V fmax(V a, V b) { return ((a > b) | (b != b)) ? a : b; }
-template <class V, is_vector<V> = 0> INLINE V fmin(V a, V b) { return ((a < b) | (b != b)) ? a : b; }
+template <class V, is_vector<V> = 0> INLINE V fmax(V a, V b) { return ((b > a) | (a != a)) ? b : a; }
+template <class V, is_vector<V> = 0> INLINE V fmin(V a, V b) { return ((b < a) | (a != a)) ? b : a; }
 template <class V, is_vector<V> = 0> INLINE V relu(V x) { return x < 0 ? V{} : x; }
 template <class V, is_vector<V> = 0> INLINE V sign(V x) { return x > 0 ? V{} + 1 : x < 0 ? V{} - 1 : V{}; }
 template <class V, is_vector<V> = 0> INLINE V reciprocal(V x) { return (V{} + 1) / x; }

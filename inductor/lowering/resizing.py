@@ -155,7 +155,10 @@ class Axis:
             raise NotLowered("resize of a size that varies")
         ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
         place = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
-        return cls(n, [place.clamp(max=n - 1)], [torch.ones(m, dtype=dtype)])
+        place = place.clamp(max=n - 1)
+        if m in (n, 2 * n) and not torch.equal(place, torch.arange(m) // (m // n)):
+            raise NotLowered("some of aten's kernels take a whole factor for the given one")
+        return cls(n, [place], [torch.ones(m, dtype=dtype)])
 
     def transposed(self) -> Axis:
         """The gradient's: from the output back to the elements that are read."""

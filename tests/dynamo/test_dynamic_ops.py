@@ -127,6 +127,7 @@ ROWS = {
     "full": lambda x: torch.full((x.size(0),), 2.0),
     "full_size": lambda x: torch.full((2,), x.size(0)),
     "empty_fill": lambda x: torch.empty(x.shape).fill_(1.0),
+    "fill_diagonal": lambda x: (x * 2).fill_diagonal_(3.5),
     "new_zeros": lambda x: x.new_zeros(x.size(0) + 1),
     "arange": lambda x: torch.arange(x.size(0)),
     "arange_from": lambda x: torch.arange(1, x.size(0) + 1),

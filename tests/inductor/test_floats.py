@@ -154,3 +154,22 @@ def test_quotients_of_a_number_that_is_read(function):
         x = torch.tensor([value, 2.0], dtype=torch.float64)
         torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0, equal_nan=True)
     assert len(compiled.context.records) == 1
+
+
+def test_sizes_made_of_floats_on_aten():
+    """Sizes that are floor(1.5 * s0), and one that no kernel knows, which leaves the graph to
+    aten."""
+
+    def fn(x):
+        return torch.nn.functional.interpolate(x, scale_factor=(1.5, 0.6, 2.0), mode="nearest")
+
+    dynamo.reset()
+    compiled = dynamo.compile(fn, dynamic=True)
+    for n in (4, 7):
+        x, y = (torch.arange(20.0 * n).view(1, 1, n, 5, 4).requires_grad_() for _ in range(2))
+        got, expected = compiled(x), fn(y)
+        assert torch.equal(got, expected)
+        weights = torch.arange(1.0 * got.numel()).view_as(got)
+        (got * weights).sum().backward()
+        (expected * weights).sum().backward()
+        assert torch.equal(x.grad, y.grad)

@@ -721,6 +721,19 @@ def test_fallbacks_keep_their_place() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("scales", [(1.05, 1.5), (2.05, 1.5)])
+def test_nearest_of_nearly_whole_factors(scales: tuple[float, float]) -> None:
+    """Where sizes come out as they were, or doubled, aten's kernel for small images copies."""
+    x = torch.arange(240.0).view(2, 1, 10, 12)
+    y = F.interpolate(x, scale_factor=scales)
+    assert torch.equal(y[0, 0, :: y.shape[2] // 10, 0], x[0, 0, :, 0])
+    check(
+        lambda x: (F.interpolate(x * 2, scale_factor=scales),),
+        x,
+        fallbacks=["upsample_nearest2d.default"],
+    )
+
+
 def test_complex_falls_back() -> None:
     x = torch.randn(4, 5, dtype=torch.complex64)
     check(lambda x: ((x * 2).abs() + 1,), x, fallbacks=["mul.Tensor", "abs.default"])

@@ -115,6 +115,9 @@ ZEROS = {
     "clamp": lambda x: x.clamp(0, 1),
     "clamp of one side": lambda x: x.clamp(max=-0.0),
     "relu6": lambda x: F.relu6(x),
+    "fmax": lambda x: torch.fmax(x, x.flip(0)),
+    "fmax of one": lambda x: torch.fmax(x[:1], -x[:1]) * torch.fmin(x[1:2], -x[1:2]),
+    "fmin": lambda x: torch.fmin(x.flip(0).repeat(7), -x.repeat(7)),
     "its reciprocal": lambda x: 1 / x.relu(),
 }
 

@@ -264,3 +264,47 @@ def test_a_gradient_for_an_expanded_value_of_unknown_size():
         tangents = [torch.randn(t.shape[::-1]).permute(*range(t.dim())[::-1]) for t in theirs]
         grads = [torch.autograd.grad(results, x, tangents) for results in (ours, theirs)]
         torch.testing.assert_close(*grads)
+
+
+# A part of a tensor; the arguments of as_strided, of elements beside it.
+BESIDE = {
+    "behind": (lambda x: x[:10], ((10,), (1,), 5)),
+    "more": (lambda x: x[:10], ((12,), (1,))),
+    "from inside": (lambda x: x[4:9], ((9,), (1,))),
+    "in gaps": (lambda x: x[::2], ((10,), (1,), 0)),
+    "in gaps of rows": (lambda x: x.view(5, 4)[:, :2], ((5, 4), (4, 1), 0)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_writes_beside_the_elements_of_an_input(name, backend, dynamic):
+    part, window = BESIDE[name]
+
+    def fn(x):
+        x.mul_(2)
+        v = x.as_strided(*window)
+        v.add_(1)
+        return v.sum(), x * 3
+
+    dynamo.reset()
+    mine, theirs = (torch.arange(20.0) for _ in range(2))
+    expected = fn(part(theirs))
+    got = dynamo.compile(fn, backend=backend, dynamic=dynamic)(part(mine))
+    assert torch.equal(mine, theirs)
+    assert all(map(torch.equal, got, expected))
+
+
+def test_results_with_gaps_of_a_size_that_varies():
+    def fn(x):
+        r = torch.empty_strided(x.size(), x.stride())
+        r[:] = x + x
+        return r
+
+    dynamo.reset()
+    compiled = dynamo.compile(fn, dynamic=True)
+    for n in (16, 20):
+        x = torch.randn(n, n)[:, :8]
+        got = compiled(x)
+        assert torch.equal(got, x + x) and got.stride() == (n, 1)

@@ -398,3 +398,24 @@ def test_functional_convolution_of_a_bias_of_another_dtype(fixed):
     got, expected = c.compiled(x, w, b)[0], fn(x, w, b)[0]
     assert got.dtype == expected.dtype == torch.float32
     torch.testing.assert_close(got, expected, rtol=2e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_products_of_sizes_that_vary(dtype):
+    """A backward is compiled when its sizes can be guarded no more."""
+
+    def fn(a, b):
+        return F.linear(a, b.t()) * 2
+
+    compiled, _ = compile_fresh(fn, dynamic=True)
+    for n in (5, 9):
+        a, b = torch.randn(n, n + 1).to(dtype), torch.randn(n + 1, n + 2).to(dtype)
+        leaves, others = ([t.clone().requires_grad_() for t in (a, b)] for _ in range(2))
+        got, expected = compiled(*leaves), fn(*others)
+        torch.testing.assert_close(got, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+        got.float().sum().backward()
+        expected.float().sum().backward()
+        for one, other in zip(leaves, others, strict=True):
+            torch.testing.assert_close(
+                one.grad, other.grad, rtol=CLOSE[dtype], atol=10 * CLOSE[dtype]
+            )
