@@ -12,6 +12,9 @@ from outside where the writes can be made behind the branch (interp/side_writes.
 could raise, where it changes anything else, or where both do not leave the same behind, the graph
 breaks at the jump.
 
+Elements that a side picks, and numbers that it reads, are symbols of its own graph (dynamo/guards/
+data_symbols.py); sizes of what the sides leave may differ by them.
+
 Sides are compiled for each size that they meet. Where sizes vary, the graph breaks, too, unless it
 must not (fullgraph=True).
 
