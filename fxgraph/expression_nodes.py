@@ -78,6 +78,13 @@ class ExpressionNodes:
         self.create = create
         self.known: dict[Any, Any] = {}
 
+    def bind(self, symbol: sympy.Symbol, node: Node) -> None:
+        """Have a symbol read from a node."""
+        self.known[symbol] = node
+
+    def is_known(self, symbol: sympy.Symbol) -> bool:
+        return symbol in self.known
+
     def of(self, value: Any) -> Any:
         """The node of a torch.SymInt, SymFloat or SymBool; a number where it has become one."""
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):

@@ -19,6 +19,7 @@ from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from fxgraph import Node, general_case
+from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.expressions import is_condition
 from fxgraph.symbolic_values import depends_on_data, is_symbolic, layout_numbers
 from fxgraph.symbols import DataDependent
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
     from dynamo.plans import BreakBefore
+    from dynamo.torch.subgraph import Subgraph
 
 MOST_LISTED = 8  # numbers that one `tolist` gives as symbols
 MOST_DATA = 32  # symbols for data in one graph that may break
@@ -71,7 +73,8 @@ class DataSymbols:
         if count > MOST_LISTED and not self._whole:
             return False
         wanted = config.capture_scalar_outputs or self._whole or self._has_plan
-        return wanted and self.selects_captured()
+        in_side = bool(self.output.bodies) and self._sizing
+        return (wanted or in_side) and self.selects_captured()
 
     def sizes_captured(self) -> bool:
         """Whether numbers that are read, and sizes that depend on data, become symbols."""
@@ -88,6 +91,10 @@ class DataSymbols:
         finally:
             self._selecting, self._sizing = before
 
+    def takes_sizes(self) -> bool:
+        """Whether sizes are captured whatever the options say (`selecting`)."""
+        return self._sizing
+
     def selects_captured(self) -> bool:
         """Whether x[t] is captured: the selection by a number that only the call knows needs no
         more of it.
@@ -99,7 +106,7 @@ class DataSymbols:
         facts about each symbol are compared with those of all others, and a loop may read in every
         iteration.
         """
-        if not self.symbols.allowed or self.output.bodies:
+        if not self.symbols.allowed or self._in_closed_body():
             return False
         symbols = self.symbols.env.symbols if self.symbols.active else {}
         known = sum(info.hint is None for info in symbols.values())
@@ -107,6 +114,10 @@ class DataSymbols:
             most = self.output.plan.numbers or MOST_IN_LOOPS
             return self._whole or known + count <= most
         return self._whole or known - self._in_loops + count <= MOST_DATA
+
+    def _in_closed_body(self) -> bool:
+        """Whether the frame is in a body whose operations may make no symbols for data."""
+        return not all(body.takes_data for body in self.output.bodies)
 
     def has_room_in_loop(self, count: int) -> bool:
         """The same, of numbers in a loop over places that is captured as a whole."""
@@ -137,13 +148,14 @@ class DataSymbols:
 
     def are_read(self, expr: Any) -> bool:
         """Whether all symbols of data in `expr` are numbers of the graph."""
-        known = self.symbols.nodes.known if self.symbols.nodes is not None else {}
-        symbols = self.symbols.env.symbols
-        return all(s in known for s in expr.free_symbols if symbols[s].hint is None)
+        nodes, symbols = self.symbols.nodes, self.symbols.env.symbols
+        of_data = [s for s in expr.free_symbols if symbols[s].hint is None]
+        return not of_data or (nodes is not None and all(map(nodes.is_known, of_data)))
 
     def read_from(self, symbol: sympy.Symbol) -> Any:
         """The node that a symbol for data is read from; None: the graph has none."""
-        return None if self.symbols.nodes is None else self.symbols.nodes.known.get(symbol)
+        nodes = self.symbols.nodes
+        return nodes.of_expression(symbol) if nodes is not None and nodes.is_known(symbol) else None
 
     def has_data(self) -> bool:
         """Whether a symbol depends on data."""
@@ -175,9 +187,10 @@ class DataSymbols:
         if not self.has_fresh():
             return
         assert self.symbols.nodes is not None, "a symbol exists"
-        if self.output.bodies:  # of a part whose ends are data
+        if self._in_closed_body():  # of a part whose ends are data
             raise Unsupported(breaks.DynamicShapeOp(getattr(node.target, "__name__", node.target)))
-        if self.first_read is None and not self._computes_before(node):
+        in_frame = not self.output.bodies
+        if in_frame and self.first_read is None and not self._computes_before(node):
             name = getattr(node.target, "__name__", str(node.target))
             reason = breaks.DataDependentValue(name)
             self.first_read = self.output.checks.breaking_at(tx, reason)
@@ -188,23 +201,24 @@ class DataSymbols:
 
     def _bind(self, node: Node, result: Any, fresh: Sequence[sympy.Symbol]) -> None:
         """The fresh symbols among the numbers and sizes in `result`, each read from the first."""
-        assert self.symbols.nodes is not None, "a symbol exists"
+        nodes = self.symbols.nodes
+        assert nodes is not None, "a symbol exists"
         if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
-            self.symbols.nodes.known[result.node.expr] = node
+            nodes.bind(result.node.expr, node)
         elif isinstance(result, tuple | list):
             for number, item in enumerate(result):
                 if any(n.node.expr.free_symbols & {*fresh} for n in layout_numbers(item)):
-                    part = self.output.graph.call_function(operator.getitem, (node, number))
+                    part = node.graph.call_function(operator.getitem, (node, number))
                     part.meta["val"] = part.meta["example_value"] = item
                     self._bind(part, item, fresh)
         elif isinstance(result, torch.Tensor):
             for dim, size in enumerate(result.shape):
-                if not isinstance(size, torch.SymInt) or size.node.expr in self.symbols.nodes.known:
+                if not isinstance(size, torch.SymInt) or nodes.is_known(size.node.expr):
                     continue
                 if size.node.expr in fresh:
-                    made = self.output.graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
+                    made = node.graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
                     made.meta["val"] = made.meta["example_value"] = size
-                    self.symbols.nodes.known[size.node.expr] = made
+                    nodes.bind(size.node.expr, made)
 
     def _computes_before(self, node: Node) -> bool:
         """Whether the graph has operations before `node`."""
@@ -262,15 +276,16 @@ class DataSymbols:
         data since assertion number `start`. Raises DataDependent where eager execution, to which
         the frame cannot go back, may go through without them (by broadcasting, or a -1).
         """
-        if not self.symbols.active or self.symbols.nodes is None or self.output.bodies:
+        if not self.symbols.active or self.symbols.nodes is None or self._in_closed_body():
             return
         made = self.symbols.env.assertions[start:]
         for condition in [assumed.condition for assumed in made]:
-            unread = condition.free_symbols - self.symbols.nodes.known.keys()
             # What an operator says of the data that it gives itself needs no check.
-            if any(self.symbols.env.symbols[symbol].hint is None for symbol in unread):
+            if not self.are_read(condition):
                 self.symbols.env.given(condition)
                 continue
+            if self.output.bodies:
+                raise DataDependent(condition, self.symbols.env.describe(condition))
             if not (self._whole or self.output.checks.can_be_made()):
                 raise DataDependent(condition, self.symbols.env.describe(condition))
             self.check_in_graph(tx, condition)
@@ -280,6 +295,31 @@ class DataSymbols:
         if self.symbols.active:
             self.symbols.env.allow_scalar_outputs = False
             self.symbols.env.allow_dynamic_output_shape_ops = False
+
+
+class BodyNumbers(ExpressionNodes):
+    """Nodes of expressions in a body: of those with symbols that the body makes, in its graph."""
+
+    def __init__(self, outer: ExpressionNodes, body: Subgraph) -> None:
+        super().__init__(outer.env, outer.symbol_node, self._in_body)
+        self.outer = outer
+        self.body = body
+        self.made: set[Any] = set()  # symbols of data
+
+    def _in_body(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        return self.body.graph.call_function(function, self.body.local(args))
+
+    def bind(self, symbol: Any, node: Node) -> None:
+        super().bind(symbol, node)
+        self.made.add(symbol)
+
+    def is_known(self, symbol: Any) -> bool:
+        return super().is_known(symbol) or self.outer.is_known(symbol)
+
+    def of_expression(self, expr: Any) -> Any:
+        if self.made.isdisjoint(expr.free_symbols):
+            return self.outer.of_expression(expr)
+        return super().of_expression(expr)
 
 
 def _is_of_data(node: Node) -> bool:

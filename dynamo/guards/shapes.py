@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
-from dynamo.guards.data_symbols import DataSymbols
+from dynamo.guards.data_symbols import BodyNumbers, DataSymbols
 from dynamo.guards.history import VARIES, SeenFrame, SeenTensor, strides_order
 from dynamo.guards.kinds import KnownTensor
 from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_range, marks
@@ -85,7 +85,7 @@ class FrameSymbols:
         self.varying = context.varying
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
-        self.nodes: ExpressionNodes | None = None
+        self._nodes: ExpressionNodes | None = None
         self._by_hint: dict[tuple[int, int], torch.SymInt] = {}
         # Sizes of 0 and 1 of this call, for which symbols with larger hints stand.
         self.small: dict[sympy.Symbol, int] = {}
@@ -110,8 +110,18 @@ class FrameSymbols:
             env.locate, env.rely_on = self._locate, self.data.rely_on
             mode: Any = self.output.fake_mode
             mode.shape_env, mode.cache_enabled = env, False
-            self.nodes = ExpressionNodes(env, self._placeholder, self._create)
+            self._nodes = ExpressionNodes(env, self._placeholder, self._create)
         return self._env
+
+    @property
+    def nodes(self) -> ExpressionNodes | None:
+        """The nodes of expressions where the frame is now; None: there are no symbols."""
+        found = self._nodes
+        for body in self.output.bodies:
+            if found is not None and body.takes_data:
+                body.numbers = body.numbers or BodyNumbers(found, body)
+                found = body.numbers
+        return found
 
     def has_changed_parameter(self, parameter: torch.Tensor, source: Source) -> bool:
         """Whether other parameters come in this place of the frame: from then on any may. Of an

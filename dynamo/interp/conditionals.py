@@ -12,6 +12,9 @@ from outside where the writes can be made behind the branch (interp/side_writes.
 could raise, where it changes anything else, or where both do not leave the same behind, the graph
 breaks at the jump.
 
+Elements that a side picks, and numbers that it reads, are symbols of its own graph (dynamo/guards/
+data_symbols.py); sizes of what the sides leave may differ by them.
+
 Sides are compiled for each size that they meet. Where sizes vary, the graph breaks, too, unless it
 must not (fullgraph=True).
 
@@ -56,6 +59,7 @@ from dynamo.interp.sides import (
     results_of,
     side_may_fail,
     state_condition,
+    with_sizes_of_data,
 )
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.bodies import attach, wrap_nest
@@ -114,6 +118,7 @@ class Conditionals:
     places: list[str] = field(default_factory=list)  # of these
     guessed_masks: dict[Node, bool] = field(default_factory=dict)  # interp/guessed_branches.py
     varied: BreakBefore | None = None
+    asked: tuple[CodeType, int] | None = None  # the last jump refused since its sides ask for data
     _copies: list[_Copied] = field(default_factory=list)
     _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
@@ -245,6 +250,34 @@ def run_conditional(
     kept: the items that the jump, where it is made, leaves on the stack. condition: the same truth
     as a torch.SymBool, if numbers have it.
     """
+    return _run_conditional(tx, instr, value, jumps_if, kept, condition)
+
+
+def run_conditional_on_data(
+    tx: Interpreter,
+    instr: Instruction,
+    value: Value,
+    jumps_if: bool,
+    kept: Sequence[Value] = (),
+    condition: Any = None,
+) -> bool:
+    """The same behind `run_conditional`, which refused the sides since they pick elements or read
+    numbers: with these captured in the sides.
+    """
+    if tx.output.conditionals.asked != (tx.code, instr.index):
+        return False
+    with tx.output.symbols.data.selecting(sizes=True):
+        return _run_conditional(tx, instr, value, jumps_if, kept, condition)
+
+
+def _run_conditional(
+    tx: Interpreter,
+    instr: Instruction,
+    value: Value,
+    jumps_if: bool,
+    kept: Sequence[Value],
+    condition: Any,
+) -> bool:
     output = tx.output
     conditionals = output.conditionals
     if not conditionals.are_enabled(tx):
@@ -256,6 +289,7 @@ def run_conditional(
     broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
     state = State.of(tx)
     forget = output.symbols.data.forgetting()
+    conditionals.asked = None
     try:
         conditionals.enter(tx.code, instr, broken, place)
         later = value.deferred_truth(tx)
@@ -286,6 +320,8 @@ def run_conditional(
     except Refused as refused:
         state.restore(tx)
         forget()  # what a side assumed that the graph does not have
+        asks = refused.of_data or conditionals.asked is not None  # or a branch in a side does
+        conditionals.asked = (tx.code, instr.index) if asks else None
         conditionals.notes[place] = _breaks(refused.why)
         return False
     except BaseException:
@@ -301,8 +337,18 @@ def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRange
     """Put the loop of a FOR_ITER over range(n), where n depends on data, into the graph; False if
     that is not possible.
     """
+    if _run_counted_loop(tx, head, iterator):
+        return True
+    if tx.output.conditionals.asked != (tx.code, head.index):
+        return False
+    with tx.output.symbols.data.selecting(sizes=True):
+        return _run_counted_loop(tx, head, iterator)
+
+
+def _run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRangeIterator) -> bool:
     output, ends = tx.output, (iterator.of.start, iterator.of.stop)
     conditionals = output.conditionals
+    conditionals.asked = None
     if iterator.position or not iterator.of_loop or not conditionals.are_enabled(tx):
         return False
     if not any(isinstance(end, SymbolValue) and end.depends_on_data() for end in ends):
@@ -320,6 +366,7 @@ def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRange
     except Refused as refused:
         state.restore(tx)
         forget()
+        conditionals.asked = (tx.code, head.index) if refused.of_data else None
         conditionals.notes[place] = _breaks(refused.why)
         return False
     except BaseException:
@@ -574,7 +621,8 @@ class _Meeting:
         results = [results_of(tx, side, column) for side, column in zip(sides, columns)]
         for side, side_results in zip(sides, results):
             check_unused(side, [node for node, _ in side_results])
-        fakes = [joined_fake(tx, one[1], other[1]) for one, other in zip(*results)]
+        kinds = [with_sizes_of_data(tx, one[1], other[1]) for one, other in zip(*results)]
+        fakes = [joined_fake(tx, *pair) for pair in kinds]
         for side, truth in zip(sides, (True, False)):
             if lift_sizes(tx, side) and self.condition is not None:
                 state_condition(tx, side, self.condition.node.expr, truth)
@@ -589,6 +637,7 @@ class _Meeting:
             output.checks.side_may_fail(tx)
         node = output.create_node("call_function", branch, args, {}, tuple(fakes), tx)
         node.meta["side_may_fail"] = fails
+        output.symbols.data.bind_fresh(tx, node, tuple(fakes))
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
         for side, column in zip(sides, columns):
             output.conditionals.note_copies(side, column, made, self.place)

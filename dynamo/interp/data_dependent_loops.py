@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dynamo import breaks
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.bytecode.returns import returns_behind
 from dynamo.config import config

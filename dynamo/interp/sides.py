@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.bodies import body_scope
@@ -36,12 +37,14 @@ _LITERALS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, tor
 
 class Refused(Exception):
     """The branch is no conditional, the loop none of the graph, or the region none that runs on
-    nothing (interp/empty_regions.py). why: "the graph breaks, since ...".
+    nothing (interp/empty_regions.py). why: "the graph breaks, since ...". of_data: it asks for
+    numbers or sizes that are data.
     """
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, of_data: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.of_data = of_data
 
 
 @contextlib.contextmanager
@@ -50,7 +53,8 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except Unsupported as error:
-        raise Refused(f"in a side: {error.reason}") from None
+        of_data = isinstance(error.reason, breaks.DynamicShapeOp | breaks.DataDependentValue)
+        raise Refused(f"in a side: {error.reason}", of_data) from None
     except Retry as retry:
         raise Refused(f"in a side: {getattr(retry.plan, 'cause', 'a value is needed')}") from None
     except AttemptEnded:
@@ -92,6 +96,7 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
     assumed = output.symbols.data.assumptions()
     grad = torch.is_grad_enabled()
     with body_scope(tx) as graph, effects_.untouched():
+        graph.takes_data = output.symbols.data.takes_sizes()
         yield graph
         if torch.is_grad_enabled() is not grad:
             raise Refused("a side changes the grad mode")
@@ -152,6 +157,7 @@ def lift_sizes(tx: Interpreter, side: Subgraph) -> bool:
     if not any(map(depends_on_data, numbers)):
         return False
     found = {symbol for number in numbers for symbol in number.node.expr.free_symbols}
+    found -= side.numbers.made if side.numbers is not None else set()
     for node in tx.output.symbols.nodes_of(sorted(found, key=str)):
         side.local(node)
     return True
@@ -316,6 +322,30 @@ def joined_fake(tx: Interpreter, one: torch.Tensor, other: torch.Tensor) -> torc
         kinds = " and ".join(_described(t) for t in (one, other))
         raise Refused(f"the sides leave tensors that differ: {kinds}")
     return like(tx, one)
+
+
+def with_sizes_of_data(
+    tx: Interpreter, one: torch.Tensor, other: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both, or, where they differ in a size that is data, two with a symbol of its own there."""
+    data = tx.output.symbols.data
+    sizes = list(zip(one.shape, other.shape))
+    differ = [d for d, pair in enumerate(sizes) if expr_of(pair[0]) != expr_of(pair[1])]
+    of_data = all(any(is_symbolic(n) and depends_on_data(n) for n in sizes[d]) for d in differ)
+    alike = one.ndim == other.ndim and list(map(expr_of, one.stride())) == list(
+        map(expr_of, other.stride())
+    )
+    if not (differ and of_data and alike and data.takes_sizes()):
+        return one, other
+    fresh = {d: tx.output.symbols.env.create_unbacked_symint() for d in differ}
+    shape = [fresh.get(d, n) for d, n in enumerate(one.shape)]
+
+    def sized(fake: torch.Tensor) -> torch.Tensor:
+        with tx.output.fake_mode, torch.no_grad():
+            made = torch.empty_strided(shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+        return made.requires_grad_(fake.requires_grad)
+
+    return sized(one), sized(other)
 
 
 def like(tx: Interpreter, fake: torch.Tensor) -> torch.Tensor:

@@ -9,12 +9,15 @@ the body.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxgraph import Graph, GraphModule, Node
 from fxgraph.args import map_aggregate
+
+if TYPE_CHECKING:
+    from dynamo.guards.data_symbols import BodyNumbers
 
 
 class Subgraph:
@@ -26,6 +29,8 @@ class Subgraph:
         self.root = torch.nn.Module()  # holds the bodies inside this one
         self.lifted: dict[Node, Node] = {}  # node of the enclosing graph -> placeholder
         self.rewritten: set[Any] = set()  # memory from outside of which the body writes a copy
+        self.takes_data = False  # whether its operations may make symbols for data
+        self.numbers: BodyNumbers | None = None  # nodes of expressions with these symbols
         self._last_placeholder: Node | None = None
         self._names: set[str] = set()  # of placeholders
 

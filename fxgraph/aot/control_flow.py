@@ -60,8 +60,9 @@ class Body:
         self.static = static
         self.compiled: dict[Any, tuple[Callable[..., Any], list[int]]] = {}
         self.general = _General.of(self.module, operands) if operands else None
-        if self.general is not None:
-            self.general.module.meta["fake_mode"] = fake_mode
+        for variant in (self.module, None if self.general is None else self.general.module):
+            if variant is not None and _holds_data(variant):
+                variant.meta["fake_mode"] = fake_mode
         self.unused = [not used for used in _used(self.module)]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -408,6 +409,12 @@ def _kind(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return type(value), value
     return value.dtype, value.shape, value.stride(), value.requires_grad, value.device
+
+
+def _holds_data(module: GraphModule) -> bool:
+    """Whether sizes or numbers in a body depend on data."""
+    seen = (_seen(node) for node in module.graph.nodes)
+    return any(depends_on_data(n) for value in leaves(list(seen)) for n in layout_numbers(value))
 
 
 def _used(module: GraphModule) -> list[bool]:

@@ -144,12 +144,12 @@ def chooses(x):
 
 @program("DATA_DEPENDENT_VALUE")
 def item(x):
-    return x * x.sum().item()
+    return x * {10.0: 2.0}.get(x.sum().item(), 1.0)
 
 
 @mended("DATA_DEPENDENT_VALUE")
 def no_item(x):
-    return x * x.sum()
+    return x * torch.where(x.sum() == 10.0, 2.0, 1.0)
 
 
 @program("DYNAMIC_SHAPE_OP")

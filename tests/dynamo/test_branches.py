@@ -309,7 +309,7 @@ def keys(x, w):
     return list(found), found
 
 
-@program(2)
+@program(1)
 def a_number_besides(x, w):
     n = x.max().item()
     if n > 2:

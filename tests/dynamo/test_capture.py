@@ -534,6 +534,14 @@ def test_item():
         n = x.sum().item()
         return x + n
 
+    check(f, X, ops=[3])
+
+
+def test_an_item_that_python_needs():
+    def f(x):
+        n = x.sum().item()
+        return x + {1.5: 2}.get(n, 3)
+
     check(f, X, ops=[1, 1], breaks=["DATA_DEPENDENT_VALUE"])
 
 

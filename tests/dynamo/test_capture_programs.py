@@ -364,7 +364,7 @@ def tensor_bool(x):
     return x
 
 
-@program("DATA_DEPENDENT_VALUE")
+@program()
 def items_(x):
     n = int(x.sum())
     m = float(x[1])

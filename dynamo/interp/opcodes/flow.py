@@ -10,7 +10,11 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
-from dynamo.interp.conditionals import run_conditional, run_counted_loop
+from dynamo.interp.conditionals import (
+    run_conditional,
+    run_conditional_on_data,
+    run_counted_loop,
+)
 from dynamo.interp.empty_regions import run_masked_region, run_region
 from dynamo.interp.guessed_branches import guessed_before, guessed_number, guessed_truth
 from dynamo.interp.inlining import finish_call, push_call
@@ -87,6 +91,8 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
                 return
             if run_masked_region(tx, instr, value, wanted):
                 return
+            if run_conditional_on_data(tx, instr, value, wanted):
+                return
             guessed = guessed_truth(tx, value)
         if guessed is not None:
             if guessed is wanted:
@@ -112,13 +118,17 @@ def _branches_on_number(
     truth = truth_in_graph(tx, value)
     if truth is None:
         return False
-    return run_conditional(tx, instr, truth, wanted, kept, condition_of(value))
+    sides = tx, instr, truth, wanted, kept, condition_of(value)
+    return run_conditional(*sides) or run_conditional_on_data(*sides)
 
 
 def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
     """A conditional jump that pops where it is not made."""
     value = tx.pop()
-    if value.is_deferred and run_conditional(tx, instr, value, wanted, [value]):
+    if value.is_deferred and (
+        run_conditional(tx, instr, value, wanted, [value])
+        or run_conditional_on_data(tx, instr, value, wanted, [value])
+    ):
         return
     if _branches_on_number(tx, instr, value, wanted, [value]):
         return
