@@ -171,6 +171,8 @@ class _FakeMode(FakeTensorMode):
         if (packed := packed_weights.rule_of(func)) is not None:
             with self:
                 return packed(*args, **kwargs)
+        if any(kind is not FakeTensor for kind in types):
+            return super().dispatch(func, types, args, kwargs)  # by the class of a wrapper
         func = ruled_as(func, args)
         check_arguments(func, args)
         if env is None:

@@ -322,10 +322,10 @@ class FrameSymbols:
         return fake
 
     # -- numbers ----------------------------------------------------------------------------------
-    def number(self, value: Any, source: Source, at_once: bool = False) -> Any:
+    def number(self, value: Any, source: Source, at_once: str = "") -> Any:
         """The torch.SymInt or SymFloat for an int or float from outside; None: a constant.
 
-        at_once: the first one that is seen is a symbol already.
+        at_once: why the first one that is seen is a symbol already.
         """
         if not self.allowed or source.made_by_frame:
             return None
@@ -342,7 +342,7 @@ class FrameSymbols:
         scheduled = name in self.varying
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
-        varies = self.automatic and (at_once or self.seen.numbers[name] is VARIES)
+        varies = self.automatic and (bool(at_once) or self.seen.numbers[name] is VARIES)
         if is_named(source, config.unbacked_sources):
             self._numbers[source] = self.drawn(kind, None, None, source)
             return self._numbers[source]
@@ -352,8 +352,7 @@ class FrameSymbols:
         if self._is_full():
             self._note_symbol_limit(readable_name(source))
             return None
-        given = "numpy's scalars vary" if at_once else "dynamic=True"
-        why = "scheduled" if scheduled else self.seen.why.get(name) or given
+        why = "scheduled" if scheduled else self.seen.why.get(name) or at_once or "dynamic=True"
         self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
         text = readable_name(source)
         if kind is int:

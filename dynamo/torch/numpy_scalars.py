@@ -147,7 +147,7 @@ def build_numpy_constant(tx: Interpreter, obj: Any, source: Source | None) -> Va
     tx.guard(source, "type", type(obj))
     if source is not None and isinstance(obj, np.integer | np.floating):
         where = CallSource(source, number_in, "number_in")
-        number = tx.output.symbols.number(obj.item(), where, at_once=True)
+        number = tx.output.symbols.number(obj.item(), where, "numpy's scalars vary")
         if number is not None:
             return NumpyNumber(type(obj), SymbolValue(tx.output, number, where), source)
 

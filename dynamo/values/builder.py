@@ -48,6 +48,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.transforms",  # some of the objects in packages that capture does not look into
     "dynamo.torch.torch_function",
     "dynamo.torch.optimizers",
+    "dynamo.torch.addresses",
     "dynamo.values.tensors.tensor",
     "dynamo.torch.modules",
     "dynamo.values.containers.sets",

@@ -382,9 +382,18 @@ def kept(x):
     return (x.exp(), x.t().sum(0))
 
 
+def parts(x):
+    return x[1:] * 2, x[:, ::2].sum(0), x.narrow(0, 1, 1), x[-1].exp()
+
+
+def filled(x):
+    wide = torch.nn.functional.pad(x, (1, 1), "reflect")
+    return torch.where(wide > 0, wide, -wide), x.div(3, rounding_mode="floor"), x.floor()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("fn", [flat, kept])
+@pytest.mark.parametrize("fn", [flat, kept, parts, filled])
 def test_sizes_that_vary(fn, grad, backend):
     graphs = []
 
