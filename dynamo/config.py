@@ -68,8 +68,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "capture_scalar_outputs": (
         False,
-        "item(), int(), x[t] and the like are captured: numbers that only the call knows; where "
-        "fullgraph=True, always",
+        "item(), int(), x[t] and the like are captured, numbers that only the call knows, even "
+        "where they break the graph later; where fullgraph=True, always",
     ),
     "capture_dynamic_output_shape_ops": (
         False,

@@ -18,10 +18,11 @@ from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.data_symbols import MOST_DATA, MOST_IN_LOOPS
 from dynamo.guards.lookups import recording
 from dynamo.interp.data_dependent_loops import (
+    asks_for_data,
     is_alone,
+    is_of_data,
     loops_over_data,
     reads_numbers,
-    reads_sizes,
     trial_for,
 )
 from dynamo.interp.output import OutputGraph
@@ -60,7 +61,8 @@ class Capture:
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.seen = context.history.frame(frame.f_code, len(older))
-        self.first_plan = Plan(unrolls=not older, captures_data=self.seen.asks_sizes or None)
+        data, numbers = self.seen.data
+        self.first_plan = Plan(unrolls=not older, captures_data=data, numbers=numbers)
         self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)
 
     def release(self) -> None:
@@ -116,7 +118,7 @@ class Capture:
             self._record_break(stop)
         notes = {k: v for output in self.outputs for k, v in output.conditionals.notes.items()}
         self.record.branches = [f"{place}: {note}" for place, note in notes.items()]
-        self.seen.asks_sizes = bool(plan.captures_data and not plan.numbers)
+        self.seen.data = plan.captures_data, plan.numbers
         self.raises = stop.terminal
         # The assumptions of an instruction that raises are not guarded.
         self.only_now = stop.terminal and self._instr_decides(stop)
@@ -138,17 +140,18 @@ class Capture:
             self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
 
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
-        """Have data captured where the frame asks for sizes that are data (reads_sizes), or reads
+        """Have data captured where the frame asks for sizes or numbers (asks_for_data), or reads
         numbers in a loop (reads_numbers), if then no loop breaks at data, and there are sizes, of
-        more than one operation.
+        more than one operation, or numbers that serve operations, and no break at data.
         """
         plan = output.plan
-        if plan.captures_data is None and reads_sizes(stop):
+        if plan.captures_data is None and asks_for_data(stop):
             raise Retry(plan.capturing_data())
-        found = plan.numbers or output.symbols.data.are_sizes()
+        data = output.symbols.data
+        found = plan.numbers or data.are_sizes() or (data.are_used() and not is_of_data(stop))
         in_vain = loops_over_data(stop) or not found or is_alone(stop, output)
         if plan.captures_data and in_vain:
-            raise Retry(plan.not_capturing_data(more=not output.symbols.data.has_room_for(1)))
+            raise Retry(plan.not_capturing_data(more=not data.has_room_for(1)))
 
     @staticmethod
     def _capture_numbers(plan: Plan, stop: Stop, count: int) -> None:

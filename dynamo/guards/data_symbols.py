@@ -156,6 +156,16 @@ class DataSymbols:
         shapes = (fake.shape for fake in fakes if isinstance(fake, torch.Tensor))
         return any(is_symbolic(n) and depends_on_data(n) for shape in shapes for n in shape)
 
+    def are_used(self) -> bool:
+        """Whether an operation of the graph takes a number that is data, and gives a tensor."""
+        nodes = self.output.graph.nodes if self.has_data() else ()
+        return any(
+            isinstance(node.meta.get("example_value"), torch.Tensor)
+            and any(map(_is_of_data, node.all_input_nodes))
+            for node in nodes
+            if node.op.startswith("call_")
+        )
+
     def has_fresh(self) -> bool:
         """Whether the last operation made symbols for data."""
         return self.symbols.active and bool(self.symbols.env.pending_fresh_unbacked_symbols)
@@ -270,3 +280,9 @@ class DataSymbols:
         if self.symbols.active:
             self.symbols.env.allow_scalar_outputs = False
             self.symbols.env.allow_dynamic_output_shape_ops = False
+
+
+def _is_of_data(node: Node) -> bool:
+    """Whether a node gives a number that only the call knows."""
+    value = node.meta.get("example_value")
+    return is_symbolic(value) and depends_on_data(value)

@@ -75,7 +75,8 @@ class SeenFrame:
     general: bool = False  # the most general form was compiled
     wrong_guesses: int = 0  # of what was likely (interp/checks.py)
     asks_small: bool = False  # whether a size is 0 or 1
-    asks_sizes: bool = False  # that are data, which the last plan that led to code captured
+    # captures_data and numbers of the last plan that led to code (dynamo/plans.py).
+    data: tuple[bool | None, int] = (None, 0)
 
     def succeeded(self) -> SeenFrame:
         """The history after nothing compiled is left. What is compiled for a parameter or function

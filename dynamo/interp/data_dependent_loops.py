@@ -20,6 +20,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
+from dynamo.bytecode.returns import returns_behind
 from dynamo.config import config
 from dynamo.continuations.resume import origin
 from dynamo.plans import AttemptEnded
@@ -110,13 +111,21 @@ def is_of_data(stop: Stop) -> bool:
     return stop.is_break and not stop.loop and stop.reason.code in _CODES
 
 
-def reads_sizes(stop: Stop) -> bool:
-    """Whether the graph breaks where it asks for a size that is data; or at numbers that may be
-    sizes of the pieces of a tensor.
+def asks_for_data(stop: Stop) -> bool:
+    """Whether the graph breaks where it asks for a size that is data, or at numbers that operations
+    may take: outside of loops, or several of them at once, which may be sizes of pieces.
     """
-    if not is_of_data(stop) or stop.reason.code != "DYNAMIC_SHAPE_OP":
-        return isinstance(stop.reason, breaks.DataDependentValue) and _LISTS in stop.reason.details
-    return True
+    if not is_of_data(stop) or stop.reason.code == "DYNAMIC_SHAPE_OP":
+        return is_of_data(stop)
+    if stop.reason.code != "DATA_DEPENDENT_VALUE":
+        return False
+    return _LISTS in stop.reason.details or not (breaks_in_loop(stop) or _is_returned(stop))
+
+
+def _is_returned(stop: Stop) -> bool:
+    """Whether the frame returns with the number."""
+    assert stop.instr is not None, "it breaks"
+    return len(stop.chain) == 1 and returns_behind(stop.chain[0].code, stop.instr)
 
 
 def reads_numbers(stop: Stop) -> bool:

@@ -424,11 +424,11 @@ def get_value(x):
 
 
 def addcdiv_(tensor, first, second, value):
-    return tensor.add_(first.div(second).mul_(value))
+    return tensor.add_((first * value).div_(second))
 
 
 def addcmul_(tensor, first, second, value):
-    return tensor.add_(first.mul(second).mul_(value))
+    return tensor.add_((first * value).mul_(second))
 
 
 def add_(tensor, other, alpha):

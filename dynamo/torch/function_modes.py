@@ -17,10 +17,13 @@ from dynamo.errors import Unsupported
 from dynamo.torch.devices import entered_devices
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
+from dynamo.values.late_bound import bound_late
+from dynamo.values.objects.exceptions import raise_python
 from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.tensors.tensor import TensorValue
 
 
 def ask_mode(tx: Interpreter, arguments: Sequence[Value]) -> Value:
@@ -33,6 +36,25 @@ def ask_mode(tx: Interpreter, arguments: Sequence[Value]) -> Value:
         return asked.getattr(tx, "__torch_function__").call(tx, arguments, {})
     finally:
         modes.asked.append(asked)
+
+
+@bound_late
+def unbound_by_modes(tx: Interpreter, tensor: TensorValue) -> Value:
+    """The rows of a tensor: modes are asked for the calls of Tensor.__iter__, not for itself."""
+    rank = tensor.call_method(tx, "dim", [], {})
+    if not rank.is_constant():
+        raise Unsupported(breaks.UncapturedCall("Tensor.__iter__"))
+    if rank.as_constant() == 0:
+        raise_python(tx, TypeError, "iteration over a 0-d tensor")
+    return tensor.call_method(tx, "unbind", [ConstantValue(0)], {})
+
+
+@bound_late
+def length_by_modes(tx: Interpreter, tensor: TensorValue) -> Value:
+    answer = tensor.call_method(tx, "__len__", [], {})
+    if not answer.python_type_is(int):
+        raise Unsupported(breaks.UncapturedCall("Tensor.__len__, which asks a torch function mode"))
+    return answer
 
 
 @handles(torch._C._push_on_torch_function_stack)

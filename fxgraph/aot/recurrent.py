@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.cudnn_recurrent import run_layers
+from fxgraph.aot.functional import Unfunctionalizable
 from fxgraph.args import map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
@@ -55,6 +57,10 @@ def run_recurrent(target: Any, args: Sequence[Any], twice: bool = False) -> Any:
         args = map_aggregate(tuple(args), _cast)
         with torch.autocast("cpu", enabled=False):
             return run_recurrent(target, args, twice)
+    if is_cudnns(target, args):
+        if twice:
+            raise Unfunctionalizable("cuDNN's layers have no second derivative")
+        return call.by_cudnn()
     if call.is_whole() and not twice:
         packed = _Packed(call) if call.packed else None
         return call.by_layers(functools.partial(_by_library, packed))
@@ -70,14 +76,18 @@ def has_library_operator(target: Any, args: Sequence[Any]) -> bool:
     if target not in RECURRENT:
         return False
     call = _Call(target, args)
-    return call.is_whole() or call.is_cast()
+    return call.is_whole() or call.is_cast() or is_cudnns(target, args)
 
 
 def is_cudnns(target: Any, args: Sequence[Any]) -> bool:
-    """Whether eager has this layer computed by cuDNN. Traced, the call would look for its weights
-    in one piece of memory, and dropout for a state that the first call after each seed makes.
-    """
+    """Whether eager has this layer computed by cuDNN (cudnn_recurrent.py)."""
     return target in RECURRENT and bool(torch.cudnn_is_acceptable(args[0]))
+
+
+def takes_cudnns(target: Any, args: Sequence[Any]) -> bool:
+    """Whether the call of cuDNN's becomes an operator. Autocast would cast its weights apart, and
+    the call put them together again."""
+    return _Call(target, args).is_whole(device="cuda")
 
 
 def runs_recurrent(gm: GraphModule) -> bool:
@@ -127,16 +137,17 @@ class _Call:
         floats = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors)
         return floats and not projected and _is_recorded(tensors)
 
-    def is_whole(self) -> bool:
+    def is_whole(self, device: str = "cpu") -> bool:
         """Whether our operators take the call: plain dense tensors of sizes that fit."""
         rank = 2 if self.known and self.packed else 3
-        if not self.known or self.x.dim() != rank or torch.is_autocast_enabled("cpu"):
+        if not self.known or self.x.dim() != rank or torch.is_autocast_enabled(device):
             return False
         tensors = [self.x, *self.states, *self.weights]
-        dtypes = (torch.float32, torch.float64, *(_REDUCED if _is_recorded(tensors) else ()))
+        reduced = device != "cpu" or _is_recorded(tensors)
+        dtypes = (torch.float32, torch.float64, *(_REDUCED if reduced else ()))
         return (
             self.x.dtype in dtypes
-            and all(_plain(t, self.x.dtype) for t in tensors)
+            and all(_plain(t, self.x.dtype, device) for t in tensors)
             and (self.alone if self.kind != _LSTM else len(self.states) == 2)
             and self._fits()
         )
@@ -183,12 +194,19 @@ class _Call:
         x = x.transpose(0, 1) if self.batch_first else x
         return x, *(found[0] if self.layers == 1 else [torch.cat(parts) for parts in zip(*found)])
 
+    def by_cudnn(self) -> tuple[torch.Tensor, ...]:
+        x = self.x.transpose(0, 1) if self.batch_first else self.x
+        sizes = self.batch_sizes if self.packed else None
+        settings = (self.kind, self.biases, self.layers, self.dropout, self.train, self.both_ways)
+        y, *last = run_layers(x, sizes, self.states, self.weights, *settings)
+        return y.transpose(0, 1) if self.batch_first else y, *last
 
-def _plain(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether the tensor is a dense one on the CPU, with elements, and not a transform's."""
+
+def _plain(tensor: torch.Tensor, dtype: torch.dtype, device: str) -> bool:
+    """Whether the tensor is a dense one there, with elements, and not a transform's."""
     return (
         tensor.dtype is dtype
-        and tensor.device.type == "cpu"
+        and tensor.device.type == device
         and tensor.layout is torch.strided
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not any(type(size) is int and size == 0 for size in tensor.shape)

@@ -405,8 +405,7 @@ class Body:
             pointer, position = self.emitter.pointer(name), self.index(access.index)
         if mask is not None:
             level = max(level, mask.level)
-            if mask.vector and not vector:
-                vector, stride = True, None
+            vector = vector or mask.vector
         key = ("load", name, self._index_key(access.index), mask.text if mask else None)
         if mask is None and self._is_tiled(access.index):
             if (found := self.known_here.get(key)) is not None:
@@ -423,7 +422,9 @@ class Body:
             return self._emit(key, text, v.dtype, False, level)
         condition = f"{mask.text}, " if mask else ""
         suffix = "_if" if mask else ""
-        if stride == 1:
+        if stride == 0:
+            text = f"load_same_if({condition}{pointer} + {position}, lanes)"
+        elif stride == 1:
             text = f"load{suffix}({condition}{pointer} + {position}, lanes)"
         elif stride == 2 and (mask is None or not mask.vector):
             text = f"load_second{suffix}({condition}{pointer} + {position}, lanes)"

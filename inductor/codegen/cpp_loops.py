@@ -5,8 +5,10 @@ writes (cpp.py shows the form).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fxgraph.sizes import Extent, Size, ceil_div, hint, known_le, largest
+from inductor.codegen import cuts
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
@@ -281,7 +283,7 @@ class _Emitter:
 
     def _pointwise(self) -> tuple[list[str], Extent]:
         """The range counts elements; a thread's piece may begin and end within a row."""
-        row, loop = self._pass(self.passes[0], "j0", "j1")
+        row, loop = self._pieces_of_lane() or self._pass(self.passes[0], "j0", "j1")
         total = extent(self.kernel.outer)
         if not self.inner:
             return _indent([*row, *loop]), 1
@@ -290,6 +292,29 @@ class _Emitter:
             return _indent([*head, *row, *loop]), total
         width = self.parameter(self.inner[-1].size)
         return self._pieces(width, [*row, *loop]), total
+
+    def _pieces_of_lane(self) -> tuple[list[str], list[str]] | None:
+        """As _pass, the loop cut where comparisons of the lane variable change (cuts.py)."""
+        whole, steps = self.lane, self.passes[0].full
+        if whole is None or self.inner != [whole] or self.passes[0].row:
+            return None
+        ends = cuts.cuts(steps, whole)
+        if not ends:
+            return None
+        before: list[str] = []
+        loops: list[str] = []
+        for low, high in pairwise([0, *ends, whole.size]):
+            assert isinstance(low, int) and isinstance(high, int)
+            self.lane, parts = cuts.pieces(steps, whole, low, high)
+            self.inner = [self.lane]
+            first = self.constant(low)
+            start = f"max(j0, {first}) - {first}" if low else "j0"
+            stop = "j1" if high == whole.size else f"min(j1, {self.constant(high)})"
+            row, loop = self._pass(Pass(full=parts), start, f"{stop} - {first}" if low else stop)
+            before += row
+            loops += loop
+        self.lane, self.inner = whole, [whole]
+        return before, loops
 
     def _interleaved(self, short: Var) -> tuple[list[str], Extent]:
         """As a pointwise kernel over all variables but `short`, all of whose values are computed

@@ -111,7 +111,10 @@ def lane_variable(kernel: Kernel) -> Var | None:
     for s in kernel.steps:
         for access in s.tape.loads():
             note(access.index, 2)
-        note(s.index, 3)
+        if s.mode is not None:  # at positions that inner loops load, if it has no others
+            accesses.append((s.index, 3))
+        else:
+            note(s.index, 3)
 
     def score(v: Var) -> float:
         total = 0.0

@@ -205,10 +205,11 @@ template <class V> INLINE bool is_whole(V x) {
 FG_SLEEF1(exp2, "_u10", false) FG_SLEEF1(log2, "_u10", false) FG_SLEEF1(log10, "_u10", false) FG_SLEEF1(tan, "_u10", false)
 FG_SLEEF1(asin, "_u10", false) FG_SLEEF1(acos, "_u10", false) FG_SLEEF1(atan, "_u10", false) FG_SLEEF1(sinh, "_u10", true)
 FG_SLEEF1(cosh, "_u10", true) FG_SLEEF1(asinh, "_u10", true) FG_SLEEF1(acosh, "_u10", true) FG_SLEEF1(atanh, "_u10", false)
-FG_SLEEF1(erfc, "_u15", false) FG_SLEEF1(lgamma, "_u10", false)
+FG_SLEEF1(lgamma, "_u10", false)
 // Of double; those of float are in vec_math.h.
 FG_SLEEF1(sin, "_u10", false) FG_SLEEF1(cos, "_u10", false) FG_SLEEF1(exp, "_u10", false) FG_SLEEF1(log, "_u10", false)
 FG_SLEEF1(tanh, "_u10", false) FG_SLEEF1(erf, "_u10", false) FG_SLEEF1(expm1, "_u10", false) FG_SLEEF1(log1p, "_u10", false)
+FG_SLEEF1(erfc, "_u15", false)
 FG_EACH_DOUBLE(sigmoid)
 FG_SLEEF2(fmod, "", true) FG_SLEEF2(pow, "_u10", false) FG_SLEEF2(atan2, "_u10", false) FG_SLEEF2(hypot, "_u05", false)
 FG_EACH2(div) FG_EACH2(div_trunc) FG_EACH2(copysign) FG_EACH2(shift_left) FG_EACH2(shift_right)

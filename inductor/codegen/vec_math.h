@@ -116,3 +116,29 @@ INLINE FG_VEC erf(FG_VEC x) {
   return limited(c * p / q, 1.0f);
 }
 #endif
+
+// erfc(|x|) = exp(-x^2) u R(u) with u = 1 / (|x| + 2), and R a polynomial of 1 - 4u: one for all x, tails included. What
+// rounding takes from x^2, u and R is carried along.
+INLINE FG_VEC erfc(FG_VEC x) {
+  typedef FG_VEC V;
+  V a = abs(x), s = a * a, b = a + lit<V>(2.0f);
+  V u = lit<V>(1.0f) / b;
+  V u_low = fma(-b, u, lit<V>(1.0f)) - (a - (b - lit<V>(2.0f))) * u;  // as a share of u
+  V q = fma(u, lit<V>(-4.0f), lit<V>(1.0f)) - lit<V>(4.0f) * (u * u_low);
+  V p = lit<V>(6.98599979e-05f);
+  p = fma(p, q, lit<V>(4.76520945e-05f));
+  p = fma(p, q, lit<V>(-0.000592584081f));
+  p = fma(p, q, lit<V>(-0.000832703314f));
+  p = fma(p, q, lit<V>(0.00306244008f));
+  p = fma(p, q, lit<V>(0.00647607213f));
+  p = fma(p, q, lit<V>(-0.021505665f));
+  p = fma(p, q, lit<V>(-0.0364418067f));
+  p = fma(p, q, lit<V>(0.279471755f));
+  p = fma(p, q, lit<V>(-0.687160671f));
+  V c = lit<V>(1.02158272f), r = fma(p, q, c), r_low = fma(p, q, c - r);
+  V w = u * r, w_low = fma(u, r, -w) + fma(w, u_low + fma(-a, a, s), u * r_low);
+  V e = exp(-s), y = fma(e, w_low, e * w);
+  y = select(gt(a, lit<V>(10.06f)), lit<V>(0.0f), y);  // rounds to 0, and the square of x may be infinite
+  y = select(lt(x, lit<V>(0.0f)), lit<V>(2.0f) - y, y);
+  return select(ne(x, x), x, y);
+}

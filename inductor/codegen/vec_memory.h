@@ -137,18 +137,25 @@ template <class T> INLINE auto load_second(const T* p, Part k) {
   return gather(p, k, [](int64_t l) { return 2 * l; });
 }
 // Backwards: lane l reads p[-l].
+template <class V> INLINE V backwards(V x) {
+  V r;
+  LANES r[l] = x[W - 1 - l];
+  return r;
+}
 template <class T> INLINE auto load_reversed(const T* p, Full) {
 #if defined(FG_GCC)
-  typedef decltype(load(p, Full{})) V;
-  typename lanes_of<V>::type pick;
-  LANES pick[l] = W - 1 - l;
-  return __builtin_shuffle(load(p - (W - 1), Full{}), pick);
+  return backwards(load(p - (W - 1), Full{}));
 #else
   return gather(p, Full{}, [](int64_t l) { return -l; });
 #endif
 }
 template <class T> INLINE auto load_reversed(const T* p, Part k) {
+#if defined(FG_GCC)
+  const auto x = load(p - (k.n - 1), k);
+  return __builtin_shuffle(x, iota<typename int_of<sizeof(x) / W>::type>(k.n - 1, -1));
+#else
   return gather(p, k, [](int64_t l) { return -l; });
+#endif
 }
 // Borders of images are few: most vectors lie inside of a mask or outside.
 template <class T, class L, class F> INLINE auto gather_if(mask m, const T* p, L k, F at) {
@@ -158,6 +165,17 @@ template <class T, class L, class F> INLINE auto gather_if(mask m, const T* p, L
   LANES if (m[l]) r[l] = lane_value(p[at(l)]);
   return r;
 }
+#if defined(FG_MASK_BITS)
+// The lanes of m, which are some, by one load from the first to the last: elements between two of a buffer are of it as
+// well. STEP: 1, or -1 where lane l reads p[-l].
+template <int STEP, class T> INLINE auto load_span(mask m, const T* p) {
+  const uint32_t bits = mask_bits(m);
+  const int first = __builtin_ctz(bits), last = 31 - __builtin_clz(bits);
+  const auto x = load(STEP == 1 ? p + first : p - last, Part{last - first + 1});
+  const auto from = iota<typename int_of<sizeof(x) / W>::type>(STEP == 1 ? -first : last, STEP);
+  return select(m, __builtin_shuffle(x, from), decltype(x + 0){});
+}
+#endif
 template <class T, class L> INLINE auto load_if(mask m, const T* p, L k) {
   typedef moves_of<T> M;
   if constexpr (M::exist) {
@@ -165,23 +183,39 @@ template <class T, class L> INLINE auto load_if(mask m, const T* p, L k) {
   } else {
     if (all_lanes(m)) return load(p, k);
 #if defined(FG_MASK_BITS)
-    // Elements between two of a buffer are of it as well.
     m = some(k, m);
     typename lane_of<T>::type r{};
-    const uint32_t bits = mask_bits(m);
-    if (bits == 0) return r;
-    const int first = __builtin_ctz(bits), last = 31 - __builtin_clz(bits);
-    const auto x = load(p + first, Part{last - first + 1});
-    const auto from = iota<typename int_of<sizeof(r) / W>::type>(-first, 1);
-    return select(m, __builtin_shuffle(x, from), r);
+    if (any_lanes(m)) r = load_span<1>(m, p);
+    return r;
 #else
     return gather_if(m, p, k, [](int64_t l) { return l; });
 #endif
   }
 }
 template <class T, class L> INLINE auto load_reversed_if(mask m, const T* p, L k) {
-  if (all_lanes(m)) return load_reversed(p, k);
-  return gather_if(m, p, k, [](int64_t l) { return -l; });
+  typedef moves_of<T> M;
+  if constexpr (M::exist) {
+    m = some(k, m);
+    typename lane_of<T>::type r{};
+    if (any_lanes(m)) r = backwards(widened((vec<T>)M::load(p - (W - 1), M::lanes(backwards(m))), p));
+    return r;
+  } else {
+    if (all_lanes(m)) return load_reversed(p, k);
+#if defined(FG_MASK_BITS)
+    m = some(k, m);
+    typename lane_of<T>::type r{};
+    if (any_lanes(m)) r = load_span<-1>(m, p);
+    return r;
+#else
+    return gather_if(m, p, k, [](int64_t l) { return -l; });
+#endif
+  }
+}
+// One element for all lanes of m.
+template <class T, class L> INLINE auto load_same_if(mask m, const T* p, L k) {
+  typename lane_of<T>::type r{};
+  if (any_lanes(some(k, m))) r = select(m, splat(get(*p)), r);
+  return r;
 }
 // One mask for all lanes.
 template <class T, class L> INLINE auto load_if(bool m, const T* p, L k) {

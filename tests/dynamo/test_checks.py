@@ -394,7 +394,7 @@ def writes_to_what_is_checked(x):
     return x + 1, fine
 
 
-@program(2)
+@program(1)
 def the_number_is_needed_later(x):
     size = x.sum().item()
     assert size > 0

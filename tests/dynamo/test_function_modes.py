@@ -139,9 +139,35 @@ def refused(x):
         return x * 2
 
 
+def rows(x):
+    with Notes("a"):
+        first, second = x
+        doubled = [row * 2 for row in x]
+        counted = len(x), len(x[0]), next(iter(first)), list(zip(x, x.T))
+        told = []
+        for ask in (list, len):
+            try:
+                ask(x.sum())
+            except TypeError as error:
+                told.append(str(error))
+    with Counts():
+        return first, second, doubled, counted, told, len(x), list(x), [*x.__iter__()]
+
+
+class Counts(TorchFunctionMode):
+    """Each tensor has seven rows, of which the first is shown."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__len__:
+            return 7
+        result = func(*args, **(kwargs or {}))
+        return result[:1] if func is torch.Tensor.unbind else result
+
+
 WHOLE = [
     *(answers, made_outside, operations, nested, of_a_subclass, constructors, entered_by_hand),
     *(left_by_an_exception, asks_for_the_stack, refused, of_a_parameter, differentiates),
+    rows,
 ]
 
 
@@ -184,7 +210,7 @@ def refuses(x):
 
 def language(x):
     with Notes("a"):
-        return len(x), [row * 2 for row in x], bool((x == x).all())
+        return [row * 2 for row in x], bool((x == x).all())
 
 
 BREAKING = [breaks_inside, answers_with_a_break, left_entered, in_a_device, refuses, language]

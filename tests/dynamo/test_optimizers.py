@@ -75,6 +75,16 @@ def test_the_first_step_is_one_of_all(kind, options):
     assert len(captured.op_counts) == 1 and not captured.codes
 
 
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW, optim.RAdam, optim.Adamax])
+def test_rates_that_depend_on_the_step_round_as_in_eager(kind):
+    def run(wrap):
+        parameters = parameters_of(kind)
+        optimizer = kind(parameters)
+        return stepped(optimizer, parameters, wrap(optimizer.step))
+
+    captures_of(run, rtol=0, atol=0)
+
+
 def test_parameters_that_come_later():
     def run(wrap):
         parameters = parameters_of(optim.Adam)

@@ -14,6 +14,7 @@ import dynamo
 from backends import lookup_backend
 from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
+from fxgraph.aot.cudnn_recurrent import cudnn_layers, cudnn_layers_backward
 from fxgraph.aot.recurrent import recurrent_layer, run_recurrent
 
 LAYERS = {
@@ -488,7 +489,7 @@ def test_lengths_that_vary(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_cudnn_computes_breaks_the_graph(kind, monkeypatch):
+def test_what_cudnn_computes_and_no_operator_takes_breaks_the_graph(kind, monkeypatch):
     """A trial on fake tensors would find no whole graph, and take dropout's state from the call."""
     asked = []
     monkeypatch.setattr(torch, "cudnn_is_acceptable", lambda x: asked.append(x) or True)
@@ -497,3 +498,44 @@ def test_what_cudnn_computes_breaks_the_graph(kind, monkeypatch):
     compiled = dynamo.compile(lambda x: layer(x * 2)[0] + 1, backend="aot_eager")
     torch.testing.assert_close(compiled(x), layer(x * 2)[0] + 1)
     assert asked and "cuDNN" in str(dynamo.explain(lambda x: layer(x * 2)[0] + 1)(x))
+
+
+@pytest.mark.parametrize("projected", (0, 3))
+@pytest.mark.parametrize("packed", (False, True))
+def test_shapes_of_what_cudnn_computes(packed, projected):
+    """The operator's results, without a device, are those of the call on the CPU."""
+    layer = torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=projected)
+    weights, directions = [p.detach() for p in layer.parameters()], 4
+    x, sizes = torch.randn(5, 2, 3), None
+    if packed:
+        x, sizes, *_ = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 2])
+    states = [torch.zeros(directions, 2, projected or 4), torch.zeros(directions, 2, 4)]
+    settings = (True, 2, 0.0, True, True)
+    wanted = torch.lstm(
+        *(
+            (x, states, weights, *settings, False)
+            if sizes is None
+            else (x, sizes, states, weights, *settings)
+        )
+    )
+    x, *states = (t.to("meta") for t in (x, *states))
+    weights = [w.to("meta") for w in weights]
+    found = cudnn_layers(x, sizes, states, weights, 2, *settings, True)
+    assert [t.shape for t in found[:3]] == [t.shape for t in wanted]
+    none = x.new_empty(0)
+    gradients = cudnn_layers_backward(
+        x,
+        sizes,
+        states,
+        weights,
+        found[0],
+        none,
+        none,
+        none,
+        found[0],
+        *states,
+        2,
+        *settings,
+        [True] * 4,
+    )
+    assert [t.shape for t in gradients] == [t.shape for t in (x, *states, *weights)]

@@ -1,6 +1,8 @@
-"""torch.manual_seed in captured frames: behind and between random numbers, in the graph."""
+"""torch.manual_seed and torch.seed in captured frames: behind and between random numbers."""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 import torch
@@ -225,6 +227,63 @@ def test_locks_of_devices(seeded):
         assert rest == others
         if seeded is behind_a_lock:
             same([y, state], [expected, torch.get_rng_state()])
+
+
+class Layers(torch.nn.Module):
+    """Dropout whose seeds are kept, so that it can be computed again."""
+
+    seeds: tuple[int, ...] = ()
+
+    def forward(self, x):
+        first = int(torch.seed() % sys.maxsize)
+        torch.manual_seed(first)
+        y = F.dropout(x, 0.5)
+        second = torch.seed()
+        self.seeds = first, second
+        return y, F.dropout(y * 2, 0.5), torch.rand(4)
+
+
+class SeededWhileDraws(Layers):
+    def forward(self, x):
+        noise = torch.rand(3)
+        return *super().forward(x), noise
+
+
+class Checked(Layers):
+    """A call that raises leaves the seed that it drew."""
+
+    def forward(self, x):
+        results = super().forward(x)
+        if (x > 100).any():
+            raise ValueError
+        return results
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, "inductor"])
+@pytest.mark.parametrize("layers", [Layers, SeededWhileDraws, Checked])
+def test_drawn_seeds(layers, backend):
+    """Each call draws seeds of its own, and the numbers behind are theirs."""
+    module, x = layers(), torch.ones(30)
+    compiled = dynamo.compile(module, backend=backend, fullgraph=True)
+    seen = set()
+    for _ in range(3):
+        torch.manual_seed(3)
+        y, z, numbers, *noise = compiled(x)
+        after = torch.rand(2)
+        first, second = module.seeds
+        assert type(second) is int and torch.initial_seed() == second
+        seen |= {first, second}
+        torch.manual_seed(3)
+        same(noise, [torch.rand(3)] if noise else [])
+        torch.manual_seed(first)
+        same([y], [F.dropout(x, 0.5)])
+        torch.manual_seed(second)
+        same([z, numbers, after], [F.dropout(y * 2, 0.5), torch.rand(4), torch.rand(2)])
+    assert len(seen) == 6
+    if layers is Checked:
+        with pytest.raises(ValueError):
+            compiled(x * 1000)
+        assert torch.initial_seed() == module.seeds[1] not in seen
 
 
 class Drawn:

@@ -1,10 +1,11 @@
 """python -m tests.fuzz.data [--programs N] [--seed S] [--backend B]: programs that depend on data.
 
 Branches and loops on tensors, on numbers read from them and on how many elements a mask picks;
-masks, places and sizes that data chooses, writes (also to a tensor that is too large to copy),
-operations that fail behind effects, lists and dicts that sides leave; each program is called with
-none, one, some and all of the elements chosen, with and without gradients, and compared with eager:
-values, objects, gradients, effects.
+masks, places and sizes that data chooses; loops over experts, rows and segments; cond, while_loop
+and scans; writes (also to a tensor that is too large to copy); operations that fail behind effects;
+lists and dicts that sides leave. Each program is called with none, one, some and all of the
+elements chosen, with and without gradients, and compared with eager: values, objects, gradients,
+effects.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
 import dynamo
@@ -77,6 +81,24 @@ l[0] + 1; l[-1]; d['k'] * 2; x + p.sum(); x * p.numel(); x[: len(p)].sum() + y
 [x, y][(x > k).any().long()]; [x, y, w][(y > k).sum()]; x + (1, 2, 3)[(y > k).sum()]
 x[y.long()]; x.index_select(0, (y > k).long() * 2 + 1); x[(y > k).long() * 4]; x[p.long()].sum() + y
 x.gather(0, (y > k).sum()[None] + torch.arange(4)); x.clone().scatter_(0, y.long(), w)
+x + torch.full((int((y > k).sum()),), 2.0).sum(); torch.masked_select(x, y > k).sum() + y
+x + torch.cat([x, y]).tensor_split([int((y > k).sum())])[1][:3].sum(); x + x[y > k].sort()[1].sum()
+x + torch.cat([x, y]).tensor_split((y > k).cumsum(0)[1:3])[2].sum(); x * x[y > k].prod()
+x + torch.unique(y.detach().nan_to_num().round(), return_counts=True)[1].sum(); y + x[y > k].var(0)
+x[torch.unique((y > k).long(), return_inverse=True)[1]]; x + torch.unique_consecutive(y > k).sum()
+x + sum(t.sum() for t in x[y > k].unbind(0)); x + x.split(int((y > k).sum()) + 1)[-1].sum()
+torch.stack([x.chunk(int((y > k).sum()) + 1)[0].sum(), y[0]]); x + sum((y > k).long().tolist())
+x + sum(t[:n].sum() for t, n in zip((x, y), torch.stack([(x > k).sum(), (y > k).sum()]).tolist()))
+torch.cond((y > k).any(), lambda x: x * 2, lambda x: x + 1, (x,)); x + x[y > k].softmax(0).sum()
+torch.cond((y > k).all(), lambda x, y: x[y > k].sum() + y, lambda x, y: x * 1.5 + y, (x, y))
+x + while_loop(lambda n: n < (y > k).sum(), lambda n: (n + 1,), (torch.zeros((), dtype=int),))[0]
+scan(lambda s, t: (s + t, s * t), torch.zeros(()), torch.cat([x[y > k], w]))[1][:4]
+associative_scan(lambda s, t: s + t, torch.cat([x[y > k], w]), 0, combine_mode='generic')[:4]
+x.new_zeros(4).scatter_reduce(0, (y > k).long(), x, 'sum'); x + x[torch.argwhere(y > k)].sum()
+x.new_zeros(4).index_put(((y > k).nonzero()[:, 0],), x[y > k]); x + torch.zeros((y > k).sum()).sum()
+y + torch.segment_reduce(x.detach(), 'sum', lengths=torch.stack([(y > k).sum(), (y <= k).sum()]))
+x * (y > k).sum().item() / 4; x ** (y > k).sum().item(); x.roll(int((y > k).sum())); y - len(p) * x
+x[p.numel() :].sum() + y; torch.nn.functional.one_hot((y > k).long()).sum(0)[:1] * x
 """
 PREDICATES = """
 x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min(); x[0] > k
@@ -93,7 +115,47 @@ x = E; x = E; x = E; x, y = y, x; x = y; x = x.clone(); x += 1; x = x.clone(); x
 l = [x, y * 2]; l = [x]; d = {'k': x}; l.append(x); log.append(k); y = x.view(2, 2).t().reshape(4)
 x.mul_(2); p = P; p = P; p = P; big.add_(1); big[0, :4] = x.detach(); x[y.long()]
 log.append(len(l)); l[(y > k).any().long() - 1] = x; w.index_select(0, (y > k).long() * 4)
-w[(p > k).long()]
+w[(p > k).long()]; assert int((x > k).sum()) < 5; torch._check(len(p) >= 0); x[x > k] = y[x > k] * 2
+x[: int((y > k).sum())] += 1; x[(y > k).nonzero()[:, 0]] *= 2; x.masked_scatter_(y > k, w)
+"""
+# Loops over experts, elements, chosen rows and segments.
+LOOPS = """
+for e in range(3):
+    i = torch.where((x > k).long() + (y > k).long() == e)[0]
+    x = x.index_add(0, i, w[i] * e + x[i])
+
+for e in ((x > k).long() + 1).unique():
+    x = x + (y * e)[(x > k) + 1 == e].sum()
+
+for t in x:
+    y = y + t if t > k else y * 0.5
+
+for t in x[y > k]:
+    y = y + t
+
+for i in (y > k).nonzero()[:, 0].tolist():
+    x = x + y[i]
+
+s = 0
+for n in (y > k).long().tolist():
+    x = x + y[s : s + n + 1].sum()
+    s += n
+
+i = x.detach().argsort()
+while len(i):
+    y = y + x[i[0]]
+    i = i[1:][x[i[1:]] > y[i[0]]]
+
+if (y > k).any():
+    x = x + y[y > k].mean()
+else:
+    x = x * 2
+
+if not (x > k).all():
+    x = torch.where(x > k, x, x[x <= k].sum())
+
+for n in range(int((y > k).sum())):
+    x = x * 0.5 + n
 """
 
 
@@ -109,6 +171,7 @@ class Programs:
         self.expressions, self.predicates = _choices(EXPRESSIONS), _choices(PREDICATES)
         self.simple, self.picked = _choices(SIMPLE), _choices(PICKED)
         self.numbers, self.statements = _choices(NUMBERS), _choices(STATEMENTS)
+        self.loops = LOOPS.strip().split("\n\n")
 
     def __iter__(self) -> Programs:
         return self
@@ -161,6 +224,8 @@ class Programs:
                 return [f"p = {self._picked()}"]
             name, value = self.random.choice(NAMES), self.random.choice(self.simple)
             return [f"{name} = {self._filled(value)}"]
+        if depth and self.random.random() < 0.12:
+            return self._filled(self.random.choice(self.loops)).splitlines()
         if depth == 0 or kind < 0.4:
             return [self._filled(self.random.choice(self.statements))]
         body = [f"    {line}" for line in self._block(depth - 1, 3)]
@@ -222,7 +287,8 @@ def _alike(one: Any, other: Any) -> bool:
 
 def mismatch(text: str, backend: str, captured: bool) -> str | None:
     """Where eager and compiled differ. captured: whether numbers and sizes become symbols."""
-    scope: dict[str, Any] = {"torch": torch, "math": math}
+    scope: dict[str, Any] = {"torch": torch, "math": math, "while_loop": while_loop}
+    scope |= {"scan": scan, "associative_scan": associative_scan}
     exec(compile(text, "<data>", "exec"), scope)
     options = {"capture_scalar_outputs": captured, "capture_dynamic_output_shape_ops": captured}
     dynamo.reset()

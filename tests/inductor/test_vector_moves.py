@@ -66,6 +66,7 @@ template <class T> static int64_t run() {
     const T* const s = high + W - 1 + first;
     wrong += differing(load_reversed_if(m, s, Full{}), s, bits, -1);
     wrong += differing(gather_if(m, p, Full{}, [](int64_t l) { return l; }), p, bits, 1);
+    wrong += differing(load_same_if(m, bits ? low : high + W, Full{}), low, bits, 0);
     for (int64_t n = 1; n < W; ++n) {
       const uint32_t part = bits & ((1u << n) - 1);
       const int end = part ? 31 - __builtin_clz(part) : 0;
@@ -178,9 +179,37 @@ def test_moved_rows(dtype: torch.dtype) -> None:
 
 def test_runs_are_loads_of_neighbours() -> None:
     text = staged(lambda x: (x.roll(5, -1), x.flip(-1)), [torch.zeros(3, 64)]).spec.source
-    assert "load_run<1>(" in text and "load_reversed(" in text and "gather(" not in text
-    text = staged(lambda x: (x.roll(2, -1),), [torch.zeros(64, 7)]).spec.source
+    assert "load_reversed(" in text and "load_run" not in text and "gather(" not in text
+    text = staged(lambda x: (x.roll(5) + x[0],), [torch.zeros(3, 64)]).spec.source
+    assert "load_run<1>(" in text  # at another place in each row
+    text = staged(lambda x: (x.roll(2) + x[0],), [torch.zeros(2, 3)]).spec.source
     assert "load_run" not in text  # hardly a vector lies in one run
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 33, 64])
+def test_loops_are_cut_where_comparisons_change(n: int) -> None:
+    """Comparisons of every slope, at the ends, beyond them and in between."""
+
+    def fn(x):
+        k, (high, low) = torch.arange(n), (n - 1, 0)
+        compared = k < 3, 3 >= k, n - k > 4, 2 * k <= n, 7 - 3 * k < 0, k >= n, k < 0, high > k
+        either = (k < 2) | (k >= n - 2), (k >= 1) & (k < high), ~(k > low)
+        return (*(torch.where(c, x, -x) for c in (*compared, *either)), (k - 5) // 3 + x)
+
+    check(fn, special(3, n), rtol=0, atol=0)
+
+
+def test_cut_loops_have_no_masks() -> None:
+    for pad in (
+        lambda x: (F.pad(x, (1, 2)),),
+        lambda x: (F.pad(x, (1, 2), mode="reflect"),),
+        lambda x: (F.pad(x, (2, 0), mode="replicate") * 2,),
+        lambda x: (F.pad(x, (1, 1), mode="circular"),),
+    ):
+        text = staged(pad, [torch.zeros(2, 3, 50)]).spec.source
+        assert "mask" not in text and "_if(" not in text and text.count("each_vector<") in (2, 3)
+    many = staged(lambda x: (x + torch.arange(50) // 7,), [torch.zeros(3, 50)]).spec.source
+    assert many.count("each_vector<") == 1
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import random
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ OF_NUMPY += ["standard_normal", "randint", "exponential", "standard_exponential"
 OF_NUMPY += ["laplace", "logistic", "lognormal", "poisson", "binomial", "geometric", "chisquare"]
 OF_NUMPY += ["permutation", "triangular", "rayleigh", "weibull", "pareto", "gumbel", "choice"]
 _LARGEST = 2**62
+_SEED_BITS = 62  # torch has 64, more than a symbol holds
 _TORCHS = ("torch.manual_seed", "torch.random.manual_seed")
 _CLOCKS = ["time", "perf_counter", "monotonic", "process_time", "thread_time"]
 
@@ -252,12 +254,26 @@ def _manual_seed(tx: Interpreter, seed: Value) -> Value:
     if not seed.python_type_is(int) or (inside and not first) or locked:
         raise Unsupported(breaks.UncapturedCall("torch.manual_seed"))
     _let_vary(tx, seed)
-    if first:
+    computed = seed.is_symbolic() and seed.source is None
+    if first and (inside or not computed):
         hoist(tx, torch.manual_seed, seed)
     else:
         output.create_node("call_function", manual_seed, (seed.as_proxy(),), {}, None, tx)
         output.side_effects.touch()
     return tx.wrap(torch.default_generator, AttrSource(ModuleSource("torch"), "default_generator"))
+
+
+def _seed(tx: Interpreter) -> Value:
+    """torch.seed: its seed, which nobody can foresee, is drawn before the graph."""
+    output = tx.output
+    _refuse_states(tx, "torch.seed")
+    if not output.symbols.allowed or output.side_effects.locks:
+        raise Unsupported(breaks.UncapturedCall("torch.seed"))
+    output.hoisted_calls.append(HoistedCall(functools.partial(secrets.randbits, _SEED_BITS)))
+    source = MadeSource(len(output.hoisted_calls) - 1)
+    seed = SymbolValue(output, output.symbols.drawn(int, 0, 2**_SEED_BITS - 1, source), source)
+    _manual_seed(tx, seed)
+    return seed
 
 
 def _get_rng_state(tx: Interpreter) -> Value:
@@ -315,7 +331,7 @@ def _register() -> None:
         TABLE[getattr(time, name)] = _clock(name)
     TABLE[random.Random] = maker_of(random.Random)
     TABLE[torch.random.manual_seed] = _manual_seed
-    TABLE[torch.random.seed] = _broken("torch.seed")
+    TABLE[torch.random.seed] = _seed
     TABLE[torch.get_rng_state] = _get_rng_state
     TABLE[torch.set_rng_state] = _set_rng_state
     for name in (*OF_NUMPY, "seed"):

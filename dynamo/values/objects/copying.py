@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import is_trusted_class
-from dynamo.guards.sources import AttrSource, ModuleSource
+from dynamo.guards.sources import AttrSource, CallSource, ModuleSource
 from dynamo.polyfills import library as polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles, polyfill
@@ -101,10 +101,18 @@ def _reduced_handler(tx, x):
 def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     """x.__reduce_ex__(4)."""
     cls = x.python_type()
-    if cls in copyreg.dispatch_table or isinstance(x, TensorValue):
+    if isinstance(x, TensorValue):
         raise _breaks(x, function)
+    registry = AttrSource(ModuleSource("copyreg"), "dispatch_table")
+    if cls in copyreg.dispatch_table:
+        tx.guard(registry, "contains", (cls, True))
+
+        def reducer_of(table: dict[type, Any]) -> Any:
+            return table[cls]
+
+        reducer = CallSource(registry, reducer_of, f"reducer of {cls.__name__}")
+        return tx.wrap(reducer_of(copyreg.dispatch_table), reducer).call(tx, [x], {})
     if not is_trusted_class(cls):
-        registry = AttrSource(ModuleSource("copyreg"), "dispatch_table")
         tx.guard(registry, "contains", (cls, False))
     if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
         raise _breaks(x, function)  # it is asked for __reduce_ex__, too

@@ -1,4 +1,5 @@
-"""Numbers that are read from tensors: captured where config.capture_scalar_outputs says so.
+"""Numbers that are read from tensors: captured where operations take them, and nothing breaks the
+graph on their account (framestate/attempts.py), or config.capture_scalar_outputs says so.
 
 `n = x.item()` is a node of the graph then, and n a symbol without a value (u0): what the captured
 code does with it may depend on it only as far as torch._check(...) has told.

@@ -26,7 +26,7 @@ from dynamo.values.tensors.stride_reads import settle_strides
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
-from fxgraph.aot.recurrent import has_library_operator, is_cudnns, run_recurrent
+from fxgraph.aot.recurrent import has_library_operator, is_cudnns, run_recurrent, takes_cudnns
 from fxgraph.general_case import general_case
 from fxgraph.symbols import DataDependent
 
@@ -39,7 +39,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     fake_args = to_fake(args)
     fake_kwargs = to_fake(kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    if is_cudnns(target, fake_args):
+    if is_cudnns(target, fake_args) and not takes_cudnns(target, fake_args):
         raise Unsupported(breaks.UncapturedCall(f"{name}, which cuDNN computes"))
     function, given = target, fake_args
     if op == "call_method":

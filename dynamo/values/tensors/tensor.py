@@ -359,7 +359,7 @@ class TensorValue(Value):
         replaced = replacement(tx, name, self.python_type())
         if replaced is not MISSING:
             return self._bound(tx, name, replaced).call(tx, args, kwargs)
-        if tx.output.modes.asked:
+        if tx.output.modes.asked and name != "__iter__":
             dispatched = late_bound.dispatch(tx, "call_method", name, [self, *args], kwargs)
             if dispatched is not None:
                 return dispatched
@@ -455,6 +455,8 @@ class TensorValue(Value):
         return None if real is None or real.numel() != 1 else bool(real)
 
     def length_value(self, tx: Interpreter) -> Value:
+        if tx.output.modes.asked:
+            return late_bound.length_by_modes(tx, self)
         refuse_replacement(tx, self, "__len__")
         return tx.wrap(self.fake.shape[0]) if self.fake.ndim else super().length_value(tx)
 
@@ -494,6 +496,8 @@ class TensorValue(Value):
         return self._unbound(tx).unpack(tx)
 
     def _unbound(self, tx: Interpreter) -> Value:
+        if tx.output.modes.asked and replacement(tx, "__iter__", self.python_type()) is MISSING:
+            return late_bound.unbound_by_modes(tx, self)
         refuse_replacement(tx, self, "__iter__")
         if self.fake.ndim == 0:
             raise_python(tx, TypeError, "iteration over a 0-d tensor")
@@ -678,14 +682,6 @@ def value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorVa
 
 
 # -- special methods -----------------------------------------------------------------------------
-def _len(tx: Interpreter, tensor: TensorValue) -> Value:
-    return tensor.length_value(tx)
-
-
-def _iter(tx: Interpreter, tensor: TensorValue) -> Value:
-    return tensor.iterate(tx)
-
-
 def _setitem(tx: Interpreter, tensor: TensorValue, key: Value, value: Value) -> Value:
     tensor.setitem(tx, key, value)
     return ConstantValue(None)
@@ -727,8 +723,8 @@ def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
 READ_METHODS: dict[str, Callable[..., Value | None]] = {}
 # Method -> `(tx, tensor, *args, **kwargs) -> Value`; other modules add to it.
 SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
-    "__len__": _len,
-    "__iter__": _iter,
+    "__len__": lambda tx, tensor: tensor.length_value(tx),
+    "__iter__": lambda tx, tensor: tensor.iterate(tx),
     "__setitem__": _setitem,
     "requires_grad_": _requires_grad_,
     "detach_": _detach_,

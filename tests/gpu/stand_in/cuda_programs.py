@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import dynamo
 from tests.gpu.stand_in import launching
@@ -335,18 +336,26 @@ CUDA["Adam capturable"] = partial(optimizer, "Adam", False, capturable=True)
 CUDA["SGD momentum fused"] = partial(optimizer, "SGD", False, momentum=0.9, fused=True)
 
 
-def recurrent(kind: str, cell: bool = False, **options: Any) -> None:
+def recurrent(
+    kind: str, cell: bool = False, packed: bool = False, dynamic: bool = False, **options: Any
+) -> None:
     net = getattr(torch.nn, kind)(6, 8, **options).to(DEVICE)
     other = copy.deepcopy(net)
-    x = rand(3, 6) if cell else rand(4, 3, 6)
-    run, found = dynamo.compile(net), []
-    for model, call in ((net, run), (other, other)):
-        torch.manual_seed(2)
-        leaf = x.clone().requires_grad_()
-        results = [t for t in tensors_of(call(leaf)) if t.requires_grad]
-        sum(r.square().sum() for r in results).backward()
-        found.append([results, leaf.grad, *(p.grad for p in model.parameters())])
-    same(*found, rtol=1e-3, atol=1e-4)
+    run, found = dynamo.compile(net, fullgraph=not packed, dynamic=dynamic or None), []
+    for time in (4, 5, 7) if dynamic else (4,):
+        x = rand(3, 6) if cell else rand(time, 3, 6)
+        found = []
+        for model, call in ((net, run), (other, other)):
+            torch.manual_seed(2)
+            leaf = x.clone().requires_grad_()
+            given = pack_padded_sequence(leaf, [4, 3, 1]) if packed else leaf
+            results = [t for t in tensors_of(call(given)) if t.requires_grad]
+            sum(r.square().sum() for r in results).backward()
+            found.append([results, leaf.grad, *(p.grad for p in model.parameters())])
+            model.zero_grad()
+        same(*found, rtol=1e-3, atol=1e-4)
+    if packed:
+        return
     net.eval(), other.eval()
     with torch.no_grad():
         same(run(x), other(x), rtol=1e-3, atol=1e-4)
@@ -357,7 +366,48 @@ for _kind in ("LSTM", "GRU", "RNN"):
     CUDA[f"{_kind} two layers"] = partial(
         recurrent, _kind, num_layers=2, bidirectional=True, batch_first=True, dropout=0.2
     )
+    CUDA[f"{_kind} of varying sizes"] = partial(recurrent, _kind, num_layers=2, dynamic=True)
+    CUDA[f"{_kind} of packed sequences"] = partial(recurrent, _kind, packed=True)
     CUDA[f"{_kind}Cell"] = partial(recurrent, f"{_kind}Cell", cell=True)
+CUDA["LSTM projected"] = partial(recurrent, "LSTM", proj_size=5)
+
+
+@program
+def recurrent_layers_in_a_model() -> None:
+    """Seeds in between begin the dropout anew; frozen weights, states of the program's."""
+    found = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        net = torch.nn.GRU(6, 6, 3, dropout=0.4).to(DEVICE)
+        net.weight_hh_l0.requires_grad_(False)
+
+        def fn(x: Any, h: Any, net: Any = net) -> Any:
+            y, h = net(x * 2, h)
+            y, h = net(y + 1, h)
+            return y.relu(), h
+
+        run = dynamo.compile(fn, fullgraph=True) if compiled else fn
+        made: list[Any] = []
+        for turn in range(4):
+            if turn % 2 == 0:
+                torch.manual_seed(turn)
+            h = rand(3, 2, 6).requires_grad_()
+            y, last = run(rand(4, 2, 6), h)
+            (y.sum() + last.square().sum()).backward()
+            made += [y, last, h.grad]
+        found.append([made, *(p.grad for p in net.parameters() if p.requires_grad)])
+    same(*found, rtol=1e-3, atol=1e-4)
+
+
+@program
+def recurrent_layers_that_cannot_be_differentiated() -> None:
+    net = torch.nn.RNN(4, 4).to(DEVICE).eval()
+    try:
+        dynamo.compile(net)(rand(3, 2, 4))[0].sum().backward()
+    except RuntimeError as error:
+        assert "training mode" in str(error), error
+    else:
+        raise AssertionError("no error")
 
 
 @program

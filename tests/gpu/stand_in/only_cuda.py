@@ -27,7 +27,8 @@ def differentiated(
     """The gradients of a function's tensor inputs, from inside of a kernel."""
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
     every = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(every, key), torch.enable_grad():
+    plain = torch.autocast("cpu", enabled=False)  # whose key is excluded outside of it, too
+    with torch._C._ForceDispatchKeyGuard(every, key), plain, torch.enable_grad():
         leaves = [x.detach().requires_grad_() if isinstance(x, torch.Tensor) else x for x in inputs]
         results = fn(*leaves)
         results = results if isinstance(results, (tuple, list)) else [results]
@@ -301,7 +302,7 @@ def _layers(x, weights, hx, cx, mode, layers, batch_first, dropout, train, both,
     run = getattr(torch._VF, LAYERS[mode])
     per = len(weights) // (layers * (2 if both else 1))
     try:
-        rest = (per == 4, layers, dropout, train, both)
+        rest = (per >= 4, layers, dropout, train, both)
         if sizes:
             return run(x, torch.tensor(sizes), state, weights, *rest)
         return run(x, state, weights, *rest, batch_first)
@@ -322,6 +323,8 @@ def cudnn_rnn(x, weights, stride, buffer, hx, cx, mode, hidden, proj, layers, ba
 def cudnn_rnn_backward(x, weights, stride, buffer, hx, cx, out, grad, grad_hy, grad_cy, mode, size,
                        proj, layers, batch_first, dropout, train, both, sizes, state, left,
                        mask):  # fmt: skip
+    if not train:
+        raise RuntimeError("cudnn RNN backward can only be called in training mode")
     seed = int(left.view(torch.int64)[0])
 
     def forward(x, hx, *rest):

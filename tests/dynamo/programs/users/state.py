@@ -691,4 +691,28 @@ PROGRAMS = {
         run(T(2))
     """,
     ),
+    "copies_by_copyreg": (
+        4,
+        """
+        import copy, copyreg
+        class Pool:
+            def __init__(self, w): self.w = w; self.made = 0
+        def again(pool, k=2):
+            pool.made += 1
+            return Pool, (pool.w * k,)
+        copyreg.pickle(Pool, again)
+        p = Pool(T(2))
+        def f(x):
+            a, (b, c) = copy.copy(p), copy.deepcopy([p, p])
+            return a.w + x, b.w, b is c, a.made
+        ---
+        run(T(2))
+        run(T(2))
+        p.made
+        copyreg.pickle(Pool, lambda pool: "p")
+        run(T(2))
+        del copyreg.dispatch_table[Pool]
+        run(T(2))
+    """,
+    ),
 }
