@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _FunctionBase
+from torch._functorch.autograd_function import VmapInfo
 from torch.autograd.function import FunctionCtx
 
 from dynamo import breaks
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 _DEFAULT_SETUP = class_lookup(torch.autograd.Function, "setup_context")
+_DEFAULT_JVP = class_lookup(torch.autograd.Function, "jvp")
+_DEFAULT_VMAP = class_lookup(torch.autograd.Function, "vmap")
+_trying: set[type] = set()  # the classes whose rules for transforms are tried
 
 
 class ContextValue(ObjectValue):
@@ -181,6 +185,25 @@ class RoundTripValue(ForwardValue):
         return result
 
 
+class JvpValue(ForwardValue):
+    """forward, and jvp on its own arguments."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        context, result = self.run(tx, args, kwargs)
+        effects = tx.output.side_effects
+        saved = effects.load_attr(context, "saved_for_forward")
+        if isinstance(saved, Value):
+            effects.store_attr(context, "to_save", saved)
+        tangents = [
+            arg
+            if isinstance(arg, TensorValue) and arg.fake.is_floating_point()
+            else ConstantValue(None)
+            for arg in args
+        ]
+        tx.call_function(self.owner.getattr(tx, "jvp"), [context, *tangents], {})
+        return result
+
+
 def _versions(tx: Interpreter) -> list[tuple[torch.Tensor, int]]:
     """The tensors of the body that is captured, and of those around it, and their versions."""
     graphs = [body.graph for body in tx.output.bodies]
@@ -233,6 +256,8 @@ def _apply(tx, owner, *args, **kwargs):
         if any(_holds_container(tx, arg) for arg in copied):
             raise _refuse("backward may read or change a container that it is given")
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
+    if tx.output.bodies:
+        _try_rules(tx, owner, needs, nest)
     run_natively = [owner.cls.forward, getattr(owner.cls, "setup_context", None)]
     refuse_changed_state(tx, f"{owner.cls.__name__}.forward", run_natively)
     apply = AppliedTo(owner.cls, objects) if objects else owner.cls.apply
@@ -242,6 +267,29 @@ def _apply(tx, owner, *args, **kwargs):
     if traceable:
         _mark(result, owner.cls, args)
     return result
+
+
+def _try_rules(tx: Interpreter, owner: ClassValue, needs: Sequence[bool], args: Any) -> None:
+    """Break where the class's own rules for transforms, jvp and vmap, do more than compute tensors:
+    trials, that of vmap with a batch of two.
+    """
+    if owner.cls in _trying:
+        return
+    _trying.add(owner.cls)
+    try:
+        if class_lookup(owner.cls, "jvp") is not _DEFAULT_JVP:
+            trace_body(tx, JvpValue(owner, needs), args, {}, same_fake, False)
+        if class_lookup(owner.cls, "vmap") is not _DEFAULT_VMAP:
+            info = tx.wrap(VmapInfo(batch_size=2, randomness="error"))
+            dims = [ConstantValue(0 if isinstance(arg, TensorValue) else None) for arg in args]
+            rule = owner.getattr(tx, "vmap")
+            trace_body(tx, rule, (info, TupleValue(dims), *args), {}, _two_of)
+    finally:
+        _trying.discard(owner.cls)
+
+
+def _two_of(number: int, fake: torch.Tensor) -> torch.Tensor:
+    return same_fake(number, fake.detach().expand(2, *fake.shape))
 
 
 @contextmanager

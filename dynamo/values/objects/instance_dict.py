@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -39,6 +39,10 @@ class InstanceDictValue(DictValue):
 
     def children(self) -> Sequence[Value]:
         return (self.owner,)
+
+    def identity(self) -> tuple[bool, Any]:
+        own = self.owner.instance_dict()
+        return True, self.owner if own is None else own  # for the dict of a new object, its owner
 
     def load_all(self, tx: Interpreter):
         owner = self.owner

@@ -213,7 +213,9 @@ class TensorValue(Value):
         if name == "nbytes" and self.fake.layout is torch.strided:  # torch's refuses symbols
             return tx.wrap(self.fake.numel() * self.fake.itemsize)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
-            return tx.wrap(getattr(self.fake, name))
+            told = getattr(self.fake, name)
+            # Each read makes another object.
+            return tx.wrap(torch.device(told) if name == "device" else told)
         if name.startswith("is_") and isinstance(flag := getattr(self.fake, name, None), bool):
             return ConstantValue(flag)
         if name in TENSOR_ATTRIBUTES:

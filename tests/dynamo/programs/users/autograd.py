@@ -305,6 +305,38 @@ PROGRAMS = {
         run(T(3, 2))
     """,
     ),
+    "function_rules_with_effects": (
+        None,
+        """
+        class Sq(torch.autograd.Function):
+            @staticmethod
+            def forward(x): return x ** 2
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.save_for_forward(inputs[0]); ctx.save_for_backward(inputs[0])
+            @staticmethod
+            def backward(ctx, g): return g * 2 * ctx.saved_tensors[0]
+            @staticmethod
+            def jvp(ctx, t):
+                log.append("jvp")
+                return 2 * ctx.saved_tensors[0] * t
+            @staticmethod
+            def vmap(info, in_dims, x):
+                log.append(("vmap", in_dims, info.batch_size))
+                return Sq.apply(x), in_dims[0]
+        def mapped(x): return torch.func.vmap(Sq.apply)(x)
+        def tangent(x): return torch.func.jvp(lambda t: Sq.apply(t) * 2, (x,), (torch.ones_like(x),))
+        def f(g, x): return g(x), x * 2
+        ---
+        run(mapped, T(3, 2))
+        run(mapped, T(3, 2))
+        run(tangent, T(3))
+        run(tangent, T(3))
+        run(mapped, T(3, 2, grad=True))
+        run(tangent, T(3, grad=True))
+        run(tangent, T(3, grad=True))
+    """,
+    ),
     "function_jvp": (
         1,
         """

@@ -4,6 +4,22 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "dicts_and_devices_themselves": """
+        class C: pass
+        G, net = C(), nn.Linear(4, 2)
+        def f(x):
+            c = C()
+            c.device = x.device
+            one, other = x.device, x.device
+            dicts = c.__dict__ is c.__dict__, vars(c) is c.__dict__, c.__dict__ is G.__dict__, vars(G) is G.__dict__
+            of_modules = net.__dict__ is vars(net), net._buffers is net.__dict__["_buffers"]
+            devices = one is one, one is other, one == other, c.device is c.device, c.device is one, len({id(one), id(other)})
+            others = x.dtype is x.dtype, x.layout is net.weight.layout, net.weight.device is net.weight.device, x.shape is x.shape
+            return x + 1, dicts, of_modules, devices, others
+        ---
+        run(T(3, 4))
+        run(T(3, 4))
+    """,
     "repr_default": (
         4,
         """
