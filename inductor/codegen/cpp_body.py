@@ -490,6 +490,10 @@ class Body:
             term = v.name if step == 1 else f"{self.emitter.constant(step)} * {v.name}"
             position = f"{term} + {position}" if position else term
             step = step * v.size
+        if self.emitter.grouped:
+            return f"s{number}", f"W * (N * ({position or 0}) + decltype(u)::value)"
+        if self.emitter.lane_outer:
+            return f"s{number}", f"W * ({position or 0})"
         return f"s{number}", position or "0"
 
     def _store(self, step: Loops, value: Operand, level: int) -> None:

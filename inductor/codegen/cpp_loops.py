@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
+
 from fxgraph.sizes import Extent, Size, ceil_div, hint, known_le, largest
 from inductor.codegen import cuts
 from inductor.codegen.cpp_body import CPP_TYPES, Body
@@ -105,22 +107,22 @@ class _Emitter:
         self.outer, self.inner = outer, inner
         self.lane_outer = self.rows and self.lane in outer
         self.passes = passes(kernel)
-        self.scratch = self._scratch(live)
-        self.live = live
         self.constants: list[Extent] = []
         self.buffers: list[str] = []
         # columns are reduced several vectors at a time
         self.grouped = self.lane_outer and self._is_worth_groups()
         # or all of them, row after row, as they lie in memory
         self.streamed = self.grouped and self._is_worth_streams()
+        self.scratch = self._scratch(live)
+        self.live = live
         self.body = Body(self)
         self.half = self._needs_half()
 
     # -- decisions --------------------------------------------------------------------------------
 
     def _scratch(self, live: set[str]) -> dict[str, Extent]:
-        """Intermediates of full rows that a later pass reads and nobody outside does ->
-        elements."""
+        """Intermediates of full rows (or of the columns of a vector or a group of them) that a
+        later pass reads and nobody outside does -> elements."""
         length = extent(self.inner)
         made: dict[str, int] = {}
         result: dict[str, Extent] = {}
@@ -133,11 +135,18 @@ class _Emitter:
                 if self.kernel.role(step) == "full":
                     made[step.target.name] = number
         types = [COMPUTE_TYPES[self.program.buffers[b].dtype] for b in result]
+        length = length * self.columns
         long = isinstance(length, int) and length * sum(t.itemsize for t in types) > MAX_SCRATCH
-        if long or self.lane_outer:
+        unknown = self.lane_outer and not isinstance(length, int)
+        if long or unknown or self.streamed:
             live.update(result)  # too long for the stack: in memory after all
             return {}
-        return result
+        return dict.fromkeys(result, length)
+
+    @property
+    def columns(self) -> int:
+        """How many columns are computed together: 1 of a row."""
+        return (GROUP if self.grouped else 1) * WIDEST if self.lane_outer else 1
 
     def _is_worth_groups(self) -> bool:
         """Whether one pass reads columns, or several that are long: each is code of its own."""
@@ -449,7 +458,7 @@ class _Emitter:
         vectors."""
         assert self.lane is not None
         lanes = (8 if self.half else 16) * GROUP  # of the widest machine
-        if hint(self.lane.size) < 8 * lanes and len(self.outer) == 1:
+        if hint(self.lane.size) < 2 * torch.get_num_threads() * lanes and len(self.outer) == 1:
             lanes //= GROUP  # rather more threads than longer stretches
         blocks = ceil_div(self.lane.size, lanes)
         width, loops = self.constant(self.lane.size), self._group_loops()

@@ -73,6 +73,8 @@ def test_any_cut_of_the_range_gives_the_same() -> None:
         (lambda x: (F.pad(x.roll(3, -1), (2, 0), mode="replicate"),), torch.randn(4, 5)),
         (lambda x: (x.sum(1),), torch.randn(21, 50)),
         (lambda x: (x.sum(0),), torch.randn(50, 77)),
+        (lambda x: (x.softmax(0),), torch.randn(9, 77)),
+        (lambda x: (x.softmax(1),), torch.randn(3, 40, 150)),
         (lambda x: (torch.cat([x, x * 2], 1) + 1,), torch.randn(6, 11)),
         (lambda x: (F.interpolate(x, scale_factor=2) + 1,), torch.randn(1, 2, 3, 37)),
         (lambda x: (F.interpolate(x, scale_factor=2) + 1,), torch.randn(1, 2, 37)),
@@ -95,6 +97,23 @@ def test_any_cut_of_the_range_gives_the_same() -> None:
             for begin, end in zip(cuts, cuts[1:]):
                 run(pointers, ctypes.c_int64(begin), ctypes.c_int64(end))
             torch.testing.assert_close(out, expected, msg=f"{step.total} in {pieces}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_columns_are_kept_between_passes(dtype: torch.dtype) -> None:
+    """Of one vector of columns and of several, on the stack; of very long columns in memory."""
+
+    def fn(x):
+        spread = (x - x.amax(0)).exp()
+        return spread / spread.sum(0), torch.where(x > x.mean(0), x, -x)
+
+    for rows, columns in ((2, 5), (7, 130), (40, 70), (33, 257), (3000, 19), (2000, 300)):
+        x = torch.randn(rows, columns)
+        x[0, 0], x[1, 1], x[0, 2], x[:, 3] = math.nan, math.inf, -math.inf, -math.inf
+        c = check(fn, x.to(dtype), rtol=4e-2 if dtype == torch.bfloat16 else 1e-5)
+        assert c.spec is not None and ("alignas" in c.spec.source) == (rows < 2000)
+    check(fn, torch.randn(6, 3, 20).to(dtype).mT, rtol=4e-2 if dtype == torch.bfloat16 else 1e-5)
+    check(lambda x: (x.softmax(0),), torch.zeros(4, 0, dtype=dtype), fallbacks=["_softmax.default"])
 
 
 FUNCTIONS = [
