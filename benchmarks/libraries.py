@@ -116,7 +116,7 @@ def difference(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor])
     """The largest relative one. What is zero but for rounding is held beside its neighbours."""
     if len(actual) != len(expected):
         return float("nan")
-    largest = [float(e.detach().abs().max()) if e.numel() else 0.0 for e in expected]
+    largest = [float(_wide(e).abs().max()) if e.numel() else 0.0 for e in expected]
     finite = [value for value in largest if value < float("inf")]
     floor, worst = 1e-3 * max(finite, default=0.0) + 1e-12, 0.0
     for a, e, size in zip(actual, expected, largest):
@@ -124,13 +124,16 @@ def difference(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor])
             return float("nan")
         if torch.equal(a, e):
             continue
-        wide = torch.complex128 if a.is_complex() else torch.float64
-        a, e = a.detach().to(wide), e.detach().to(wide)
+        a, e = _wide(a), _wide(e)
         if not torch.equal(a.isfinite(), e.isfinite()):
             return float("nan")
         gap = (a - e).abs().nan_to_num(0.0, 0.0)
         worst = max(worst, float(gap.max()) / max(size, floor))
     return worst
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
 
 
 def measure(system: str, subject: Subject, mode: str, options: argparse.Namespace) -> Found:

@@ -22,6 +22,7 @@ from benchmarks.library_images import (
     transforms,
     vit_pytorch,
 )
+from benchmarks.library_programs import averaged, checked, settings, torchrl
 from benchmarks.library_sounds import torchaudio
 from benchmarks.library_subject import Arguments, Subject, Subjects, images, made, sequence, tokens
 
@@ -561,6 +562,6 @@ LIBRARIES: dict[str, Callable[[], Subjects]] = {
         timm, torchvision, detection, transforms, segmentation_models_pytorch, vit_pytorch,
         open_clip, monai, kornia, diffusers, x_transformers, lucidrains, peft, torch_geometric,
         torchmetrics, gpytorch, torchdiffeq, torchao, captum, tensordict, e3nn, torchaudio, esm,
-        rotary, timm_optimizers, metrics, lightning,
+        rotary, timm_optimizers, metrics, lightning, settings, checked, averaged, torchrl,
     )
 }  # fmt: skip

@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 class EqualityKey:
-    """The key of an object with its own `__eq__`, which is captured like any method."""
+    """The key of an object with its own `__eq__`, which is captured like any method. `hashed`: its
+    hash, or a number for that of addresses, which is not `exact`.
+    """
 
-    __slots__ = ("hashed", "output", "value")
+    __slots__ = ("exact", "hashed", "output", "value")
 
-    def __init__(self, tx: Interpreter, value: Value, hashed: int) -> None:
+    def __init__(self, tx: Interpreter, value: Value, hashed: int, exact: bool = True) -> None:
         self.output = tx.output
         self.value = value
         self.hashed = hashed
+        self.exact = exact
 
     def __hash__(self) -> int:
         return self.hashed
@@ -73,7 +76,7 @@ def is_stale(key: Hashable, real: Any, table: Any) -> bool:
         return False
     holds = dict.__contains__ if isinstance(table, dict) else type(table).__contains__
     try:
-        changed = isinstance(key, EqualityKey) and key.hashed != hash(real)
+        changed = isinstance(key, EqualityKey) and (not key.exact or key.hashed != hash(real))
         return changed or not holds(table, real)
     except Exception:  # of a method of another key
         return True

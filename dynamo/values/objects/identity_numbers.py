@@ -12,6 +12,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import GlobalsSource
 from dynamo.values.base import Value
+from dynamo.values.containers.hash_keys import check_hashes
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import same_object
@@ -84,12 +85,48 @@ class TokenValue(Value):
             tx.output.guard_distinct(self.subject)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
+        return tx.output.token_keys.add(self.number(tx))
+
+    def number(self, tx: Interpreter) -> TokenKey:
+        """Stands for the number, beside other tokens alone."""
         self._assume_object()
         self._guard_distinct(tx)
-        return tx.output.token_keys.add(TokenKey(tx, self))
+        return TokenKey(tx, self)
+
+    def key_by_subject(self) -> Hashable:
+        """Equal for tokens that are the same, if in no other way than `is_same` tells."""
+        subject = None if self.subject is None else self.subject.hash_key_by_identity()
+        return TokenValue, self.function, subject
 
     def recipe(self) -> Recipe:
         return self.function, self.children()
+
+
+class NestHash(TokenValue):
+    """The hash of a tuple or frozenset with parts that hash by identity, or tokens among them. The
+    hash of their keys stands for it: these are alike where the parts' hashes are.
+    """
+
+    def __init__(self, subject: Value, key: Hashable) -> None:
+        super().__init__(hash, subject)
+        self.key = key
+        self.hashed = hash(key)
+
+    def is_same(self, other: TokenValue) -> bool:
+        return isinstance(other, NestHash) and self.hashed == other.hashed
+
+    def key_by_subject(self) -> Hashable:
+        return NestHash, self.hashed
+
+    def _assume_object(self) -> None:
+        pass
+
+    def _guard_distinct(self, tx: Interpreter) -> None:
+        pass  # `key_of` did, of each part
+
+    def recipe(self) -> Recipe:
+        check_hashes([self.key])
+        return super().recipe()
 
 
 class TokenKey:
@@ -101,8 +138,7 @@ class TokenKey:
         self.tx = tx
         self.token = token
         self.real = self._number(tx)
-        subject = None if token.subject is None else token.subject.hash_key_by_identity()
-        self.hashed = hash(self.real or (TokenValue, token.function, subject))
+        self.hashed = hash(self.real or token.key_by_subject())
 
     def _number(self, tx: Interpreter) -> int | None:
         token = self.token

@@ -60,6 +60,7 @@ from dynamo.values.objects.exceptions import (
     is_exception,
     raise_python,
 )
+from dynamo.values.objects.identity_numbers import TokenValue
 from dynamo.values.objects.reflection import no_attribute, note_changed, refuse_changed
 from dynamo.values.recipes import (
     DELETE_ITEM,
@@ -509,7 +510,10 @@ class ObjectValue(Value):
             return EqualityKey(tx, self, hash(key)) if compared else key
         if self.is_python_special(tx, "__hash__"):
             with without_effects(tx, "__hash__", self):
-                hashed = self.special(tx, "__hash__").as_constant()
+                answer = self.special(tx, "__hash__")
+            if isinstance(answer, TokenValue):
+                return EqualityKey(tx, self, hash(answer.number(tx)), exact=False)
+            hashed = answer.as_constant()
             if type(hashed) is not int:
                 raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__hash__"))
             return EqualityKey(tx, self, hash_of(hashed))

@@ -111,7 +111,7 @@ class WeakRefValue(Value):
         self.hashed = True
         key = self.target.hash_key(tx)
         if isinstance(key, EqualityKey):
-            return EqualityKey(tx, self, key.hashed)
+            return EqualityKey(tx, self, key.hashed, key.exact)
         return (weakref.ref, key)
 
     def recipe(self) -> Recipe:

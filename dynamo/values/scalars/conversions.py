@@ -30,7 +30,7 @@ from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.objects.exception_objects import ExceptionValue
 from dynamo.values.objects.exceptions import RaisedException, call_real
-from dynamo.values.objects.identity_numbers import TokenValue
+from dynamo.values.objects.identity_numbers import NestHash, TokenValue
 from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.operators import binary_op, right_goes_first
@@ -346,6 +346,8 @@ def _hash(tx, owner):
         return ConstantValue(call_real(tx, hash, owner.as_constant()))
     if owner.has_special(tx, "__hash__"):
         answer = answer_of(tx, owner, "__hash__", int)
+        if isinstance(answer, TokenValue):
+            return answer
         return ConstantValue(hash_of(answer.as_constant()))
     if hasattr(owner, "fake"):
         return TokenValue(id, owner)  # a tensor's hash
@@ -356,6 +358,8 @@ def _hash(tx, owner):
         return ConstantValue(hash(owner.as_constant()))
     except Unsupported:
         kind = owner.python_type()  # functions hash by their address, too
+        if kind in (tuple, frozenset):
+            return NestHash(owner, key)
         if class_lookup(kind, "__hash__") is object.__hash__ or kind is types.FunctionType:
             return TokenValue(hash, owner)
         raise Unsupported(breaks.UncapturedCall("hash")) from None

@@ -171,6 +171,93 @@ PROGRAMS = {
         run(T(3), P(2), d)
     """,
     ),
+    "hash_of_addresses": (
+        2,
+        """
+        class K:
+            def __init__(self, n): self.n = n
+            def __hash__(self): return hash((type(self), self.n))
+            def __eq__(self, o): return isinstance(o, K) and self.n == o.n
+        class M:
+            def __init__(self): self.held = None
+            def __hash__(self): return hash((id(self), id(self.__dict__.get("held"))))
+            def __eq__(self, o): return self is o
+        def f(x, ms):
+            y = x + 1
+            seen = set()
+            for m in ms:
+                if m not in seen:
+                    seen.add(m)
+                    y = y * 2
+            named = {K(1): 1, K(2): 2, K(1): 3}
+            alike = hash(K(1)) == hash(K(1)), hash(K(1)) == hash(K(2)), hash((K, -1)) == hash((K, -2))
+            return y * named[K(2)], len(seen), alike, len(frozenset({"a": K(1), "b": K(2)}.items()))
+        ---
+        a, b = M(), M()
+        run(T(3), [a, b, a])
+        run(T(3), [b, a, b])
+        run(T(3), [b, b, a])
+    """,
+    ),
+    "hash_of_address_and_number": (
+        2,
+        """
+        class K:
+            def __init__(self, n): self.n = n
+            def __hash__(self): return hash((type(self), self.n))
+            def __eq__(self, o): return isinstance(o, K) and self.n == o.n
+        def f(x, n):
+            named = {K(1): 1, K(2): 2, K(1): 3}
+            return x * named[K(n)]
+        ---
+        run(T(3), 1)
+        run(T(3), 2)
+        run(T(3), 1)
+    """,
+    ),
+    "hash_of_addresses_is_real": (
+        None,
+        """
+        class K:
+            def __init__(self, n): self.n = n
+            def __hash__(self): return hash((type(self), self.n))
+            def __eq__(self, o): return isinstance(o, K) and self.n == o.n
+        def f(x, k, n):
+            y = x + 1
+            h = hash(k), hash((f, n)), hash((k, f)), hash(frozenset([k, f]))
+            k.n = n
+            return y * 2, h, hash(k), {k: 1}
+        ---
+        k = K(1)
+        __old = (hash(k), hash((f, 5)), hash((k, f)), hash(frozenset([k, f])))
+        __r = run(T(3), k, 5)
+        __r[1] == __old, __r[2] == hash(k), __r[3][k]
+        __old = (hash(k), hash((f, 6)), hash((k, f)), hash(frozenset([k, f])))
+        __r = run(T(3), k, 6)
+        __r[1] == __old, __r[2] == hash(k), __r[3][K(6)]
+    """,
+    ),
+    "hash_of_addresses_outside": (
+        None,
+        """
+        class K:
+            def __init__(self, n): self.n = n
+            def __hash__(self): return hash((type(self), self.n))
+            def __eq__(self, o): return isinstance(o, K) and self.n == o.n
+        kept = {K(1): 5}
+        def f(x, k):
+            if k not in kept:
+                kept[k] = len(kept) + 2
+            return x * kept[k], k in kept
+        ---
+        run(T(3), K(1))
+        run(T(3), K(2))
+        run(T(3), K(2))
+        kept.pop(K(2))
+        run(T(3), K(2))
+        sorted(kept.values())
+    """,
+    ),
     "hash_function_key": (
         2,
         """
