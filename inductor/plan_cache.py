@@ -70,7 +70,8 @@ def key_of(
 
 def _libraries() -> tuple[bool, ...]:
     """Settings of a GPU's libraries that the stages read."""
-    return allows_tf32(), convolutions_allow_tf32(), torch.backends.cudnn.enabled
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return allows_tf32(), convolutions_allow_tf32(), torch.backends.cudnn.enabled, deterministic
 
 
 def recall(key: str | None) -> PlanSpec | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fxgraph.sizes import Extent, hint
 from inductor import devices
 from inductor.codegen.called_kernels import label_of
@@ -104,7 +106,9 @@ def build_plan(
         ],
         steps=steps,
         outputs=program.outputs,
-        constants=[ConstantSpec.of(name, t) for name, t in program.constants.items()],
+        constants=[
+            _constant(program.buffers.get(name), name, t) for name, t in program.constants.items()
+        ],
         source=module.source(),
         triton=triton.specs(),
         symbols=list(program.symbols.values()),
@@ -239,6 +243,12 @@ def _read_later(item: Scheduled, live: set[str]) -> Scheduled | None:
         return item
     kernels = [kernel for kernel in item.kernels if live & kernel.writes().keys()]
     return replace(item, kernels=kernels) if kernels else None
+
+
+def _constant(buffer: Buffer | None, name: str, value: torch.Tensor) -> ConstantSpec:
+    """On the device of its readers: tables that a lowering computes are made on the CPU."""
+    made = ConstantSpec.of(name, value)
+    return made if buffer is None else replace(made, device=str(buffer.device))
 
 
 def _input(buffer: Buffer | Extent, number: int) -> TensorSpec | NumberSpec:

@@ -563,6 +563,8 @@ class Lowering:
         s)` for all i in `free` and s in `serial`. Places of different i must differ: they are
         filled in parallel; those of one i in the order of s.
         """
+        if devices.is_gpu(base.device) and torch.are_deterministic_algorithms_enabled():
+            raise NotLowered("additions in an order that no run repeats")
         own = base is self.overwritten
         result = base if own else self.copy(base)
         window = result.window

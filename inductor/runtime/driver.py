@@ -114,7 +114,8 @@ class TorchGraph:
     Tensors made in the block are in memory of its own, and random numbers are drawn from where
     torch's generator is at a replay. Wherever capturing fails, the stream of the caller is current
     again behind the block, and the allocator's pool is closed: torch.cuda.graph leaves both as they
-    are when capture_end raises.
+    are when capture_end raises. Workspaces of cuBLAS are let go behind the block: a graph captured
+    later on the same stream would share the memory, and run on another stream beside this one.
     """
 
     def __init__(self, number: int) -> None:
@@ -146,11 +147,13 @@ class TorchGraph:
             if error is None:  # else the error of the block tells more
                 raise
         else:
+            torch._C._cuda_clearCublasWorkspaces()
             self.scope.__exit__(None, None, None)
             self.nbytes += torch.cuda.memory_reserved(self.number)
 
     def _give_up(self) -> None:
         try:
+            torch._C._cuda_clearCublasWorkspaces()
             with contextlib.suppress(RuntimeError):  # it was not opened
                 torch._C._cuda_endAllocateToPool(self.number, self.pool)
         finally:

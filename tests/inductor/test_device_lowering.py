@@ -59,6 +59,10 @@ f32, bf16, i64, i16 = torch.float32, torch.bfloat16, torch.int64, torch.int16
         (lambda c, x: (torch.where(c > 0, x, 0.0),), [((), f32, CPU), ((4,), f32, CUDA)],
          ["kernel", "launch", "where"]),
         (lambda x: (torch.softmax(x * 2, -1) @ x,), [((64, 64), f32, CUDA)], ["launch", "mm"]),
+        (lambda x: (F.interpolate(x, size=(5, 7), mode="bilinear"),),
+         [((2, 3, 4, 4), f32, CUDA)], ["launch", "launch"]),
+        (lambda x: (F.adaptive_avg_pool2d(x, (3, 5)) * 2,),
+         [((2, 3, 7, 8), f32, CUDA)], ["launch", "launch"]),
         (lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
          [((8, 64), f32, CUDA), ((32, 64), f32, CUDA), ((32,), f32, CUDA)],
          ["launch"]),
@@ -338,6 +342,23 @@ def test_an_operator_without_a_form_is_left_alone(fn, inputs, left):
     assert c.left_to_aten == left, c.notes
     assert "launch" in steps(c)
     assert len(c.notes) == 1 and "no Triton form" in c.notes[0]
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_deterministic_algorithms(on):
+    """Additions that meet are the library's, in an order that it keeps."""
+    inputs = [((9, 4), f32, CUDA), ((3,), i64, CUDA), ((3, 4), f32, CUDA)]
+    fns = {
+        "index_add": lambda x, i, v: (x.index_add(0, i, v) * 2,),
+        "scatter_add": lambda x, i, v: (x.scatter_add(0, i.unsqueeze(1).expand(3, 4), v) * 2,),
+        "index_put": lambda x, i, v: (x.index_put((i,), v, accumulate=True) * 2,),
+    }
+    torch.use_deterministic_algorithms(on)
+    try:
+        found = {name: steps(planned(fn, *inputs)) for name, fn in fns.items()}
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all((name in found[name]) == on for name in fns), found
 
 
 def test_products_of_a_device_without_tensor_cores_for_triton(monkeypatch):

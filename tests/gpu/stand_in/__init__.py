@@ -6,8 +6,8 @@
     building.py     builds these, and tells the environment of a process
     aten.py         operators of CUDA tensors run on the CPU; only_cuda.py has those it lacks
     launching.py    kernels of plans: in Triton's interpreter, or compiled and recorded
-    programs.py     what runs, with cuda_programs.py; harness.py compares, running.py is a process
-                    of it, __main__.py the command
+    programs.py     what runs, with cuda_programs.py and graph_programs.py; harness.py compares,
+                    running.py is a process of it, __main__.py the command
 
 What it cannot tell: whether a kernel is right on a device, races between streams, times.
 """

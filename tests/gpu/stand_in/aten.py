@@ -69,6 +69,8 @@ class Runtime:
         self.library = ctypes.CDLL(path)
         self.library.stand_in_captures.restype = ctypes.c_bool
         self.library.stand_in_captures.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long]
+        self.library.stand_in_reaches.restype = ctypes.c_bool
+        self.library.stand_in_reaches.argtypes = [ctypes.c_int, ctypes.c_void_p]
         self.errors: list[BaseException] = []
         self._callback = _CALLBACK(self._run)  # kept alive
         self.library.stand_in_on_node(self._callback)
@@ -80,6 +82,10 @@ class Runtime:
                 nodes[number]()
         except BaseException as error:  # tested for at the end
             self.errors.append(error)
+
+    def reaches(self, device: int, address: int) -> bool:
+        """Whether a kernel on the device may read there: its own memory, pinned memory, or none."""
+        return bool(address == 0 or self.library.stand_in_reaches(device, address))
 
     def captures(self, device: int, node: Callable[[], None] | None = None) -> bool:
         """Whether the current stream is captured; the node becomes one of its graph."""

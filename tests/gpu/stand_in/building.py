@@ -42,6 +42,7 @@ def environment(folder: Path | None = None) -> dict[str, str]:
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # operators are registered again, on purpose
         "PYTORCH_NVML_BASED_CUDA_CHECK": "0",
         "CUDA_VISIBLE_DEVICES": "0,1",
+        "DYNAMO_STRICT": "1",  # a fault of ours is no reason to run on aten, which would be right
     }
     return {**os.environ, **more, **({"DYNAMO_CACHE_DIR": str(folder)} if folder else {})}
 

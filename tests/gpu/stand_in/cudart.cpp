@@ -306,6 +306,12 @@ EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* about, const 
   return cudaSuccess;
 }
 
+EXPORT bool stand_in_reaches(int device, const void* address) {
+  cudaPointerAttributes about;
+  cudaPointerGetAttributes(&about, address);
+  return about.type == cudaMemoryTypeHost || (about.type == cudaMemoryTypeDevice && about.device == device);
+}
+
 EXPORT cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock lock(mutex);
   *free = kBytes - used[current];

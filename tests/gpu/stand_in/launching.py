@@ -89,20 +89,27 @@ class Launches:
         if not self.interpreted:
             return
         kernel = self.kernels[name]
+        device = torch.device(kernel.device).index or 0
 
         def node() -> None:
             _interpret(kernel, programs, arguments)
 
-        if not aten.runtime().captures(torch.device(kernel.device).index or 0, node):
+        for kind, address in zip(_kinds(kernel), arguments, strict=False):
+            if kind.startswith("*") and not aten.runtime().reaches(device, address):
+                raise AssertionError(f"{name} is given memory that device {device} cannot reach")
+        if not aten.runtime().captures(device, node):
             node()
 
 
 launches = Launches()
 
 
+def _kinds(kernel: TritonSpec) -> list[str]:
+    return [kind for kind in kernel.signature.values() if kind != "constexpr"]
+
+
 def _interpret(kernel: TritonSpec, programs: int, arguments: list[int]) -> None:
-    kinds = [kind for kind in kernel.signature.values() if kind != "constexpr"]
-    given = [_argument(kind, value) for kind, value in zip(kinds, arguments, strict=False)]
+    given = [_argument(kind, at) for kind, at in zip(_kinds(kernel), arguments, strict=False)]
     with _one_at_a_time:
         _launcher(kernel)(*given, programs)
 

@@ -3,7 +3,7 @@ ones on the same device.
 
 operators   samples of torch's table, with gradients
 models      small ones, inference and training, plans and device graphs
-cuda        what only programs on CUDA tensors do (cuda_programs.py)
+cuda        what only programs on CUDA tensors do (cuda_programs.py, graph_programs.py)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
-from tests.gpu.stand_in import cuda_programs, harness
+from tests.gpu.stand_in import graph_programs, harness
 from tests.gpu.stand_in.harness import DEVICE, GRAPHS, Program, same
 from tests.inductor.test_operators import LEFT_OUT, outcome, tensors_of
 
@@ -166,11 +166,11 @@ def _attention() -> Any:
 
 
 # They read what kernels have computed: bernoulli, indices.
-OF_VALUES = ("dropout_and_random_numbers", "data_sizes")
+OF_VALUES = ("dropout_and_random_numbers", "data_sizes", "embeddings")
 
 
 def cuda() -> dict[str, Program]:
-    table = cuda_programs.CUDA
+    table = graph_programs.CUDA
     return {name: fn for name, fn in table.items() if harness.compared or name not in OF_VALUES}
 
 
