@@ -110,7 +110,9 @@ def of_function(
     if target in PURE_FUNCTIONS:
         return PURE
     if isinstance(target, torch._ops.OpOverloadPacket):
-        return _union([of_overload(getattr(target, name)) for name in target.overloads()])
+        overloads = [getattr(target, name) for name in target.overloads()]
+        given = kwargs or {}
+        return _union([of_overload(o) for o in overloads if _takes_outputs(o, given)])
     if target is builtins.print or target is builtins.input:
         return OTHER
     if getattr(math, getattr(target, "__name__", ""), None) is target:
@@ -168,6 +170,12 @@ def of_overload(overload: torch._ops.OpOverload) -> Effects:
         or overload.namespace in _COMMUNICATING
         or _has_registered_effect(overload),
     )
+
+
+def _takes_outputs(overload: torch._ops.OpOverload, kwargs: dict[str, Any]) -> bool:
+    """Whether all that an overload writes by name (`out`) is given."""
+    named = [arg for arg in overload._schema.arguments if arg.kwarg_only and arg.is_write]
+    return all(arg.name in kwargs for arg in named)
 
 
 def _has_registered_effect(overload: torch._ops.OpOverload) -> bool:

@@ -24,6 +24,7 @@ class TestDce:
         x, y = g.placeholder("x"), g.placeholder("y")
         g.call_function(torch.relu, (x,))
         g.call_function(operator.add, (g.call_method("neg", (y,)), 1))
+        g.call_function(aten.index, (x, [y]))  # of its overloads one writes, to `out`
         kept = [
             g.call_method("add_", (x, 1)),
             g.call_function(operator.setitem, (x, 0, y)),
@@ -35,6 +36,7 @@ class TestDce:
             g.call_function(torch._assert, (x, "text")),
             g.call_function(aten.copy_.default, (x, y)),
             g.call_function(aten.bernoulli.p, (x, 0.5)),
+            g.call_function(aten.add, (x, 1), {"out": y}),
             g.call_function(torch._C._set_grad_enabled, (False,)),
             g.call_function(print, (x,)),
             g.call_function(lambda x: x, (x,)),
