@@ -66,7 +66,8 @@ class Plan:
     (values/tensors/captured_scalars.py). skipped_regions: the steps of jumps that break the graph
     (interp/empty_regions.py), and of loops (interp/loops_on_places.py). captures_data: numbers and
     sizes that are data are captured, whatever the options say; False: that was of no use. numbers:
-    so many at most, also without any sizes (0: as loops may have). cause: of this attempt.
+    so many at most, also without any sizes (0: as loops may have). without_data: the plan that
+    follows where capturing data is of no use. cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -78,6 +79,7 @@ class Plan:
     skipped_regions: frozenset[int] = frozenset()
     captures_data: bool | None = None
     numbers: int = 0
+    without_data: Plan | None = None
     cause: str = "the first attempt"
 
     def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
@@ -104,22 +106,24 @@ class Plan:
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {step})
 
     def capturing_data(self) -> Plan:
-        return replace(self.anew("sizes that are data are asked for"), captures_data=True)
+        cause = "sizes or numbers that are data are asked for"
+        return replace(self.anew(cause), captures_data=True, without_data=self)
 
     def capturing_numbers(self, count: int) -> Plan:
         cause = "a loop reads numbers that are data"
-        return replace(self.anew(cause), captures_data=True, numbers=count)
+        return replace(self.anew(cause), captures_data=True, numbers=count, without_data=self)
 
     def not_capturing_data(self, more: bool) -> Plan:
         """more: it may be of use to capture more numbers than this plan does."""
         count = self.numbers if self.numbers and more else sys.maxsize
         cause = "data breaks the graph anyway"
-        return replace(self.anew(cause), captures_data=False, numbers=count)
+        plan = self.without_data or self.anew(cause)
+        return replace(plan, captures_data=False, numbers=count, without_data=None, cause=cause)
 
     def anew(self, cause: str) -> Plan:
         """A plan from the start, without the findings of earlier attempts, which no longer hold."""
         names = ["unrolls", "leaves_loops", "fixes_numbers", "fixes_inputs", "skipped_regions"]
-        names += ["captures_data", "numbers"]
+        names += ["captures_data", "numbers", "without_data"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

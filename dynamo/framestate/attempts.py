@@ -20,6 +20,7 @@ from dynamo.guards.lookups import recording
 from dynamo.interp.data_dependent_loops import (
     asks_for_data,
     is_alone,
+    is_data,
     is_of_data,
     loops_over_data,
     reads_numbers,
@@ -81,8 +82,18 @@ class Capture:
                 return self._attempt(plan)
             except Retry as retry:
                 assert isinstance(retry.plan, Plan), "emission ends its own retries"
-                plan = retry.plan
+                plan = self._without_vain_data(plan, retry.plan)
         raise InternalError(f"no end after {MOST_ATTEMPTS} attempts; the last: {plan}")
+
+    def _without_vain_data(self, plan: Plan, following: Plan) -> Plan:
+        """The plan that follows: without data where `plan` captures data, and a number that is data
+        breaks the graph in a callee all the same.
+        """
+        stop, data = following.stop, self.outputs[-1].symbols.data
+        is_new = plan.captures_data and stop is not None and stop is not plan.stop
+        if not is_new or plan.numbers or data.are_sizes() or not is_data(stop.reason):
+            return following
+        return plan.not_capturing_data(more=False)
 
     def _attempt(self, plan: Plan) -> Rewritten:
         """Follow one plan; raises Retry with the next one where this leads to no code."""
@@ -142,13 +153,14 @@ class Capture:
     def _capture_data(self, output: OutputGraph, stop: Stop) -> None:
         """Have data captured where the frame asks for sizes or numbers (asks_for_data), or reads
         numbers in a loop (reads_numbers), if then no loop breaks at data, and there are sizes, of
-        more than one operation, or numbers that serve operations, and no break at data.
+        more than one operation, or no break at data, and numbers that serve operations or no break.
         """
         plan = output.plan
         if plan.captures_data is None and asks_for_data(stop):
             raise Retry(plan.capturing_data())
         data = output.symbols.data
-        found = plan.numbers or data.are_sizes() or (data.are_used() and not is_of_data(stop))
+        whole = not stop.is_break or (data.are_used() and not is_of_data(stop))
+        found = plan.numbers or data.are_sizes() or whole
         in_vain = loops_over_data(stop) or not found or is_alone(stop, output)
         if plan.captures_data and in_vain:
             raise Retry(plan.not_capturing_data(more=not data.has_room_for(1)))

@@ -45,6 +45,7 @@ from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.functions.cache_entries import hit, store
 from dynamo.values.recipes import operand_values
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import GraphModule, verify
 from fxgraph.aot.wrappers import has_wrappers
 from fxgraph.fallible_operations import unused_that_may_fail
@@ -126,7 +127,8 @@ class FrameRewriter:
         results = list(first.graph_outputs.values())
         self.output.conditionals.check_results(results)
         self.output.watched.check_results(results)
-        self.output.watched.check_views(results, self.output.plan)
+        tensors = [value for value in results if isinstance(value, TensorValue)]
+        self.output.watched.check_views(tensors, self.output.plan)
         graph = self.output.graph
         ends = [value.node for value in results]
         # Made outputs, they stay in the graph through all stages.

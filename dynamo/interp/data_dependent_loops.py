@@ -14,7 +14,7 @@ the graph, numbers are symbols in it, and what depends on data goes either way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -107,7 +107,12 @@ def _is_product(node: Node) -> bool:
 
 def is_of_data(stop: Stop) -> bool:
     """Whether the graph breaks where it asks for data."""
-    return stop.is_break and not stop.loop and stop.reason.code in _CODES
+    return stop.is_break and not stop.loop and is_data(stop.reason)
+
+
+def is_data(reason: Any) -> bool:
+    """Whether the graph breaks for data that are asked for."""
+    return reason.code in _CODES
 
 
 def asks_for_data(stop: Stop) -> bool:

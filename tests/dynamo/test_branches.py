@@ -459,7 +459,7 @@ def breaks_behind(x, w):
     h = k = x + 1
     if h.sum() > 9:
         h = h * w
-    SEEN.append(float(h.detach().sum()))
+    dynamo.graph_break()
     return h * k
 
 

@@ -371,7 +371,7 @@ def items_(x):
     return x * n + m
 
 
-@program("DATA_DEPENDENT_VALUE")
+@program()
 def tolist_(x):
     return x.tolist(), x + 1
 

@@ -58,6 +58,23 @@ def reads_many(x):
     return y * 2
 
 
+def keeps(x):
+    y = x * 2
+    KEPT.append(y.sum().item())
+    return y + 1
+
+
+def looks_up(x):
+    y = x * 2
+    return y + {12: 3}.get(int(y.sum()), 5)
+
+
+def looks_up_in_a_callee(x):
+    return looks_up(x + 1) * 2
+
+
+KEPT: list[float] = []
+
 # function -> the causes of the attempts at its own frame after the first, in order
 CAUSES = {
     one_graph: [],
@@ -65,6 +82,9 @@ CAUSES = {
     in_a_callee: ["break before step"],
     sorts: ["break before step"],
     reads: ["a loop reads numbers that are data"],
+    keeps: ["numbers that are data"],
+    looks_up: ["numbers that are data", "data breaks the graph"],
+    looks_up_in_a_callee: ["break before", "numbers that are data", "data breaks the graph"],
     reads_many: ["numbers that are data", "data breaks the graph", "a loop reads values"],
 }
 

@@ -364,12 +364,12 @@ PROGRAMS = {
     ),
     "made_break": (
         2,
-        "DATA_DEPENDENT_VALUE",
+        "REQUESTED_BREAK",
         """
         def f(x):
             a = nn.Linear(3, 3)
             y = a(x)
-            log.append(float(y.sum()))
+            torch._dynamo.graph_break()
             return a(y), a
         ---
         y, a = run(T(2, 3))

@@ -180,7 +180,7 @@ PROGRAMS = {
     """,
     ),
     "print_tensor_grad": (
-        2,
+        1,
         """
         def f(x):
             y = x * 1
