@@ -42,6 +42,13 @@ class Undecided(Exception):
     """A comparison of sizes that holds in some calls and not in others."""
 
 
+def read_name(symbol: str) -> str:
+    """The name under which checks know a number that depends on data. The checked condition is
+    known of `symbol`, by which the check would simplify to nothing.
+    """
+    return f"{symbol}_read"
+
+
 class Symbol:
     """See the module's docstring. None is no bound; `hint` is the value seen at compile time."""
 

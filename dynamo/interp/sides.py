@@ -165,11 +165,13 @@ def lift_sizes(tx: Interpreter, side: Subgraph) -> bool:
 
 def state_condition(tx: Interpreter, side: Subgraph, condition: Any, truth: bool) -> None:
     """Have the side begin with a check of the condition under which it runs, which tells a backend
-    of the sizes there.
+    of the sizes there, if it computes anything.
     """
+    first = next((node for node in side.graph.nodes if node.op != "placeholder"), None)
+    if first is None:
+        return
     (node,) = tx.output.symbols.nodes_of([condition if truth else negated(condition)])
     local = side.local(node)
-    first = next(node for node in side.graph.nodes if node.op != "placeholder")
     with side.graph.inserting_before(first):
         check = side.graph.call_function(torch._check, (local,))
     check.meta["example_value"] = check.meta["val"] = None

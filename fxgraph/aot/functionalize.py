@@ -630,7 +630,8 @@ class Finish:
                 node = self.tracer.number(env.symint(symbol))
                 assert isinstance(node, Node), "the expression is simplified"
                 if self.bases_only:  # among tensors, as autograd's node knows
-                    dtype = torch.int64 if is_symbol(node.meta["val"]) else torch.float64
+                    real = isinstance(node.meta["val"], torch.SymFloat)
+                    dtype = torch.float64 if real else torch.int64
                     node = self.tracer.emit(aten.scalar_tensor.default, node, dtype=dtype)
                 self.data[symbol] = len(self.values)
                 self.values.append(node)

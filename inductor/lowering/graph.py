@@ -13,7 +13,7 @@ from fxgraph import effects
 from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
-from fxgraph.sizes import Undecided, is_symbolic, solved_for, symbols
+from fxgraph.sizes import Undecided, is_symbolic, read_name, solved_for, symbols
 from inductor import devices
 from inductor.derive import Derivation
 from inductor.devices import Device
@@ -156,9 +156,9 @@ class _Run:
         return Tensor.of(buffer)
 
     def _note_symbols(self, sizes: Any) -> None:
-        """The symbols that these sizes of an input tell."""
-        found = [solved_for(size) for size in sizes]
-        self.ctx.bound.update(f[0].name for f in found if f is not None)
+        """The symbols that these sizes of an input tell, also to checks."""
+        names = [found[0].name for size in sizes if (found := solved_for(size)) is not None]
+        self.ctx.bound.update(names, map(read_name, names))
 
     def _constant(self, node: Any) -> Any:
         value = self.gm

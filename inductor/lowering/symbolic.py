@@ -22,17 +22,11 @@ from fxgraph.sizes import (
     hint,
     largest,
     modulo,
+    read_name,
     smallest,
 )
 
 UNKNOWN_HINT = 1024  # a size that depends on data
-
-
-def read_name(symbol: str) -> str:
-    """The name under which checks know a number that depends on data. The checked condition is
-    known of `symbol`, by which the check would simplify to nothing.
-    """
-    return f"{symbol}_read"
 
 
 def likely(value: Any) -> int:
@@ -184,7 +178,7 @@ class GraphSizes:
         """A bool or torch.SymBool that is checked, as 1 or 0: from the numbers read, whatever the
         check itself has told of them (see read_name). Raises Undecided as `of` does.
 
-        bound: the names that have a value. A backward is given numbers that its forward checked.
+        bound: the names that have a value.
         """
         if not isinstance(value, torch.SymBool):
             return int(value)

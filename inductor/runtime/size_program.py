@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxgraph.sizes import Extent, Size, Symbol, solved_for
+from fxgraph.sizes import Extent, Size, Symbol, read_name, solved_for
 from inductor.runtime.plan import NumberSpec, PlanError, PlanSpec, TensorSpec
 
 
@@ -137,4 +137,5 @@ def _sources(spec: PlanSpec) -> dict[str, Callable[[SizeProgram], int]]:
         if isinstance(item, TensorSpec):
             for dim, size in enumerate(item.size):
                 note(size, lambda p, k=position, d=dim: p.dimension(k, d))  # type: ignore[misc]
-    return {**solved, **plain}
+    found = {**solved, **plain}
+    return {**{read_name(name): read for name, read in found.items()}, **found}

@@ -135,9 +135,14 @@ def leaves_a_matrix(x, w):
     return y.relu(), h.shape[0]
 
 
+def first_of_rows(x, w):
+    rows = x[x > 0] if x.sum() > 3 else w[x > 0]
+    return rows[0] * w
+
+
 PROGRAMS = [picks, whether_any, whether_all, places, a_number, branches_in_sides, experts]
 PROGRAMS += [of_rows_from_outside, in_turns, both_return, sorts]
-PROGRAMS += [leaves_rows, leaves_all_or_some, leaves_a_matrix]
+PROGRAMS += [leaves_rows, leaves_all_or_some, leaves_a_matrix, first_of_rows]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -154,7 +159,7 @@ def test_program(function, kind, backend):
     assert len(counting.graphs) == 1
 
 
-@pytest.mark.parametrize("function", [branches_in_sides, experts, leaves_a_matrix])
+@pytest.mark.parametrize("function", [branches_in_sides, experts, leaves_a_matrix, first_of_rows])
 def test_kernels(function):
     compiled = dynamo.compile(function)
     for kind in ("plain", "grads"):
@@ -189,8 +194,19 @@ def leaves_a_number(x, w):
     return x[:n].sum() + w
 
 
+def a_side_of_nothing(x, w):
+    p = x[x > 0]
+    if p.sum() > 3:
+        q = p[p > 1]
+        if q.numel() > 2:
+            q = q[q > 2]
+    else:
+        q = p
+    return q.sum() + w, p
+
+
 @pytest.mark.parametrize("kind", ["plain", "grads"])
-@pytest.mark.parametrize("function", [selects, reshapes, leaves_a_number])
+@pytest.mark.parametrize("function", [selects, reshapes, leaves_a_number, a_side_of_nothing])
 def test_what_depends_on_the_size_breaks_the_graph(function, kind):
     compiled = dynamo.compile(function, backend="eager")
     for values in branch_support.CALLS:

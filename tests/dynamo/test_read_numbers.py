@@ -278,6 +278,21 @@ def test_training():
     assert len(compiled.context.records) == 1 and not notes_of(compiled)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_sizes_made_of_floats_in_training(backend):
+    """The node of autograd is told the float, of which the size of a returned tensor is made."""
+
+    def fn(x):
+        n = x[1].item()
+        return torch.arange(n), x * 2
+
+    compiled = dynamo.compile(fn, backend=backend)
+    for number in (0.5, 2.5, 3.0, 0.0):
+        x = T([1.0, number], requires_grad=True)
+        same(compiled(x), fn(x))
+    assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
 def test_the_average_of_all_batches():
     """BatchNorm(momentum=None) has its counter in the graph: all steps share one."""
     norm, expected = (torch.nn.BatchNorm1d(2, momentum=None) for _ in range(2))

@@ -304,6 +304,21 @@ def test_unequal_masks_are_checked():
         same(outcome(fn, *args), outcome(compiled, *args))
 
 
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_sizes_from_before_control_flow_are_checked_behind(train):
+    """The kernels behind a node that runs as it is are given the sizes, and check these first."""
+
+    def fn(x):
+        found = x[x > 0.1]
+        y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return y + found[1] * 2
+
+    compiled = dynamo.compile(fn, fullgraph=True)
+    calls = [with_gradient(fn), with_gradient(compiled)] if train else [fn, compiled]
+    for column in ([1.0, 2.0, -1.0], [-1.0, -1.0, -1.0], [2.0, -1.0, 0.0], [2.0, 2.0, 2.0]):
+        same(*(outcome(call, torch.tensor(column)) for call in calls))
+
+
 def test_sizes_of_gradients_are_checked_in_the_backward():
     """x[mask] = ... of a masked value: the gradient of the write is masked anew."""
 
