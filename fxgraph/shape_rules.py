@@ -135,9 +135,10 @@ def convolution_backward(
     return [meta if wanted else None for meta, wanted in zip(results, output_mask)]
 
 
-def _normalized(x: torch.Tensor) -> Meta:
+def _normalized(x: torch.Tensor, layout: torch.memory_format | None = None) -> Meta:
     """As x, in the memory format that x suggests: torch's rules keep other orders, too."""
-    stride = torch.empty(x.shape, device="meta", memory_format=suggest_memory_format(x)).stride()
+    layout = layout or suggest_memory_format(x)
+    stride = torch.empty(x.shape, device="meta", memory_format=layout).stride()
     return _meta(x, x.shape, stride)
 
 
@@ -201,12 +202,22 @@ def _group_norm(
     return [_normalized(x), group, group]
 
 
+def rolled_format(
+    x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()
+) -> torch.memory_format:
+    """Each dimension in turn is cut in two and joined: row-major where one of the two is empty, and
+    where all elements are rolled as one row.
+    """
+    if not dims or any(shift % x.shape[d] == 0 for shift, d in zip(shifts, dims, strict=True)):
+        return torch.contiguous_format
+    return suggest_memory_format(x)
+
+
 def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> list[Meta] | None:
-    """Each dimension in turn is cut in two and joined."""
     if x.device.type != "cpu" or not dims or x.dim() not in (4, 5) or min(x.shape) < 2:
         return None
     fits = len(shifts) == len(dims) and all(-x.dim() <= d < x.dim() for d in dims)
-    return [_normalized(x)] if fits else None
+    return [_normalized(x, rolled_format(x, shifts, dims))] if fits else None
 
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})

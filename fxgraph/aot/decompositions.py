@@ -20,6 +20,7 @@ from torch._prims_common import suggest_memory_format
 from fxgraph.aot import foreach, fused
 from fxgraph.aot.kernel_types import refused
 from fxgraph.fake_results import strides_by_element
+from fxgraph.shape_rules import rolled_format
 
 aten = torch.ops.aten
 
@@ -89,8 +90,10 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _where(lambda *args: not refused(op, args), _by_element(rule))
     if op is aten.addr.default:
         return _by_element(rule)
-    if op in (aten.roll.default, aten.channel_shuffle.default):
-        return _in_format(rule)
+    if op is aten.roll.default:
+        return _in_format(rule, rolled_format)
+    if op is aten.channel_shuffle.default:
+        return _in_format(rule, lambda x, groups: suggest_memory_format(x))
     if op._opname in ("linspace", "logspace"):
         return _into_floats(rule)
     if op is aten.smooth_l1_loss_backward.default:
@@ -179,7 +182,9 @@ def _keeping_nan(rule: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def _in_format(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _in_format(
+    rule: Callable[..., Any], layout: Callable[..., torch.memory_format]
+) -> Callable[..., Any]:
     """The rule with the operator's layout: channels stay innermost."""
 
     @functools.wraps(rule)
@@ -187,7 +192,7 @@ def _in_format(rule: Callable[..., Any]) -> Callable[..., Any]:
         result = rule(x, *args, **kwargs)
         if x.dim() != 4 or x.is_contiguous():
             return result
-        return result.contiguous(memory_format=suggest_memory_format(x))
+        return result.contiguous(memory_format=layout(x, *args, **kwargs))
 
     return decomposed
 

@@ -134,7 +134,8 @@ def test_batch_norm(size):
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4), (2, 3, 4, 5, 6)])
 def test_laid_out(size):
     for x in layouts(*size):
-        assert compare(aten.roll.default, [x, [1, 1], [0, -1]]) == (len(size) > 3)
+        for shifts in ([1, 1], [2, 1], [1, 0], [-1, 2]):
+            assert compare(aten.roll.default, [x, shifts, [0, -1]]) == (len(size) > 3)
         spatial = x.numel() // (size[0] * size[1])
         ones = torch.ones(size[1])
         if x.is_contiguous(memory_format=suggest_memory_format(x)):

@@ -218,13 +218,16 @@ def test_views_that_negate():
     same(lambda x: (torch.complex(x, x) * 2).conj().imag.clone().view(-1)[1:].sum(), torch.ones(4))
 
 
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_channels_stay_innermost(dynamic):
+def test_channels_stay_innermost(dynamic, backend):
     x = torch.arange(2.0 * 12 * 4 * 6).reshape(2, 12, 4, 6).to(memory_format=torch.channels_last)
     rolled = lambda x: (x.roll(1, 2) * 1, F.channel_shuffle(x, 3) * 1)  # noqa: E731
-    for f in (rolled, lambda x: (F.group_norm(x, 3) * 1,)):
+    whole = lambda x: (x.roll(0, 1) * 1, x.roll((1, -6), (2, 3)) * 1, x.roll(5), x.roll(12, 1))  # noqa: E731
+    for f in (rolled, whole, lambda x: (F.group_norm(x, 3) * 1,)):
         dynamo.reset()
-        for ours, theirs in zip(dynamo.compile(f, dynamic=dynamic)(x), f(x), strict=True):
+        compiled = dynamo.compile(f, dynamic=dynamic, backend=backend)
+        for ours, theirs in zip(compiled(x), f(x), strict=True):
             assert ours.stride() == theirs.stride()
             torch.testing.assert_close(ours, theirs)
 

@@ -364,15 +364,17 @@ def test_depthwise_convolutions_are_generated(fixed):
 
 
 def test_the_measured_way():
-    """Whatever this machine finds: the right values, the same way again from the cache."""
+    """Whatever this machine finds: the right values, the same way again from the cache. Of a busy
+    machine, after ATTEMPTS.
+    """
     x, w = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
     seen = []
-    for _ in range(2):
+    for _ in range(measure.ATTEMPTS + 1):
         measure.forget()
         c = staged(product, (x, w))
         seen.append([note for note in c.notes if note.startswith("widen")])
         torch.testing.assert_close(c.compiled(x, w)[0], x @ w, rtol=2e-2, atol=2e-2)
-    assert seen[0] == seen[1]
+    assert seen[-2] == seen[-1]
 
 
 def test_a_library_that_cannot(monkeypatch):
