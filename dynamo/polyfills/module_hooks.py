@@ -47,7 +47,8 @@ def in_order(hooks):
 def with_kwargs(owner, name):
     """Whether each hook, in their order, takes keyword arguments (dynamo/torch/modules.py)."""
     keyed = getattr(owner, f"{name}_with_kwargs")
-    return [key in keyed for key in getattr(owner, name)]
+    hooks = getattr(owner, name)
+    return [key in keyed for key in hooks] if keyed else [False] * len(hooks)
 
 
 def watch_inputs(hook, args):
@@ -159,6 +160,19 @@ def init_handle(self, hooks_dict, *, extra_dict=None):
     self.id = handle_number()
     extra = extra_dict if isinstance(extra_dict, list) else [extra_dict]
     self.extra_dict_ref = tuple(weakref.ref(d) for d in extra if d is not None)
+
+
+def remove_handle(self):
+    """RemovableHandle.remove()"""
+    remove_hook(self.hooks_dict_ref(), self)
+    for ref in self.extra_dict_ref:
+        remove_hook(ref(), self)
+
+
+def remove_hook(table, handle):
+    """Remove a handle's hook from a dict (dynamo/torch/handle_numbers.py)."""
+    if table is not None and handle.id in table:
+        del table[handle.id]
 
 
 def handle_number():

@@ -31,7 +31,8 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles
 from dynamo.values.classes.classes import INSTANCE_KINDS
 from dynamo.values.containers.containers import ListValue, TupleValue
-from dynamo.values.containers.dicts import DictValue, OrderedDictValue, guarded_order
+from dynamo.values.containers.dict_order import guarded_order
+from dynamo.values.containers.dicts import DictValue, OrderedDictValue
 from dynamo.values.effects.hoisted_modules import hooks_watch_registration
 from dynamo.values.effects.side_effects import DELETED
 from dynamo.values.functions.function import UserFunctionValue

@@ -52,6 +52,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
         (torch.jit.annotate, torch_polyfills.annotate),
         (RemovableHandle.__init__, module_hooks.init_handle),
+        (RemovableHandle.remove, module_hooks.remove_handle),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (getattr(adam, "_get_value", None), torch_polyfills.get_value),
         (getattr(transformer, "_detect_is_causal_mask", None), torch_polyfills.detect_causal_mask),

@@ -221,3 +221,118 @@ def test_getters_of_other_literals_are_noticed():
     for item in (1, 1, Two(2), True, 0, 1):
         getter = operator.itemgetter(item)
         assert torch.equal(compiled(x, getter), function(x, getter))
+
+
+# -- hooks that are removed -----------------------------------------------------------------------
+class Extractor(nn.Module):
+    """Removes the hooks of its last call, registers new ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        self.handles: list[Any] = []
+        self.seen: list[Any] = []
+
+    def forward(self, x):
+        self.seen.clear()
+        for handle in self.handles:
+            handle.remove()
+        self.handles = [
+            layer.register_forward_hook(lambda module, args, out: self.seen.append(out))
+            for layer in self.layers
+        ]
+        for layer in self.layers:
+            x = layer(x)
+        return x + self.seen[0] + len(self.layers[0]._forward_hooks)
+
+
+def behind_a_break(model, x):
+    handle = model.layers[0].register_forward_hook(lambda module, args, out: out * 2)
+    dynamo.graph_break()
+    y = model.layers[0](x)
+    handle.remove()
+    return y + model.layers[0](x)
+
+
+def behind_an_error(model, x):
+    hooked = [
+        layer.register_forward_hook(lambda module, args, kwargs, out: out + 1, with_kwargs=True)
+        for layer in model.layers
+    ]
+    try:
+        dynamo.graph_break()
+        x = model.layers[1](model.layers[0](x))
+    finally:
+        for handle in hooked:
+            handle.remove()
+    return model.layers[0](x)
+
+
+@pytest.mark.parametrize("function", [Extractor.__call__, behind_a_break, behind_an_error])
+def test_hooks_removed_at_every_call(function):
+    torch.manual_seed(0)
+    model, x = Extractor(), torch.arange(2.0)
+    kept = model.layers[0].register_forward_hook(lambda module, args, out: out - 1)
+    compiled, counts = dynamo.compile(function, backend="eager"), []
+    for _ in range(CALLS):
+        expected = function(model, x)
+        torch.testing.assert_close(compiled(model, x), expected, rtol=0, atol=0)
+        counts.append(len(compiled.context.records))
+    assert counts[-1] == counts[SOON], counts
+    assert next(iter(model.layers[0]._forward_hooks)) == kept.id
+    assert len(model.layers[0]._forward_hooks) == 1 + len(model.handles) // 2
+
+
+def test_the_place_of_a_removed_hook_is_noticed():
+    layer, x = nn.Identity(), torch.arange(2.0)
+
+    def function(handle, x):
+        handle.remove()
+        handle.remove()
+        return layer(x)
+
+    compiled = dynamo.compile(function, backend="eager")
+    for removed in (0, 1, 2, 1, 0, 2):
+        handles = [
+            layer.register_forward_hook(lambda module, args, out: out + 1),
+            layer.register_forward_hook(lambda module, args, out: out * 3),
+            layer.register_forward_hook(lambda module, args, out: out - 2, prepend=True),
+        ]
+        left = [handle.id for i, handle in enumerate(handles) if i != removed]
+        actual = compiled(handles[removed], x)
+        assert sorted(layer._forward_hooks) == left
+        assert torch.equal(actual, layer(x))
+        assert torch.equal(compiled(handles[removed], x), layer(x))  # is gone already
+        layer._forward_hooks.clear()
+        assert torch.equal(compiled(handles[removed], x), x)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda hooks, handle: handle.id in hooks,
+        lambda hooks, handle: handle.id in dict(hooks),
+        lambda hooks, handle: [key == handle.id for key in hooks],
+        lambda hooks, handle: hooks.copy() == {handle.id: hooks.get(handle.id)},
+        lambda hooks, handle: hooks == OrderedDict([(handle.id, hooks.get(handle.id))]),
+        lambda hooks, handle: sorted(hooks) == [handle.id],
+        lambda hooks, handle: {handle.id} <= hooks.keys(),
+    ],
+)
+def test_numbers_of_hooks_are_told_apart(asked):
+    layer, x = nn.Identity(), torch.arange(2.0)
+
+    def function(first, second, x):
+        first.remove()
+        return x + 1, asked(layer._forward_hooks, second)
+
+    compiled = dynamo.compile(function, backend="eager")
+    for second_is_gone in (False, True, False):
+        answers = []
+        for call in (function, compiled):
+            layer._forward_hooks.clear()
+            handles = [layer.register_forward_hook(lambda *args: None) for _ in range(2)]
+            if second_is_gone:
+                handles[1].remove()
+            answers.append(call(*handles, x)[1])
+        assert answers[0] == answers[1]

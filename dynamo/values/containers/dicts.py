@@ -12,7 +12,7 @@ import collections
 import itertools
 import operator
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,7 @@ from dynamo.values.builder import builder
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.containers.dict_changes import DictChanges
+from dynamo.values.containers.dict_order import guarded_order
 from dynamo.values.containers.hash_keys import (
     FEW,
     calls_methods,
@@ -38,6 +39,7 @@ from dynamo.values.containers.hash_keys import (
     sought_key,
     unhashable,
 )
+from dynamo.values.containers.identity_keys import IdentityKey
 from dynamo.values.containers.mapping_proxies import MappingProxyValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.iterators.stored_iterators import DictIterator
@@ -62,6 +64,8 @@ class DictValue(BuiltinObject):
 
     cls: type = dict
     can_be_bare = True
+    # Values in place of the keys, by their places, where no guard compares those (take_tokens).
+    key_tokens: Sequence[Value] | None = None
 
     def __init__(
         self, entries: dict[Hashable, Entry], source: Source | None = None, real: dict | None = None
@@ -107,10 +111,17 @@ class DictValue(BuiltinObject):
         entries: dict[Hashable, Entry] = {}
         pairs = list(dict.items(real))
         order = self.real_order(tx, real)
-        tx.guard(self.source, "dict_keys", [pairs[i][0] for i in order])
+        if self.key_tokens is None:
+            tx.guard(self.source, "dict_keys", [pairs[i][0] for i in order])
+        else:
+            tx.guard(self.source, "length", len(pairs))
         for i in order:
             key, item = pairs[i]
-            if is_literal(key):
+            if self.key_tokens is not None:
+                assert self.source is not None, "a dict with tokens is from outside"
+                item = Pending(tx, item, DictValueSource(self.source, i))
+                entries[IdentityKey(self.key_tokens[i])] = (self.key_tokens[i], item)
+            elif is_literal(key):
                 tx.output.token_keys.came_from_outside(key)
                 found = known.get(key)
                 value = self.pending(tx, item, self.item_source(key)) if found is None else found[1]
@@ -158,7 +169,42 @@ class DictValue(BuiltinObject):
         entry = self.entries.get(hashed)
         return None if entry is None else self._value_of(hashed, entry)
 
+    def take_tokens(self, tx: Interpreter, make: Callable[[int], Value]) -> bool:
+        """Whether the keys of a dict from outside stay unknown: `make(place)` stands for each.
+        False where the frame has asked for keys or items before.
+        """
+        if self.key_tokens is None:
+            if self.real is None or self.entries or self.source is None:
+                return False
+            self.key_tokens = [make(place) for place in range(dict.__len__(self.real))]
+        self.load_all(tx)
+        return True
+
+    def delete_token(self, tx: Interpreter, place: int, key: Value) -> None:
+        """Delete the item that stood at the place, if it still does; `key` makes its key."""
+        assert self.key_tokens is not None
+        hashed = IdentityKey(self.key_tokens[place])
+        entry = self.entries.get(hashed)
+        if entry is None:
+            return
+        self._value_of(hashed, entry)
+        self.changing(tx)
+        self.state += 1
+        del self.entries[hashed]
+        if self.changes is not None:
+            self.changes.delete(hashed, key)
+
+    def _compare_tokens(self, hashed: Hashable) -> None:
+        """Break where a key that is known would be compared with keys that are not."""
+        if self.key_tokens is not None and not isinstance(hashed, IdentityKey):
+            raise Unsupported(breaks.NotConstant(f"the keys of {self.describe()}"))
+
     def _sought(self, tx: Interpreter, key: Value) -> Hashable:
+        hashed = self._sought_key(tx, key)
+        self._compare_tokens(hashed)
+        return hashed
+
+    def _sought_key(self, tx: Interpreter, key: Value) -> Hashable:
         few = (
             key.is_symbolic()
             and dict.__len__(self.entries if self.real is None else self.real) <= FEW
@@ -262,6 +308,8 @@ class DictValue(BuiltinObject):
 
     def _same_items(self, tx: Interpreter, other: DictValue) -> bool:
         mine, theirs = self.load_all(tx), other.load_all(tx)
+        self._compare_tokens(None)
+        other._compare_tokens(None)
         if len(mine) != len(theirs):
             return False
         for hashed, entry in list(mine.items()):
@@ -291,6 +339,7 @@ class DictValue(BuiltinObject):
     def put(self, tx: Interpreter, key: Value, value: Value) -> None:
         """self[key] = value, the change already being recorded."""
         hashed = key_of(tx, key)
+        self._compare_tokens(hashed)
         known = self.entries.get(hashed)
         held = self.real is not None and dict.__contains__(self.real, hashed)
         self.state += known is None and not held
@@ -324,6 +373,7 @@ class DictValue(BuiltinObject):
         return result
 
     def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
+        self._compare_tokens(None)
         return type(self)(entries)
 
     def py_copy(self, tx):
@@ -497,33 +547,6 @@ def dict_storage(value: Value) -> DictValue | None:
 _DICT_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
 
 
-def order_of(real: collections.OrderedDict) -> list[int]:
-    """Where its keys stand in the dict that an OrderedDict is, too; of one that methods of dict
-    itself have changed, nothing that is true.
-    """
-    places = {id(key): place for place, key in enumerate(dict.keys(real))}
-    try:
-        return [places.get(id(key), -1) for key in collections.OrderedDict.__iter__(real)]
-    except KeyError:
-        return [-1]
-
-
-def guarded_order(
-    tx: Interpreter, value: DictValue, real: collections.OrderedDict
-) -> Sequence[int]:
-    """`order_of` an OrderedDict from outside, which `value` stands for."""
-    expected = order_of(real)
-    if sorted(expected) != list(range(len(real))):
-        raise Unsupported(breaks.CannotReconstruct(f"{value.describe()} (its order)"))
-
-    def same_order(value: Any) -> bool:
-        return order_of(value) == expected
-
-    same_order.__name__ = "has its keys in the same order"
-    tx.guard(value.source, "predicate", same_order)
-    return expected
-
-
 class OrderedDictValue(DictValue):
     """A dict with attributes: nn.Module.state_dict hangs its metadata on its result."""
 
@@ -581,8 +604,8 @@ class OrderedDictValue(DictValue):
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op in ("==", "!=") and isinstance(other, OrderedDictValue):
-            same = list(self.load_all(tx)) == list(other.load_all(tx))
-            return ConstantValue((same and self._same_items(tx, other)) is (op == "=="))
+            same = self._same_items(tx, other) and list(self.entries) == list(other.entries)
+            return ConstantValue(same is (op == "=="))
         return super().compare(tx, op, other)
 
     def py_move_to_end(self, tx, key, last=None):
