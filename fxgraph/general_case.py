@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from fxgraph.expressions import Real, negated
+from fxgraph.expressions import Real, negated, relation
 
 # Functions whose rules ask whether there are any elements.
 _OPERATORS = frozenset(["flip", "fliplr", "flipud", "logsumexp", "conv1d", "conv2d", "conv3d"])
@@ -122,6 +122,19 @@ def usual(condition: Any) -> Any:
         return None
     many = isinstance(condition, sympy.Ge | sympy.Gt)
     return condition if many else negated(condition)
+
+
+def of_remainder(env: Any, condition: Any) -> Any:
+    """A condition on a size, as one on the rest of a known total, where that rest is a size too:
+    of 32 rows in two parts, the first has 32 where the second has none.
+    """
+    if not isinstance(condition, sympy.Eq | sympy.Ne) or not condition.rhs.is_number:
+        return condition
+    for symbol, value in env.replacements.items():
+        rest = value + condition.lhs - condition.rhs
+        if rest.is_number and rest <= _FEW < condition.rhs:
+            return relation("eq" if isinstance(condition, sympy.Eq) else "ne", symbol, rest)
+    return condition
 
 
 def tells_elements(env: Any, condition: Any) -> bool | None:

@@ -254,7 +254,9 @@ class DataSymbols:
         """Whether a shape rule's question about data has a usual answer; it is assumed (and checked
         by `check_assumed`).
         """
-        usual = general_case.usual(question) if is_condition(question) else None
+        usual = None
+        if is_condition(question):
+            usual = general_case.usual(general_case.of_remainder(self.symbols.env, question))
         if usual is None or self.output.bodies or not self.are_read(usual):
             return False
         reason = breaks.DataDependentValue(self.symbols.env.describe(question))

@@ -60,7 +60,7 @@ from dynamo.torch.numpy_values import (
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins.table import TABLE, BuiltinValue, is_none
-from dynamo.values.containers.containers import ListValue, SequenceValue
+from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.functions.function import OpaqueFunctionValue
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
@@ -286,8 +286,10 @@ _joined("hstack", torch.hstack, None)
 
 @_known("where", method=False)
 def _where(tx, condition, *choices):
+    if not choices:
+        return _nonzero(tx, condition)
     if len(choices) != 2:
-        raise Unsupported(breaks.DynamicShapeOp("numpy.where"))
+        raise refuse("numpy.where of two arguments")
     condition = row_major(condition, "numpy.where")
     if condition.dtype != np.dtype(bool):
         raise refuse("numpy.where of a condition that is not bool")
@@ -304,6 +306,41 @@ def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     varies = varies_within(value, dtype)
     number = value if varies else dtype.type(value.as_constant()).item()
     return call_torch(tx, torch.full, (), number, dtype=TO_TORCH[dtype])
+
+
+# -- sizes of data ---------------------------------------------------------------------------------
+@_known("nonzero")
+def _nonzero(tx, array):
+    return TupleValue(_places(tx, array))
+
+
+@_known("flatnonzero", method=False)
+def _flatnonzero(tx, array):
+    return _places(tx, _ravel(tx, array))[0]
+
+
+def _places(tx: Interpreter, array: ArrayValue) -> list[ArrayValue]:
+    """Where an array is not zero, for each dimension: columns of the places as rows."""
+    array = row_major(array, "numpy.nonzero")
+    if not array.shape:
+        raise refuse("numpy.nonzero of a scalar")
+    rows = call_torch(tx, torch.nonzero, array.tensor)
+    rows = call_torch(tx, torch.clone, rows, memory_format=torch.contiguous_format)
+    columns = (call_torch(tx, torch.select, rows, 1, d) for d in range(len(array.shape)))
+    return [result(tx, column, np.dtype(np.int64)) for column in columns]
+
+
+@_known("unique", method=False)
+def _unique(tx, array, *, return_inverse=None, return_counts=None):
+    """Of numbers that are equal where their bits are."""
+    array = row_major(array, "numpy.unique")
+    asked = [bool(_constant(flag, False)) for flag in (return_inverse, return_counts)]
+    if array.dtype.kind not in "iu" or not array.shape or (asked[0] and len(array.shape) > 1):
+        raise refuse(f"numpy.unique of {array.dtype}")
+    found = call_torch(tx, torch.unique, array.tensor, True, *asked)
+    if not any(asked):
+        return result(tx, found, array.dtype)
+    return TupleValue([result(tx, part) for part in found.each(tx)])
 
 
 @_known("fix", method=False)

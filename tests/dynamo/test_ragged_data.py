@@ -99,6 +99,22 @@ def test_ragged(function, train):
     assert strided or not notes_of(compiled)
 
 
+def attention_in_pieces(x, sizes):
+    pieces = torch.split(x, sizes.tolist(), dim=2)
+    found = [F.scaled_dot_product_attention(piece, piece, piece) for piece in pieces]
+    return torch.cat([each.reshape(1, -1, each.shape[2], 4).transpose(1, 2) for each in found], 1)
+
+
+def test_no_piece_is_taken_for_an_empty_one():
+    """A kernel that asks whether the last of the pieces is empty supposes that none is."""
+    compiled = dynamo.compile(attention_in_pieces, backend="eager", fullgraph=True)
+    x = ROWS[None, None]
+    for sizes in (T([2, 1, 3]), T([1, 1, 4]), T([4, 2]), T([0, 4, 2]), T([4, 2, 0]), T([1, 5])):
+        expected = outcome(attention_in_pieces, x, sizes)
+        same(expected, outcome(compiled, x, sizes))
+    assert len(compiled.context.records) == 2
+
+
 LAYERS = {
     "lstm": lambda: nn.LSTM(4, 24, 2, bidirectional=True),
     "projected": lambda: nn.LSTM(4, 5, proj_size=2),

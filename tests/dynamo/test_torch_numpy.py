@@ -373,9 +373,25 @@ def two_arrays(a, b):
     return b + 1, a is b
 
 
-@program(a, breaks="DYNAMIC_SHAPE_OP")
+@program(a)
 def places_of_values(a):
-    return np.where(a > 0), np.nonzero(a)
+    return np.where(a > 0), np.nonzero(a), (a > 4).nonzero(), np.flatnonzero(a < 3)
+
+
+@program(lambda: np.array([3, -1, 3, 0, 7, 0, 0], np.int32))
+def distinct_numbers(a):
+    pairs = np.unique(a, return_counts=True), np.unique(a, return_inverse=True)
+    return pairs, np.unique(a), np.unique(a.reshape(7, 1) * 2)
+
+
+@program(lambda: np.array([1.0, np.nan, np.nan, -0.0, 0.0]), breaks="NUMPY_CONVERSION")
+def distinct_floats(a):
+    return np.unique(a), a + 1
+
+
+@program(lambda: np.zeros((2, 3)))
+def no_places(a):
+    return np.nonzero(a), np.unique(a.astype(np.int64)[:0])
 
 
 @program(a)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import operator
 import types
 import weakref
 from collections import Counter, deque
@@ -68,6 +69,7 @@ class Finalizable:
 
     def __init__(self) -> None:
         self.path: Path | None = None  # how it was held when it was last looked for
+        self.frame: Interpreter | None = None  # that held the first of the path
 
     def is_at(self, value: Held) -> bool:
         raise NotImplementedError
@@ -456,8 +458,7 @@ def finalize_unreachable(tx: Interpreter) -> None:
     dead = []
     ended = _may_end(output)
     for finalizable in list(output.finalizable.values()):
-        path = finalizable.path
-        if path is not None and _holds(output, frames, path, ended) and finalizable.is_at(path[-1]):
+        if finalizable.path is not None and _is_held_as_before(output, frames, finalizable, ended):
             continue
         finalizable.path = path_to(output, _roots(output, frames), finalizable)
         if finalizable.path is None:
@@ -597,11 +598,37 @@ def reachable(output: OutputGraph, roots: Iterable[Any]) -> dict[int, Held]:
     return found
 
 
-def _holds(output: OutputGraph, frames: list[Interpreter], path: Path, ended: set[int]) -> bool:
-    """Whether a path that was found before is still there."""
-    first = path[0]
-    changed = isinstance(first, Value) and _stays_changed(output, first, ended)
-    if not changed and not any(value is first for frame in frames for value in _held(frame)):
+def _is_held_as_before(
+    output: OutputGraph, frames: list[Interpreter], finalizable: Finalizable, ended: set[int]
+) -> bool:
+    """Whether the path that was found before is still there."""
+    path = finalizable.path
+    assert path is not None, "the caller looks"
+    if not _is_root(output, frames, finalizable, path[0], ended):
         return False
     pairs = itertools.pairwise(path)
-    return all(any(item is held for item in _neighbours(output, holder)) for holder, held in pairs)
+    linked = all(_is_among(held, _neighbours(output, holder)) for holder, held in pairs)
+    return linked and finalizable.is_at(path[-1])
+
+
+def _is_root(
+    output: OutputGraph,
+    frames: list[Interpreter],
+    finalizable: Finalizable,
+    value: Held,
+    ended: set[int],
+) -> bool:
+    """Whether a frame holds the value, or an object that is there for sure. The frame of the last
+    look is asked first: all are asked at each instruction otherwise.
+    """
+    frame = finalizable.frame
+    if frame is not None and _is_among(frame, frames) and _is_among(value, _held(frame)):
+        return True
+    if isinstance(value, Value) and _stays_changed(output, value, ended):
+        return True
+    finalizable.frame = next((f for f in frames if _is_among(value, _held(f))), None)
+    return finalizable.frame is not None
+
+
+def _is_among(value: object, others: Iterable[object]) -> bool:
+    return any(map(operator.is_, others, itertools.repeat(value)))

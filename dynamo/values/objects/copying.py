@@ -18,10 +18,11 @@ from dynamo.guards.classes import is_trusted_class
 from dynamo.guards.sources import AttrSource, CallSource, ModuleSource
 from dynamo.polyfills import library as polyfills
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, polyfill
+from dynamo.values.builtins.table import BuiltinMethod, handles, polyfill
+from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.containers.containers import NamedTupleValue, SizeValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue
-from dynamo.values.objects.descriptors import SLOT_TYPES, class_lookup
+from dynamo.values.objects.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
@@ -115,7 +116,9 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     if not is_trusted_class(cls):
         tx.guard(registry, "contains", (cls, False))
     if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
-        raise _breaks(x, function)  # it is asked for __reduce_ex__, too
+        if not _reduces_plainly(cls):
+            raise _breaks(x, function)
+        return polyfill(tx, polyfills.reduce_heard, x)
     for name, args in (("__reduce_ex__", [ConstantValue(4)]), ("__reduce__", [])):
         found = class_lookup(cls, name)
         if isinstance(found, types.FunctionType):
@@ -127,6 +130,24 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
         raise _breaks(x, function)
     newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
     return polyfill(tx, polyfills.reduce_object, x, *_state(tx, x, function), newargs)
+
+
+def _reduces_plainly(cls: type) -> bool:
+    """Whether copies have the attributes of an instance dict, and nothing else."""
+    own = "__reduce_ex__", "__reduce__", "__getstate__"
+    plain = all(class_lookup(cls, name) is getattr(object, name, None) for name in own)
+    news = (class_lookup(cls, name) for name in ("__getnewargs_ex__", "__getnewargs__"))
+    others = any(found is not MISSING for found in news) or copyreg._slotnames(cls)  # type: ignore[attr-defined]
+    return plain and not others and builtin_base(cls) is object
+
+
+@handles(polyfills.plain_methods)
+def _plain_methods(tx, x, told):
+    for method in told.each(tx):
+        plain = isinstance(method, BuiltinMethod) and method.receiver is x
+        if not (plain and method.found is getattr(object, method.name)):
+            raise _breaks(x, "copy")
+    return ConstantValue(None)
 
 
 def _state(tx: Interpreter, x: Value, function: str) -> tuple[Value, Value]:

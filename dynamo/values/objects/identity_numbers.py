@@ -5,7 +5,7 @@ by the same call.
 from __future__ import annotations
 
 import _thread
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -185,28 +185,41 @@ def _runs_in(thread: int | None) -> Callable[[Any], bool]:
 
 class TokenKeys:
     """The tokens that became keys in a frame, and whether keys from outside are numbers, too: such
-    a number may be one that an earlier frame got.
+    a number may be one that an earlier frame got, and `id` of an object if not a small one.
     """
 
     def __init__(self) -> None:
         self.keys: list[TokenKey] = []
         self.numbers = False
+        self.addresses = False
 
     def add(self, key: TokenKey) -> TokenKey:
-        if self.numbers:
+        if self._may_meet(key):
             key.assume()
         self.keys.append(key)
         return key
 
+    def _may_meet(self, key: TokenKey) -> bool:
+        return self.addresses if key.token.function is id else self.numbers
+
     def came_from_outside(self, key: Hashable) -> None:
-        if self.numbers or not _holds_number(key):
+        before = self.numbers, self.addresses
+        for number in () if self.addresses else _numbers_in(key):
+            self.numbers = True
+            self.addresses |= abs(number) >= _FIRST_ADDRESS
+        if before == (self.numbers, self.addresses):
             return
-        self.numbers = True
         for known in self.keys:
-            known.assume()
+            if self._may_meet(known):
+                known.assume()
 
 
-def _holds_number(key: Hashable) -> bool:
-    if isinstance(key, (tuple, frozenset)):
-        return any(map(_holds_number, key))
-    return isinstance(key, (int, float, complex))
+_FIRST_ADDRESS = 1 << 12  # that an object may have: systems keep the first page empty
+
+
+def _numbers_in(key: Hashable) -> Iterator[complex]:
+    if isinstance(key, tuple | frozenset):
+        for part in key:
+            yield from _numbers_in(part)
+    elif isinstance(key, int | float | complex):
+        yield key

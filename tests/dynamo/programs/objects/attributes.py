@@ -709,4 +709,57 @@ PROGRAMS = {
         run(T(3), o, O())
         """,
     ),
+    "copies_of_objects_that_hear_of_reads": (
+        1,
+        """
+        import copy
+        class Config:
+            names = {"width": "size"}
+            def __init__(self):
+                self.size, self.labels = 3, {0: "a", 1: "b"}
+            def __getattribute__(self, key):
+                log.append(key)
+                names = super().__getattribute__("names")
+                return super().__getattribute__(names.get(key, key))
+        def f(x, n):
+            m, shallow = copy.deepcopy(n), copy.copy(n)
+            m.size += 1
+            m.labels[0] = "c"
+            held = copy.deepcopy(m.__dict__)
+            return x * m.width, held, n.labels, shallow.labels is n.labels
+        ---
+        run(T(3), Config())
+        run(T(3), Config())
+    """,
+    ),
+    "copies_of_objects_that_answer_for_reducers": """
+        import copy
+        class Odd:
+            size = 3
+            def __getattribute__(self, key):
+                if key == "__reduce_ex__":
+                    return lambda protocol: (Odd, ())
+                return object.__getattribute__(self, key)
+        def f(x, n):
+            m, c = copy.deepcopy(n), copy.copy(n)
+            return x * n.size, m.__dict__, c.__dict__
+        def odd():
+            made = Odd()
+            made.size = 4
+            return made
+        ---
+        run(T(3), odd())
+        run(T(3), odd())
+    """,
+    "identities_beside_small_numbers": (
+        1,
+        """
+        def f(x, n, seen):
+            return x + len(seen), id(n) in seen, [k for k in seen if k == id(n)]
+        ---
+        n = [1]
+        run(T(3), n, {0: 1, -5: 2})
+        run(T(3), [2], {0: 1, -5: 2})
+    """,
+    ),
 }
