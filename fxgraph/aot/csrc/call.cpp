@@ -179,6 +179,7 @@ class Call {
 
   at::Tensor saved(const Saved& place) const {
     if (place.from == Saved::Input) return input(place.index);
+    if (place.from == Saved::Memory) return input(place.index).tensor_data();
     return place.from == Saved::Value ? values_[place.index] : result(graph_.values + place.index);
   }
 
