@@ -17,6 +17,7 @@ class History:
     frees: for each root, the roots that share with it a node which keeps tensors: after a backward
         without retain_graph from the one, the other has none any more.
     kept: memory of tensors that autograd saves (a storage's id) -> the roots that need it, as bits.
+    themselves: the ids of tensors that autograd saves, which may be no views of others.
     """
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
@@ -28,6 +29,7 @@ class History:
             masks[id(start)] = masks.get(id(start), 0) | 1 << k
         self._of_leaf: dict[int, int] = {}
         self.kept: dict[int, int] = {}
+        self.themselves: set[int] = set()
         shared: set[int] = set()
         for node in reversed(list(self._after_their_inputs(roots))):
             mask = masks.get(id(node), 0)
@@ -37,11 +39,13 @@ class History:
             if (leaf := getattr(node, "variable", None)) is not None:
                 self._of_leaf[id(leaf)] = mask
             else:
-                kept = _memories(node)
+                kept = _saved(node)
                 if kept is None or kept or "CopySlices" in node.name():
                     shared.add(mask)
-                for memory in kept or ():
+                for tensor in kept or ():
+                    memory = memory_of(tensor)
                     self.kept[memory] = self.kept.get(memory, 0) | mask
+                    self.themselves.add(id(tensor))
         dead = [0] * len(roots)
         for mask in shared:
             for k in bits(mask):
@@ -70,6 +74,10 @@ class History:
         """The roots for which autograd saves memory of `tensor`."""
         return frozenset(bits(self.kept.get(memory_of(tensor), 0)))
 
+    def keeps_views(self, leaf: torch.Tensor) -> bool:
+        """Whether autograd saves views of `leaf` alone, which `leaf.data = x` does not reach."""
+        return bool(self.keepers(leaf)) and id(leaf) not in self.themselves
+
 
 def bits(mask: int) -> Iterator[int]:
     return (k for k in range(mask.bit_length()) if mask >> k & 1)
@@ -87,9 +95,9 @@ def _saved_names(kind: Any) -> list[str]:
     return [name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors"]
 
 
-def _memories(node: Any) -> list[int] | None:
-    """The memory of the tensors that the node saves; None if one was overwritten since."""
-    found = []
+def _saved(node: Any) -> list[torch.Tensor] | None:
+    """The tensors that the node saves; None if one was overwritten since."""
+    found: list[torch.Tensor] = []
     kind: Any = type(node)
     for name in _saved_names(kind):
         try:
@@ -97,5 +105,5 @@ def _memories(node: Any) -> list[int] | None:
         except RuntimeError:
             return None
         items = value if isinstance(value, (tuple, list)) else [value]
-        found += [memory_of(item) for item in items if isinstance(item, torch.Tensor)]
+        found += [item for item in items if isinstance(item, torch.Tensor)]
     return found

@@ -164,7 +164,7 @@ def _traced(
         frame=frame,
         forward=flat_graph(frame.graph_module, frame),
         backward=flat_graph(backward),
-        saved=parts.saved,
+        saved=joint.places(parts.saved),
         tangents=joint.tangents,
         gradients=joint.gradients,
         sources=joint.sources,
@@ -204,7 +204,16 @@ def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | No
         [of(node) for node in nodes] for nodes in (values, gradients, joint.tangent_nodes, drawn)
     )
     saved_by_eager = {of(node) for node in joint.saved_by_eager()}
-    return partition(graph, values, tangents, gradients, saved_by_eager=saved_by_eager, drawn=drawn)
+    stored = {of(node) for node in joint.stored()}
+    return partition(
+        graph,
+        values,
+        tangents,
+        gradients,
+        saved_by_eager=saved_by_eager,
+        stored=stored,
+        drawn=drawn,
+    )
 
 
 def _check_data(joint: _Joint, parts: Parts, number: torch.Tensor) -> None:
@@ -319,6 +328,7 @@ class _Joint:
         finished: Finish,
         interpreter: _Cutting,
     ) -> None:
+        self.tracer = tracer
         self.inputs = inputs
         self.finished = finished
         self.fakes = fakes = finished.value_fakes
@@ -479,6 +489,30 @@ class _Joint:
         """The inputs and values that eager saves too, so that their owner must not write them."""
         nodes = {"input": self.inputs.nodes, "value": self.finished.values}
         return {nodes[kind][i] for kind, i, fake in self._visible() if self.history.keepers(fake)}
+
+    def stored(self) -> set[Node]:
+        """The written inputs whose memory eager saves, and no other with the same value."""
+        found, keepers = set(), self.history.keepers
+        mutations = self.finished.mutations
+        views = self.tracer.views_by_node() if mutations else {}
+        for mutation in mutations:
+            fake = self.inputs.fakes[mutation.index]
+            alias = self.tracer.view_of(fake).alias
+            same = views.get(self.tracer.value(alias.base), ())
+            others = [view.fake for view in same if view.alias is not alias]
+            if keepers(fake) and not any(map(keepers, others)):
+                found.add(self.inputs.nodes[mutation.index])
+        return found
+
+    def places(self, saved: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """TrainingGraph.saved: of inputs whose views alone eager saves, the memory."""
+        fakes = self.inputs.fakes
+        views = {
+            ("input", i)
+            for i, fake in enumerate(fakes)
+            if isinstance(fake, torch.Tensor) and self.history.keeps_views(fake)
+        }
+        return [("memory", i) if (kind, i) in views else (kind, i) for kind, i in saved]
 
     def watch(self, saved: Sequence[tuple[str, int]]) -> None:
         for kind, i, fake in self._visible():

@@ -63,10 +63,12 @@ def partition(
     gradients: Sequence[Node],
     *,
     saved_by_eager: Collection[Node],
+    stored: Collection[Node] = (),
     drawn: Sequence[Node] = (),
 ) -> Parts:
     """Cut the joint graph in two. `saved_by_eager`: inputs and values that need no copy when
-    saved; others their owner may write. `drawn`: random numbers of the forward, drawn
+    saved; others their owner may write. `stored`: written inputs that hold their new values until
+    the backward, if it needs these. `drawn`: random numbers of the forward, drawn
     whether or not they are used: others come after them. Raises Unfunctionalizable if the graph
     writes an attribute, or has operators that write without functional variants.
     """
@@ -76,17 +78,26 @@ def partition(
     late = [node for node in checks if node in behind]  # of a size that a gradient has
     needed = _ancestors([*gradients, *late], writers=writers)
     before = [node for node in needed if node not in behind]
-    saved = _saved(joint, before, behind.intersection(needed), gradients, saved_by_eager, writers)
+    writes = {node.args[0]: node for node in joint.nodes if node.target is aten.copy_.default}
+    places_of = {
+        write.args[1]: place
+        for place, write in writes.items()
+        if place in stored and _alike(write.args[1], place)
+    }
+    after = behind.intersection(needed)
+    saved = _saved(joint, before, after, gradients, saved_by_eager, places_of, writers)
     # Sizes in the backward may be made of any symbol.
     symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
     saved = [*symbols, *(node for node in saved if node not in symbols)]
-    writes = {node.args[0]: node for node in joint.nodes if node.target is aten.copy_.default}
     if any(target.op == "get_attr" for target in writes):
         raise Unfunctionalizable("an attribute is written")
     inputs = [n for n in joint.nodes if n.op == "placeholder" and n not in tangents]
     visible = {root_of(node) for node in [*inputs, *values]}
-    handed = {}
+    handed: dict[Node, Node] = {}
     for node in saved:
+        if node in places_of:
+            handed[node] = places_of[node]
+            continue
         mine = node in saved_by_eager or node in symbols or root_of(node) not in visible
         handed[node] = _copied(joint, node, writes.get(node), mine)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
@@ -97,6 +108,12 @@ def partition(
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
     backward = _backward(joint, saved, tangents, gradients, late, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])
+
+
+def _alike(one: Node, other: Node) -> bool:
+    """Whether the backward can take the one tensor for the other."""
+    a, b = one.meta["val"], other.meta["val"]
+    return a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
 
 
 def _is_effect(node: Node) -> bool:
@@ -164,6 +181,7 @@ def _saved(
     after: set[Node],
     gradients: Sequence[Node],
     saved_by_eager: Collection[Node],
+    places_of: Mapping[Node, Node],
     written: Collection[Node],
 ) -> list[Node]:
     """The nodes of `before` to hand over to `after`, which depends on the tangents."""
@@ -173,8 +191,9 @@ def _saved(
     exits = {node: network.add_node() for node in before}
     wanted = set(gradients)
     for node in before:
-        network.add_arc(entries[node], exits[node], _cost(node, node in saved_by_eager))
-        if node.op == "placeholder" or node in written or not _cheap(node):
+        place = places_of.get(node, node)
+        network.add_arc(entries[node], exits[node], _cost(place, place in saved_by_eager))
+        if place.op == "placeholder" or node in written or not _cheap(node):
             network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
             if user in entries:

@@ -186,6 +186,12 @@ class Tracer:
             view.version = view.alias.version
         return view.node
 
+    def views_by_node(self) -> dict[Node, list[View]]:
+        found: dict[Node, list[View]] = {}
+        for view in self._views.values():
+            found.setdefault(view.node, []).append(view)
+        return found
+
     def _new_memory(self, fake: FakeTensor, node: Node, origin: int | str | None = None) -> View:
         alias = Alias(origin)
         view = alias.base = self._views[id(fake)] = View(alias, fake, node, None, None)

@@ -38,7 +38,7 @@ from fxgraph.aot import _autograd  # noqa: E402
 Compiled = Callable[..., Sequence[Any]]
 CompileBackward = Callable[[FunctionalGraph], Callable[[list[Any]], Sequence[Any]]]
 
-_SAVED = ("input", "value", "kept")
+_SAVED = ("input", "value", "kept", "memory")
 _OUTPUTS = (
     "fresh",
     "input",

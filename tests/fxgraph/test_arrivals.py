@@ -1,6 +1,8 @@
 """Backwards of a part of a compiled graph's results: hooks are called where eager calls them."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -205,3 +207,44 @@ def test_backward_in_a_hook(backend):
     got_names, *got_values = through_hooks(backend)
     assert got_names == names
     torch.testing.assert_close(got_values, values)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("raising", [0, 1, 2])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_nothing_stays_of_a_backward_whose_hooks_raise(backend, raising, create_graph):
+    def refuse(gradient):
+        raise ValueError("refused")
+
+    def fail():
+        inputs = hooked(lambda name, gradient: None)
+        inputs[raising].register_hook(refuse)
+        results = call(*inputs)
+        total = results[0].pow(2).sum() + results[1].pow(2).sum()
+        with pytest.raises(ValueError, match="refused"):
+            torch.autograd.grad(total, inputs, create_graph=create_graph)
+        return [weakref.ref(x) for x in inputs]
+
+    call = dynamo.compile(two_heads, backend=backend)
+    for _ in range(2):
+        references = fail()
+        torch.ones(1, requires_grad=True).sum().backward()  # what the engine had still to do ends
+        gc.collect()
+        assert [reference() for reference in references] == [None] * 3
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_results_deleted_in_a_backward_of_others(backend):
+    def square(x, w, v):
+        shared = x.exp()
+        return shared * w, shared * v
+
+    inputs = hooked(lambda name, gradient: None)
+    results = list(dynamo.compile(square, backend=backend)(*inputs))
+    wanted = torch.autograd.grad(results[1].sum(), inputs[0], retain_graph=True)
+    torch.autograd.grad(results[0].sum(), inputs[:2], retain_graph=True)
+    other = torch.ones(3, requires_grad=True)
+    other.register_hook(lambda gradient: results.__setitem__(0, None))
+    torch.autograd.grad((other * 2).sum(), other)
+    assert results[0] is None
+    torch.testing.assert_close(torch.autograd.grad(results[1].sum(), inputs[0]), wanted)

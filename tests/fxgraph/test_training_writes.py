@@ -413,3 +413,109 @@ def test_results_without_gradients_may_be_written_with_gradients(backend):
             (wanted,) = torch.autograd.grad(of_eager.sum(), x)
             assert torch.equal(torch.autograd.grad(result.sum(), x)[0], wanted)
         assert torch.equal(result, of_eager)
+
+
+def linear(x, w):
+    return F.linear(x, w)
+
+
+def convolution(x, w):
+    return F.conv1d(x[None], w[:, :, None])
+
+
+def product(x, w):
+    return x * w[0]
+
+
+def itself(x, w):
+    return x.mm(w)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("f", [linear, convolution, product, itself])
+def test_data_replaced_between_forward_and_backward(f, frozen, backend):
+    def gradients(call):
+        torch.manual_seed(0)
+        x, w = r(3, 3), torch.nn.Parameter(r(3, 3, grad=False), requires_grad=not frozen)
+        y = call(x, w)
+        w.data = torch.full((3, 3), 100.0, dtype=w.dtype)
+        y.sum().backward()
+        return x.grad, w.grad
+
+    torch.testing.assert_close(gradients(dynamo.compile(f, backend=backend)), gradients(f))
+
+
+def data_scaled_behind(x, w):
+    y = x * w
+    w.data.mul_(0.5)
+    return y
+
+
+def scaled(x, w):
+    with torch.no_grad():
+        w.mul_(0.5)
+    return F.linear(x, w).tanh()
+
+
+def replaced_by_a_result(x, w):
+    new = (x * 2).exp()
+    w.data.copy_(new)
+    return new * x.sin()
+
+
+def scaled_and_returned(x, w):
+    with torch.no_grad():
+        w.add_(1).mul_(2)
+    return x * w, w.clone(), w
+
+
+def scaled_in_inference_mode(x, w):
+    y = x.mm(w)
+    w.data.mul_(0.9)
+    with torch.inference_mode():
+        w.data.mul_(0.9)
+    return y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        data_scaled_behind,
+        scaled,
+        replaced_by_a_result,
+        scaled_and_returned,
+        scaled_in_inference_mode,
+    ],
+)
+def test_inputs_written_in_the_graph_and_behind(f, transposed, backend):
+    def seen(call, write):
+        torch.manual_seed(0)
+        x, w = r(3, 3), r(3, 3, grad=False)
+        w = torch.nn.Parameter(w.t() if transposed else w)
+        found, errors = [], []
+        for _ in range(2):
+            results = call(x, w)
+            write(w)
+            y = results if isinstance(results, torch.Tensor) else results[0]
+            try:
+                y.sum().backward()
+            except RuntimeError as error:
+                errors.append(str(error).partition(":")[0])
+            found += [y, x.grad, w.grad, w.detach().clone()]
+        return found, errors
+
+    def by_data(w):
+        w.data.mul_(3)
+
+    def in_place(w):
+        with torch.no_grad():
+            w.mul_(3)
+
+    compiled = dynamo.compile(f, backend=backend)
+    for write in (by_data, in_place, lambda w: None):
+        (found, errors), (wanted, refused) = seen(compiled, write), seen(f, write)
+        torch.testing.assert_close(found, wanted)
+        assert errors == refused

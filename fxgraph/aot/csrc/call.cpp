@@ -13,6 +13,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -108,9 +109,10 @@ class Call {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
 
-  // Nodes for the gradients that not all tangents reach, one for those that the same ones do; these edges are cut.
+  // Nodes for the gradients that not all tangents reach, one for those that the same ones do; these edges are cut. The
+  // last results' gradients depart first, as in eager, where results are computed in their order.
   std::vector<NodePtr> depart(const Segment& segment, torch::autograd::edge_list& edges) {
-    std::map<std::vector<bool>, std::vector<uint32_t>> groups;
+    std::map<std::vector<bool>, std::vector<uint32_t>, std::greater<>> groups;
     for (uint32_t n = 0; n < edges.size(); ++n) {
       if (segment.partial(n) && edges[n].is_valid()) groups[segment.reached[n]].push_back(n);
     }
@@ -177,6 +179,7 @@ class Call {
 
   at::Tensor saved(const Saved& place) const {
     if (place.from == Saved::Input) return input(place.index);
+    if (place.from == Saved::Memory) return input(place.index).tensor_data();
     return place.from == Saved::Value ? values_[place.index] : result(graph_.values + place.index);
   }
 

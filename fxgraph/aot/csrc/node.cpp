@@ -142,13 +142,16 @@ void CompiledNode::check_saved() {
 namespace {
 
 // The node that the engine is about to call in this thread, to free its saved values afterwards.
-thread_local const CompiledNode* called_last = nullptr;
+thread_local const Node* called_last = nullptr;
+
+bool is_to_free(const Node* node) { return std::exchange(called_last, nullptr) == node; }
 
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
 
 }  // namespace
 
 void CompiledNode::will_release_variables() { called_last = this; }
+void Departure::will_release_variables() { called_last = this; }
 
 // The tangents that cannot be used again after a backward of those that are present.
 std::vector<bool> CompiledNode::dead_after(const std::vector<bool>& present) const {
@@ -168,17 +171,18 @@ Present::Present(const variable_list& tangents) : flags(tangents.size()) {
 }
 
 variable_list CompiledNode::apply(variable_list&& tangents) {
-  bool hand_over = std::exchange(called_last, nullptr) == this;
+  const bool frees = is_to_free(this);
+  bool hand_over = false;
   const Present present(tangents);
   {
     Lock lock(mutex_);
     for (size_t k = 0; k < dead_.size(); ++k) {
       TORCH_CHECK(!(present.flags[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
     }
-    used_ = present.flags;
     check(present.flags);
+    if (frees) freeing_.emplace_back(torch::autograd::get_current_graph_task_id(), present.flags);
     // A hook that raises after the backward leaves it to be done again.
-    hand_over = hand_over && post_hooks().empty() && all(dead_after(present.flags));
+    hand_over = frees && post_hooks().empty() && all(dead_after(present.flags));
   }
   variable_list found = differentiated(present, std::move(tangents), hand_over);
   if (!departures_.empty()) to_depart(present.flags, found);
@@ -217,64 +221,77 @@ variable_list taken(const Departure& departure, variable_list& found) {
 
 // Keeps those of `found` that the engine will ask for.
 void CompiledNode::to_depart(const std::vector<bool>& present, variable_list& found) {
-  Underway now{torch::autograd::get_current_graph_task_id(), true, {}};
+  const auto gradients = std::make_shared<Departing>();
   for (const auto& [gradient, departure] : departures_) {
     const auto& reached = segment().reached[gradient];
     bool asks = false;
     for (size_t k = 0; k < present.size(); ++k) asks = asks || (present[k] && reached[k]);
-    if (asks && is_to_be_called(departure)) now.gradients.emplace(departure, taken(*departure, found));
+    if (asks && is_to_be_called(departure)) gradients->emplace(departure, taken(*departure, found));
   }
   Lock lock(mutex_);
-  const auto known = underway_of(now.task);
-  if (known == underway_.end()) {
-    if (!now.gradients.empty()) underway_.push_back(std::move(now));
-    return;
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (const Underway* known = underway_of(task)) {
+    for (const auto& [gone, none] : *known->gradients.lock()) gradients->erase(gone);
+    end(task);
   }
-  for (const auto& [n, gone] : known->gradients) now.gradients.erase(n);
-  if (now.gradients.empty()) {
-    underway_.erase(known);
-  } else {
-    *known = std::move(now);
-  }
+  if (!gradients->empty()) begin({task, true, gradients});
 }
 
-std::vector<Underway>::iterator CompiledNode::underway_of(int task) {
-  return std::find_if(underway_.begin(), underway_.end(), [&](const Underway& one) { return one.task == task; });
+// The backward's gradients, if any depart in it before the node, or are left behind.
+Underway* CompiledNode::underway_of(int task) {
+  for (Underway& one : underway_) {
+    if (one.task == task) return &one;
+  }
+  return nullptr;
+}
+
+void CompiledNode::begin(Underway now) {
+  end(-1);
+  torch::autograd::Engine::get_default_engine().queue_callback([owned = now.gradients.lock()] {});
+  underway_.push_back(std::move(now));
+}
+
+// Forgets the task, and those that are over.
+void CompiledNode::end(int task) {
+  const auto over = [&](const Underway& one) { return one.task == task || one.gradients.expired(); };
+  underway_.erase(std::remove_if(underway_.begin(), underway_.end(), over), underway_.end());
 }
 
 // A departure is called before the node, or without it, where the engine is not to call the node at all, or a tangent
-// that does not reach the gradient is late: it has a backward to itself then.
+// that does not reach the gradient is late: it has a backward to itself then. A node that is not called is freed at
+// the end of a backward that frees: other departures may still have to run it.
 variable_list CompiledNode::departing(const Departure& departure, variable_list&& tangents) {
+  const bool frees = is_to_free(&departure);
   const Present present(tangents);
   if (!present.any()) return variable_list(departure.num_outputs());
+  const bool called = is_to_be_called(this);
   {
     Lock lock(mutex_);
     const int task = torch::autograd::get_current_graph_task_id();
-    auto known = underway_of(task);
-    if (known != underway_.end() && known->ran) {
-      variable_list found = std::move(known->gradients.at(&departure));
-      known->gradients.erase(&departure);
-      if (known->gradients.empty()) underway_.erase(known);
+    Underway* known = underway_of(task);
+    if (known != nullptr && known->ran) {
+      const auto gradients = known->gradients.lock();
+      variable_list found = std::move(gradients->at(&departure));
+      gradients->erase(&departure);
+      if (gradients->empty()) end(task);
       return found;
     }
     for (size_t k = 0; k < dead_.size(); ++k) {
       TORCH_CHECK(!(present.flags[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
     }
     check(present.flags);
-    if (is_to_be_called(this)) {
-      if (known == underway_.end()) known = underway_.insert(known, {task, false, {}});
-      known->gradients.emplace(&departure, variable_list());
+    if (called && known == nullptr) {
+      begin({task, false, std::make_shared<Departing>()});
+      known = &underway_.back();
     }
+    if (called) known->gradients.lock()->emplace(&departure, variable_list());
   }
   variable_list found = differentiated(present, std::move(tangents), false);
+  if (frees && !called) {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [this, owner = departure.owner(), used = present.flags] { free_after(used); });
+  }
   return taken(departure, found);
-}
-
-// In a backward that does not call the node, it is freed at the end: other departures may still have to run it.
-void CompiledNode::departed(const Departure& departure, const std::vector<bool>& used) {
-  if (is_to_be_called(this)) return;
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [this, owner = departure.owner(), used] { free_after(used); });
 }
 
 // hand_over: no argument of the backward is kept here, so that it can free each tensor after the last use.
@@ -356,7 +373,19 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
   return found;
 }
 
-void CompiledNode::release_variables() { free_after(used_); }
+// Called behind `apply`, and when the node is deleted.
+void CompiledNode::release_variables() {
+  std::vector<bool> used;
+  {
+    Lock lock(mutex_);
+    const int task = torch::autograd::get_current_graph_task_id();
+    const auto mine = std::find_if(freeing_.begin(), freeing_.end(), [&](const auto& one) { return one.first == task; });
+    if (mine == freeing_.end()) return;
+    used = std::move(mine->second);
+    freeing_.erase(mine);
+  }
+  free_after(used);
+}
 
 void CompiledNode::free_after(const std::vector<bool>& present) {
   std::vector<torch::autograd::SavedVariable> saved;

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -45,11 +46,14 @@ struct Witness {
 
 class Departure;
 
-// The gradients that depart in one backward; several may be underway, of other threads or of hooks.
+using Departing = std::map<const Departure*, variable_list>;
+
+// The gradients that depart in one backward; several may be underway, of other threads or of hooks. The engine's task
+// owns them: with histories of their own, which may hold the node, they end with a backward whose hooks raise.
 struct Underway {
-  int task;  // of the engine
+  int task;
   bool ran;  // the node
-  std::map<const Departure*, variable_list> gradients;  // still to depart; before the node ran: those gone, empty
+  std::weak_ptr<Departing> gradients;  // still to depart; before the node ran: those gone, empty
 };
 
 // Which tangents arrived, and whether compiled code can read them.
@@ -75,7 +79,6 @@ class CompiledNode : public Node {
   void depart(Departure* departure);
 
   variable_list departing(const Departure& departure, variable_list&& tangents);
-  void departed(const Departure& departure, const std::vector<bool>& used);
 
  protected:
   variable_list apply(variable_list&& tangents) override;
@@ -83,7 +86,9 @@ class CompiledNode : public Node {
  private:
   variable_list differentiated(const Present& present, variable_list&& tangents, bool hand_over);
   void to_depart(const std::vector<bool>& present, variable_list& found);
-  std::vector<Underway>::iterator underway_of(int task);
+  Underway* underway_of(int task);
+  void begin(Underway now);
+  void end(int task);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
@@ -100,7 +105,7 @@ class CompiledNode : public Node {
   bool freed_ = false;
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;
-  std::vector<bool> used_;  // the tangents of the latest backward
+  std::vector<std::pair<int, std::vector<bool>>> freeing_;  // the tangents of a backward that frees, by task
   std::vector<std::pair<uint32_t, Departure*>> departures_;  // by first gradient; alive while a tangent reaches them
   std::vector<Underway> underway_;
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed their operands
@@ -125,27 +130,15 @@ class Departure : public Node {
   void of(CompiledNode* node, NodePtr owner) { node_ = node, owner_ = std::move(owner); }
   const std::vector<uint32_t>& gradients() const { return gradients_; }  // in the order of the edges
   const NodePtr& owner() const { return owner_; }
-  void release_variables() override { node_->departed(*this, used()); }
+  void will_release_variables() override;
 
  protected:
-  variable_list apply(variable_list&& tangents) override {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      used_ = Present(tangents).flags;
-    }
-    return node_->departing(*this, std::move(tangents));
-  }
+  variable_list apply(variable_list&& tangents) override { return node_->departing(*this, std::move(tangents)); }
 
  private:
   CompiledNode* node_ = nullptr;
   NodePtr owner_;  // of the same
-  std::vector<bool> used() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return used_;
-  }
-
   std::vector<uint32_t> gradients_;
-  std::vector<bool> used_;  // the tangents of the latest backward
 };
 
 template <class Pointer = NodePtr>

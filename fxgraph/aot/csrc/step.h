@@ -39,7 +39,7 @@ struct Output {
 
 // Where a tensor that the backward needs is found after the forward.
 struct Saved {
-  enum From : uint8_t { Input, Value, Kept };
+  enum From : uint8_t { Input, Value, Kept, Memory };  // Memory: of an input, whatever becomes its data
   From from;
   uint32_t index;
 };
