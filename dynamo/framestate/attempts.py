@@ -90,8 +90,9 @@ class Capture:
         breaks the graph in a callee all the same.
         """
         stop, data = following.stop, self.outputs[-1].symbols.data
-        is_new = plan.captures_data and stop is not None and stop is not plan.stop
-        if not is_new or plan.numbers or data.are_sizes() or not is_data(stop.reason):
+        if stop is None or stop is plan.stop or not is_data(stop.reason):
+            return following
+        if not plan.captures_data or plan.numbers or data.are_sizes():
             return following
         return plan.not_capturing_data(more=False)
 
