@@ -22,6 +22,7 @@ from dynamo.saved.schedule import varying
 from dynamo.saved.signature import Bound
 from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
+from fxgraph.graph_module import fetch_attribute
 
 
 class Number(int):
@@ -219,6 +220,8 @@ def _with_parameters(gm: GraphModule, example_inputs: list[Any]) -> GraphModule:
     """Static placeholders become get_attr of parameters that the module holds."""
     root = torch.nn.Module()
     graph = gm.graph
+    for node in graph.find_nodes(op="get_attr"):  # bodies of control flow, constants
+        setattr(root, str(node.target), fetch_attribute(gm, str(node.target)))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node, tensor in zip(placeholders, example_inputs, strict=True):
         if not node.meta.get("static"):

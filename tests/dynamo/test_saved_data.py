@@ -278,3 +278,16 @@ def test_forged_programs_end_in_an_error_or_a_result(tmp_path):
             except (RuntimeError, ValueError, TypeError, OverflowError, IndexError):
                 pass  # torch's own
     assert refused > 60
+
+
+def test_bodies_of_control_flow_are_exported_and_not_saved(tmp_path):
+    def fn(x):
+        found = x[x > 0.1]
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + found.sum()
+
+    exported = dynamo.export(fn)(torch.tensor([1.0, -1.0, 2.0]))
+    for values in ([1.0, -1.0, 2.0], [-1.0, -2.0, -3.0]):
+        x = torch.tensor(values)
+        torch.testing.assert_close(exported(x), fn(x))
+    with pytest.raises(ProgramError, match="cond decides with each call"):
+        exported.save(tmp_path / "program.fg")
