@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dynamo.interp.output import GraphInput, OutputGraph
 
 _MOST = 4  # of the latest graphs of a code object
-_TOLD = frozenset({"example_value", "val", "version", "source", "static", "stack_trace"})
+# Of "began", backends see nothing.
+_TOLD = frozenset({"example_value", "val", "version", "source", "static", "stack_trace", "began"})
 
 
 @dataclass
