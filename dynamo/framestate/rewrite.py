@@ -33,6 +33,7 @@ from dynamo.framestate.break_codegen import BreakCodegen
 from dynamo.framestate.check_codegen import CheckCodegen
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.modes import restored_state
+from dynamo.framestate.repeated_graphs import compiled_once
 from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, load_shared, share_loads
@@ -220,11 +221,15 @@ class FrameRewriter:
         if log_graph_code.isEnabledFor(logging.DEBUG):
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
         examples = [item.example for item in inputs]
+
+        def call_backend() -> Callable[..., Any]:
+            return self._call_backend(context.backend_now, module, examples)
+
         asks = output.has_overrides and has_wrappers(module)
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
         with restored_state(), overrides:  # the graph may end in the middle of a `with`
             compiled = compile_with_blocks(
-                output, lambda: self._call_backend(context.backend_now, module, examples)
+                output, lambda: compiled_once(output, module, inputs, call_backend)
             )
         if asks:
             compiled = WithoutOverrides(compiled)

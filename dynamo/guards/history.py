@@ -69,6 +69,8 @@ class SeenFrame:
     # Of functions that are globals: a weak reference to the one, or VARIES.
     functions: dict[str, Any] = field(default_factory=dict)
     members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
+    # The latest graphs (framestate/repeated_graphs.py).
+    graphs: list[Any] = field(default_factory=list)
     compiled: int = 0
     ended: int = 0  # of those compiled, with objects that they are compiled for
     resets: int = 0  # before

@@ -336,3 +336,116 @@ def test_numbers_of_hooks_are_told_apart(asked):
                 handles[1].remove()
             answers.append(call(*handles, x)[1])
         assert answers[0] == answers[1]
+
+
+# -- graphs that are the same ---------------------------------------------------------------------
+found: list[Any] = []
+
+
+@dynamo.register_backend
+def seen_graphs(gm, example_inputs):
+    found.append(gm)
+    return gm.forward
+
+
+@pytest.fixture
+def graphs():
+    """The graphs that the backend "seen_graphs" compiles."""
+    found.clear()
+    return found
+
+
+class Lazy(nn.Module):
+    """Fills in settings and counts calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.kind: str | None = None
+        self.names: list[str] = []
+
+    def forward(self, x):
+        if self.kind is None:
+            self.kind = "regression"
+            self.ready = True
+        self.names.append(self.kind)
+        return self.linear(x) if self.kind == "regression" else x
+
+
+def test_a_graph_that_is_the_same_is_compiled_once(graphs):
+    model, twin, x = Lazy(), Lazy(), torch.randn(3, 2)
+    twin.load_state_dict(model.state_dict())
+    compiled = dynamo.compile(model, backend="seen_graphs")
+    for _ in range(3):
+        actual, expected = compiled(x), twin(x)
+        assert torch.equal(actual, expected)
+        actual.sum().backward()
+        expected.sum().backward()
+        assert torch.equal(model.linear.weight.grad, twin.linear.weight.grad)
+        assert (model.kind, model.names, model.ready) == (twin.kind, twin.names, True)
+    assert len(graphs) == 1
+
+
+def test_classes_made_at_every_call_share_a_graph(graphs):
+    def function(cls, x):
+        return cls().scaled(x)
+
+    def make():
+        class Scaling:
+            factor = 3
+
+            def scaled(self, x):
+                return x * self.factor
+
+        return Scaling
+
+    compiled, x, classes = dynamo.compile(function, backend="seen_graphs"), torch.ones(2), []
+    for _ in range(6):
+        classes.append(make())
+        assert torch.equal(compiled(classes[-1], x), x * 3)
+    classes[-1].factor = 4
+    assert torch.equal(compiled(classes[-1], x), x * 4)
+    assert len(graphs) == 2
+
+
+# name -> two calls, of a state, of which the second needs a graph of its own
+OTHERS = {
+    "numbers": [(1, {}), (1.0, {})],
+    "zeros": [(0.0, {}), (-0.0, {})],
+    "bools": [(1, {}), (True, {})],
+    "dtypes": [(2, {}), (2, {"dtype": torch.float64})],
+    "gradients": [(2, {}), (2, {"requires_grad": True})],
+    "parameters": [(nn.Parameter(torch.ones(2)), {}), (nn.Parameter(torch.zeros(2)), {})],
+    "kinds": [(torch.ones(2), {}), (torch.ones(2, dtype=torch.int64), {})],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("backend", ["seen_graphs", "inductor"])
+def test_graphs_that_differ_are_told_apart(name, backend, graphs):
+    holder.factor = None
+
+    def function(x):
+        return x.mul(holder.factor)
+
+    compiled = dynamo.compile(function, backend=backend, dynamic=False)
+    for factor, options in OTHERS[name] * 2:
+        holder.factor, x = factor, torch.tensor([0.0, 2.0], **options)
+        actual, expected = compiled(x), function(x)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        assert torch.equal(actual.signbit(), expected.signbit())
+        assert actual.requires_grad == expected.requires_grad
+    assert backend != "seen_graphs" or len(graphs) == 2
+
+
+def test_graphs_of_other_modes_are_told_apart(graphs):
+    model, x = Lazy(), torch.randn(3, 2)
+    compiled = dynamo.compile(model, backend="seen_graphs")
+    with torch.no_grad():
+        assert not compiled(x).requires_grad
+    assert compiled(x).requires_grad
+    with torch.autocast("cpu", torch.bfloat16):
+        assert compiled(x).dtype is torch.bfloat16
+    model.linear.weight = nn.Parameter(torch.zeros(2, 2))
+    assert torch.equal(compiled(x), model.linear.bias.expand(3, 2))
+    assert len(graphs) == 4
