@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dynamo.values.builtins.polyfill_calls import polyfill_method as polyfill_method
     from dynamo.values.classes.classes import ClassValue as ClassValue
     from dynamo.values.classes.classes import new_instance as new_instance
+    from dynamo.values.containers.containers import sequence_like as sequence_like
     from dynamo.values.containers.dicts import DictValue as DictValue
     from dynamo.values.containers.hash_keys import unhashable as unhashable
     from dynamo.values.containers.sets import SetValue as SetValue

@@ -34,6 +34,7 @@ from dynamo.values.iterators.stored_iterators import (
     ReversedIterator,
     SequenceIterator,
 )
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.builtin_object import BuiltinObject, Pending, refill
 from dynamo.values.objects.descriptors import assume_lookup, class_lookup
 from dynamo.values.objects.exceptions import call_real, raise_python
@@ -752,3 +753,11 @@ def build_named_tuple(tx: Interpreter, obj: Any, source: Source | None) -> Value
         Pending(tx, x, value.item_source(i)) for i, x in enumerate(tuple.__iter__(obj))
     ]
     return tx.output.remember(obj, source, value)
+
+
+@bound_late
+def sequence_like(tx: Interpreter, result: Any, items: list[Value]) -> Value:
+    """The items of an operation's result in a list or tuple of its kind."""
+    if type(result) is list:
+        return tx.output.side_effects.track_new(ListValue(items))
+    return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)

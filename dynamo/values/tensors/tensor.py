@@ -652,7 +652,9 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     if type(result) is dict:
         entries = {key: _wrap_item(tx, node, key, item) for key, item in result.items()}
         return tx.output.side_effects.track_new(late_bound.DictValue.of(tx, entries))
-    return _wrap_sequence(tx, result, [_wrap_item(tx, node, *pair) for pair in enumerate(result)])
+    return late_bound.sequence_like(
+        tx, result, [_wrap_item(tx, node, *pair) for pair in enumerate(result)]
+    )
 
 
 def _wrap_item(tx: Interpreter, node: Node, key: int | str, item: Any) -> Value:
@@ -664,14 +666,6 @@ def _wrap_item(tx: Interpreter, node: Node, key: int | str, item: Any) -> Value:
         return tx.wrap(item)
     child = tx.output.create_node("call_function", operator.getitem, (node, key), {}, item, tx)
     return wrap_result(tx, child, item)
-
-
-def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
-    from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
-
-    if type(result) is list:
-        return tx.output.side_effects.track_new(ListValue(items))
-    return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)
 
 
 def value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
