@@ -708,6 +708,7 @@ def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
         assert isinstance(alias, TensorValue)
         tensor.node = alias.node
         tx.output.adopt(alias.fake, tensor)
+        tx.output.watched.check()
         tx.output.side_effects.tensor_written()
     return tensor
 

@@ -21,6 +21,20 @@ PROGRAMS = {
         x
         """,
     ),
+    "hook_of_what_is_detached_in_place": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(lambda g: g * 3)
+            y.detach_()
+            return y + 1
+        ---
+        x = T(3, grad=True)
+        run(x)
+        run(x)
+        """,
+    ),
     "hook_with_effects": (
         [1],
         """
