@@ -205,16 +205,27 @@ def _group_norm(
 def rolled_format(
     x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()
 ) -> torch.memory_format:
-    """Each dimension in turn is cut in two and joined: row-major where one of the two is empty, and
-    where all elements are rolled as one row.
+    """Each dimension in turn is cut in two and joined, in the format that both parts suggest: in
+    rows where one is empty. All elements together are rolled as one row.
     """
-    if not dims or any(shift % x.shape[d] == 0 for shift, d in zip(shifts, dims, strict=True)):
-        return torch.contiguous_format
-    return suggest_memory_format(x)
+    layout = suggest_memory_format(x) if dims else torch.contiguous_format
+    for shift, d in zip(shifts, dims):
+        start = -shift % x.shape[d]
+        if layout == torch.contiguous_format or start == 0:
+            return torch.contiguous_format
+        if min(x.shape) < 2:  # the strides of a part may suggest either
+            shape = torch.empty_strided(x.shape, x.stride(), device="meta")
+            parts = shape.narrow(d, 0, start), shape.narrow(d, 0, x.shape[d] - start)
+            if any(suggest_memory_format(part) != layout for part in parts):
+                return torch.contiguous_format
+    return layout
 
 
 def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> list[Meta] | None:
-    if x.device.type != "cpu" or not dims or x.dim() not in (4, 5) or min(x.shape) < 2:
+    if x.device.type != "cpu" or not dims or x.dim() not in (4, 5):
+        return None
+    least = min(x.shape)
+    if least == 0 or (least == 1 and any(type(n) is not int for n in x.shape)):
         return None
     fits = len(shifts) == len(dims) and all(-x.dim() <= d < x.dim() for d in dims)
     return [_normalized(x, rolled_format(x, shifts, dims))] if fits else None

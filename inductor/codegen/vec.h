@@ -5,7 +5,8 @@
 // 32-bit elements; fg::half has half as many, for kernels with 64-bit elements, so that no type exceeds a register.
 // A boolean vector is a `mask`, lanes 0 or -1. No library header is included: a kernel compiles in a fraction of a
 // second. Everything is exact in NaN, infinity and signed zero; the functions of vec_math.h stay within 2 ulp, erfc
-// within 3, tanh and erf within 6. Other elementary functions are SLEEF's out of torch's library, as eager's are, or else the C library's.
+// within 3.5, tanh and erf within 6. Other elementary functions are SLEEF's out of torch's library, as eager's are, or
+// else the C library's.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, hint, known_lt, product, where_positive
-from inductor.index import ZERO
+from inductor.index import ZERO, contiguous_strides
 from inductor.ir import Indices
 from inductor.lowering.registry import NotLowered
 
@@ -83,6 +83,8 @@ def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
     """Whether every element is known to have a place of its own, perhaps with gaps between
     them."""
     stride = _where_any(size, stride)
+    if tuple(stride) == contiguous_strides(size):  # also where the order depends on the call
+        return True
     reach: Extent = 0
     for d in reversed(stride_order(size, stride)):
         if size[d] not in (0, 1):

@@ -366,6 +366,8 @@ class Cuda:
         monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"side of {device}")
         monkeypatch.setattr(torch.cuda, "stream", self.stream)
         monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.close_pool, raising=False)
+        clear = "_cuda_clearCublasWorkspaces"
+        monkeypatch.setattr(torch._C, clear, lambda: self.log.append("cleared"), raising=False)
         driver._capturing_stream.cache_clear()
 
     @contextlib.contextmanager
@@ -398,7 +400,7 @@ def test_a_captured_stream_is_left(monkeypatch, failing):
             pass
     begun = ["side of cuda:1", "begin"] + ["end"] * (failing != ("begin",))
     closed = ["pool (0, 5) of 1 is closed"] * bool(failing)
-    assert cuda.log == [*begun, *closed, "the stream before"]
+    assert cuda.log == [*begun, "cleared", *closed, "the stream before"]
     driver._capturing_stream.cache_clear()
 
 
