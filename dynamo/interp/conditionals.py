@@ -243,27 +243,17 @@ def run_conditional(
     jumps_if: bool,
     kept: Sequence[Value] = (),
     condition: Any = None,
+    on_data: bool = False,
 ) -> bool:
     """Put both sides of the conditional jump on `value` (popped already) into the graph; False if
     that is not possible.
 
     kept: the items that the jump, where it is made, leaves on the stack. condition: the same truth
-    as a torch.SymBool, if numbers have it.
+    as a torch.SymBool, if numbers have it. on_data: for sides that were refused since they pick
+    elements or read numbers; with these captured in the sides.
     """
-    return _run_conditional(tx, instr, value, jumps_if, kept, condition)
-
-
-def run_conditional_on_data(
-    tx: Interpreter,
-    instr: Instruction,
-    value: Value,
-    jumps_if: bool,
-    kept: Sequence[Value] = (),
-    condition: Any = None,
-) -> bool:
-    """The same behind `run_conditional`, which refused the sides since they pick elements or read
-    numbers: with these captured in the sides.
-    """
+    if not on_data:
+        return _run_conditional(tx, instr, value, jumps_if, kept, condition)
     if tx.output.conditionals.asked != (tx.code, instr.index):
         return False
     with tx.output.symbols.data.selecting(sizes=True):

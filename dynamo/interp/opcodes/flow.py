@@ -12,7 +12,6 @@ from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import (
     run_conditional,
-    run_conditional_on_data,
     run_counted_loop,
 )
 from dynamo.interp.empty_regions import run_masked_region, run_region
@@ -91,7 +90,7 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
                 return
             if run_masked_region(tx, instr, value, wanted):
                 return
-            if run_conditional_on_data(tx, instr, value, wanted):
+            if run_conditional(tx, instr, value, wanted, on_data=True):
                 return
             guessed = guessed_truth(tx, value)
         if guessed is not None:
@@ -119,7 +118,7 @@ def _branches_on_number(
     if truth is None:
         return False
     sides = tx, instr, truth, wanted, kept, condition_of(value)
-    return run_conditional(*sides) or run_conditional_on_data(*sides)
+    return run_conditional(*sides) or run_conditional(*sides, on_data=True)
 
 
 def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
@@ -127,7 +126,7 @@ def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
     value = tx.pop()
     if value.is_deferred and (
         run_conditional(tx, instr, value, wanted, [value])
-        or run_conditional_on_data(tx, instr, value, wanted, [value])
+        or run_conditional(tx, instr, value, wanted, [value], on_data=True)
     ):
         return
     if _branches_on_number(tx, instr, value, wanted, [value]):
