@@ -67,6 +67,7 @@ OWN_GRAPHS = {
     # their own then, and break for themselves.
     "a body is recorded in a graph of its own, once for all its runs": [
         "torch/autograd_function.py:ForwardValue.run",
+        "torch/autograd_function.py:JvpValue.call",
         "torch/autograd_function.py:RoundTripValue.call",
         "torch/bodies.py:trace_body",
     ],

@@ -204,7 +204,8 @@ def reduce_heard(x):
     """object.__reduce_ex__(x, 4), and the look-up of that: the class has a __getattribute__ of its
     own, but neither slots nor another method for copies.
     """
-    plain_methods(x, [x.__reduce_ex__, x.__reduce__, x.__getstate__])
+    names = "__reduce_ex__", "__reduce__", "__getstate__"
+    plain_methods(x, [getattr(x, name, None) for name in names])
     state = object.__getattribute__(x, "__dict__")
     return copyreg.__newobj__, (type(x),), state or None, None, None
 

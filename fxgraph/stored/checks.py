@@ -162,6 +162,7 @@ class _Training:
         self.values = training.frame.value_count
         self.places: dict[str, list[Any]] = {
             "input": self.frame.inputs,
+            "memory": self.frame.inputs,
             "value": self.frame.values[: self.values],
             "kept": self.frame.values[self.values :],
         }

@@ -162,6 +162,8 @@ torch.eye(int(m.sum())).sum() * w
 x.roll(int(m.sum())) * w
 torch.cat([x[int(m.sum()) :], w[: int(m.sum())]])
 y = x * 1; y[: int(m.sum())] += w[: int(m.sum())]; y
+str(int(m.sum())), x * 2
+y = x * 1; y[: int(m.sum())] = 0; y
 x[None].expand(int(m.sum()), -1).sum(0)
 x.repeat(int(m.sum())) * 2
 torch.linspace(0, 1, int(m.sum()) + 1).sum() + x
@@ -191,7 +193,6 @@ a, b = torch.stack([x.sum(), w.sum()]).tolist(); x * (b - b) + w
 x * m[0].item() + m[1].item()
 x[m.sum() - 1] * w
 torch.stack([x, w])[m.any().long()] * 2
-[x, w][m.any().long()] * 2
 F.embedding(m.long(), torch.stack([x, w]))
 """,
     "branches": """
@@ -201,13 +202,11 @@ x + 1 if x.sum() > 1 else x * w
 x[m].sum() * w if m.any() else w
 x + w[m].mean() if m.any() else x * 2
 x if m.sum().item() > 2 else w * 2
-x * 2 if (m.any() and not m.all()) else w
 x[m] if x.sum() > 1 else w[w > 0]
 torch.where(m, x, x[~m].sum()) if not m.all() else x * w
 (x * 2 if x[0] > 0 else x * 3) if m.any() else w
 x[: int(m.sum())].sum() + w if m.any() else w
 x * (2 if m.any() else 3)
-not m.any() or w * 2
 y = x[m]; y.sum() + w if y.numel() > 1 else w * 2
 y = x[m]; y * 2 if len(y) else y + 1
 """,
@@ -234,10 +233,11 @@ BREAKS = """
 [t.sum() for t in x.tensor_split(int(m.sum()) + 1)]
 [t * 2 for t in x[m].unbind(0)]
 [t * 2 for t in x[m]]
-y = x * 1; y[: int(m.sum())] = 0; y
+[x, w][m.any().long()] * 2
+x * 2 if (m.any() and not m.all()) else w
+not m.any() or w * 2
 x * bool(m.any())
 x[m.nonzero()[:, 0].tolist()] * 2
-str(int(m.sum())), x * 2
 {1: x, 2: w}.get(int(m.sum()), x * w)
 """
 

@@ -307,10 +307,10 @@ def test_checks_of_sizes_raise_what_the_program_does(check):
     assert len(counting.graphs) == 4  # one size, any, too many, another number
 
 
-@pytest.mark.parametrize("name, count", [("item", 1), ("nonzero", 0)])
+@pytest.mark.parametrize("name, count", [("item", 0), ("listed", 1), ("nonzero", 0)])
 def test_without_the_option(name, count):
-    """Numbers break the graph, sizes are captured."""
-    fn = {**SCALARS, **SIZES}[name]
+    """Numbers and sizes are captured, but for those that Python needs."""
+    fn = {**SCALARS, **SIZES, "listed": lambda x: [0] * int(x.sum())}[name]
     off = {"capture_scalar_outputs": False, "capture_dynamic_output_shape_ops": False}
     with dynamo.config.patch(**off):
         report = dynamo.explain(lambda x: fn(x + 1), backend="eager")(CALLS[0])

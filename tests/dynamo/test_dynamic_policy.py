@@ -482,8 +482,12 @@ class TestNamesOfTheUser:
         assert not any("argument" in reason or "args" in reason for reason in reasons)
 
     def test_what_an_expression_had_given(self):
+        def one():
+            dynamo.graph_break()
+            return 1
+
         def fn(x):
-            return (x * 2) + x.new_ones(1)[0].item() * x.size(0)
+            return (x * 2) + one() * x.size(0)
 
         compiled = dynamo.compile(fn, backend="eager")
         for n in (3, 5, 8):
