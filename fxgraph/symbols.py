@@ -513,13 +513,26 @@ class ShapeEnv:
     def forgetting(self) -> Callable[[], None]:
         """A function that drops the checks of data made from now on."""
         since = len(self._history)
+        return lambda: self._drop_checks(since)
 
-        def forget() -> None:
-            kept = [f for f in self._history[since:] if f.kind not in ("check", "side")]
-            self._history[since:] = kept
-            self._relearn(lambda learned: True)
+    def _drop_checks(self, since: int) -> None:
+        kept = [f for f in self._history[since:] if f.kind not in ("check", "side")]
+        self._history[since:] = kept
+        self._relearn(lambda learned: True)
 
-        return forget
+    def abandoning(self, whole: bool = False) -> Callable[[], None]:
+        """A function that drops the checks of data, and the answers without a guard, made from now
+        on (whole: ever), with the operations that asked for these.
+        """
+        since = 0 if whole else len(self._history)
+        passed_over = set() if whole else set(self._passed_over)
+
+        def abandon() -> None:
+            self._drop_checks(since)
+            for condition in self._passed_over.keys() - passed_over:
+                del self._passed_over[condition]
+
+        return abandon
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:

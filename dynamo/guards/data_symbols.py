@@ -270,8 +270,12 @@ class DataSymbols:
         return len(self.symbols.env.assertions) if self.symbols.active else 0
 
     def forgetting(self) -> Callable[[], None]:
-        """A function that drops the assumptions about data made from now on."""
-        return self.symbols.env.forgetting() if self.symbols.active else lambda: None
+        """A function that drops the assumptions about data made from now on, which the graph does
+        not need after all.
+        """
+        if self.symbols.active:
+            return self.symbols.env.abandoning()
+        return lambda: self.symbols.env.abandoning(whole=True)() if self.symbols.active else None
 
     def check_assumed(self, tx: Interpreter, start: int) -> None:
         """Check in the graph, before their use, the assumptions that shape rules have made about
