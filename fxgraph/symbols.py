@@ -373,7 +373,7 @@ class ShapeEnv:
     @contextmanager
     def inside(self, side: Boolean) -> Iterator[None]:
         """Inside, code is captured that runs only where this condition on data holds."""
-        forget = self.forgetting()
+        since = len(self._history)
         self._history.append(_Learned("side", side))
         self._learn(side)
         self.sides.append(side)
@@ -381,7 +381,7 @@ class ShapeEnv:
             yield
         finally:
             self.sides.pop()
-            forget()
+            self._drop_checks(since)
 
     def side_telling(self, condition: Any) -> Any:
         """The torch.SymBool of the sides that are being captured, if these alone tell that
@@ -510,11 +510,6 @@ class ShapeEnv:
                 learned.kind = "given"
                 return
 
-    def forgetting(self) -> Callable[[], None]:
-        """A function that drops the checks of data made from now on."""
-        since = len(self._history)
-        return lambda: self._drop_checks(since)
-
     def _drop_checks(self, since: int) -> None:
         kept = [f for f in self._history[since:] if f.kind not in ("check", "side")]
         self._history[since:] = kept
@@ -524,13 +519,11 @@ class ShapeEnv:
         """A function that drops the checks of data, and the answers without a guard, made from now
         on (whole: ever), with the operations that asked for these.
         """
-        since = 0 if whole else len(self._history)
-        passed_over = set() if whole else set(self._passed_over)
+        since, passed_over = (0, {}) if whole else (len(self._history), dict(self._passed_over))
 
         def abandon() -> None:
             self._drop_checks(since)
-            for condition in self._passed_over.keys() - passed_over:
-                del self._passed_over[condition]
+            self._passed_over = {c: None for c in self._passed_over if c in passed_over}
 
         return abandon
 
