@@ -6,6 +6,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import dynamo
+from backends.registry import lookup_backend
 from tests.dynamo.dynamic_support import Counting
 
 NAN = float("nan")
@@ -68,3 +69,12 @@ def _same(one, other):
 
 def _equal(one, other):
     assert one == other or one != one
+
+
+def check_one_graph(function, kind, backend):
+    """Compare the calls with eager; one graph serves all of them."""
+    counting = Counting(lookup_backend(backend))
+    compiled = dynamo.compile(function, backend=counting)
+    for values in CALLS:
+        _same(outcome(function, values, kind), outcome(compiled, values, kind))
+    assert len(counting.graphs) == 1

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 import dynamo
-from backends.registry import lookup_backend
 from tests.dynamo import branch_support
-from tests.dynamo.dynamic_support import Counting
 from tests.dynamo.test_dynamic_data import notes_of
 
 
@@ -149,14 +147,7 @@ PROGRAMS += [leaves_rows, leaves_all_or_some, leaves_a_matrix, first_of_rows]
 @pytest.mark.parametrize("kind", ["plain", "grads"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_program(function, kind, backend):
-    counting = Counting(lookup_backend(backend))
-    compiled = dynamo.compile(function, backend=counting)
-    for values in branch_support.CALLS:
-        branch_support._same(
-            branch_support.outcome(function, values, kind),
-            branch_support.outcome(compiled, values, kind),
-        )
-    assert len(counting.graphs) == 1
+    branch_support.check_one_graph(function, kind, backend)
 
 
 @pytest.mark.parametrize("function", [branches_in_sides, experts, leaves_a_matrix, first_of_rows])

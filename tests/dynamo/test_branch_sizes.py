@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import dynamo
-from backends.registry import lookup_backend
 from tests.dynamo import branch_support
-from tests.dynamo.dynamic_support import Counting
 
 
 def both_sides(x, w):
@@ -64,11 +61,4 @@ PROGRAMS = [both_sides, one_side, on_their_number, a_loop, in_a_side]
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_program(function, backend, kind):
-    counting = Counting(lookup_backend(backend))
-    compiled = dynamo.compile(function, backend=counting)
-    for values in branch_support.CALLS:
-        branch_support._same(
-            branch_support.outcome(function, values, kind),
-            branch_support.outcome(compiled, values, kind),
-        )
-    assert len(counting.graphs) == 1
+    branch_support.check_one_graph(function, kind, backend)
