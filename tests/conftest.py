@@ -241,6 +241,38 @@ def _remove_frame_hooks() -> None:
     api._PyInterpreterState_SetEvalFrameFunc(state, api._PyEval_EvalFrameDefault)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A test that leaves gradients off, another default dtype or a mode fails itself; of later
+    tests, those that mind would fail, on the machine where they run behind it.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    left = [name for name, (read, usual) in _SETTINGS.items() if read(torch) != usual]
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+    torch.set_autocast_enabled("cpu", False)
+    assert not left, f"the test leaves {', '.join(left)} changed"
+
+
+# What a test must leave as it was: how to read a setting, and its usual value.
+_SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "grad mode": (lambda torch: torch.is_grad_enabled(), True),
+    "inference mode": (lambda torch: torch.is_inference_mode_enabled(), False),
+    "autocast": (lambda torch: torch.is_autocast_enabled("cpu"), False),
+    "the default dtype": (lambda torch: str(torch.get_default_dtype()), "torch.float32"),
+    "the default device": (lambda torch: str(torch.get_default_device()), "cpu"),
+    "deterministic algorithms": (
+        lambda torch: torch.are_deterministic_algorithms_enabled(),
+        False,
+    ),
+    "function modes": (lambda torch: torch._C._len_torch_function_stack(), 0),
+    "dispatch modes": (lambda torch: torch._C._len_torch_dispatch_stack(), 0),
+}
+
+
 _FAULTY: list[str] = []  # tests that may pass, although capture has a fault below them
 
 

@@ -1,8 +1,12 @@
 """Torch-level graphs to functional aten graphs, and how to run those."""
 
-from fxgraph.aot import decompositions
-from fxgraph.aot.freed_graphs import FreedGraphsCallable
-from fxgraph.aot.functional import (
+from fxgraph.extensions import require
+
+require("fxgraph.aot._autograd")  # before anything below loads it
+
+from fxgraph.aot import decompositions  # noqa: E402
+from fxgraph.aot.freed_graphs import FreedGraphsCallable  # noqa: E402
+from fxgraph.aot.functional import (  # noqa: E402
     FunctionalGraph,
     MutatedInput,
     OutputSpec,
@@ -12,10 +16,10 @@ from fxgraph.aot.functional import (
     asks_for_gradients,
     needs_autograd,
 )
-from fxgraph.aot.functionalize import functionalize
-from fxgraph.aot.joint import functionalize_training
-from fxgraph.aot.runtime import restore_outputs, run_functional
-from fxgraph.aot.training import run_backward, run_flat, training_callable
+from fxgraph.aot.functionalize import functionalize  # noqa: E402
+from fxgraph.aot.joint import functionalize_training  # noqa: E402
+from fxgraph.aot.runtime import restore_outputs, run_functional  # noqa: E402
+from fxgraph.aot.training import run_backward, run_flat, training_callable  # noqa: E402
 
 __all__ = [
     "FreedGraphsCallable",

@@ -1,9 +1,14 @@
 """Compiled training graphs with their autograd node (csrc/step.cpp, csrc/node.cpp, csrc/call.cpp),
 and graphs in parts (csrc/parts.cpp, csrc/parts_call.cpp)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+def without_grad(function: Callable[..., Any], /, *args: Any) -> Any:
+    """function(*args) with gradients off, and on again whatever is raised, where a signal's handler
+    may raise."""
 
 class Step:
     """A compiled training graph, made by training.training_callable(). Takes the tensors that vary,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot._autograd import without_grad
 from fxgraph.aot.functional import FunctionalGraph, Unfunctionalizable
 from fxgraph.aot.functionalize import Finish, Inputs, functional_graph
 from fxgraph.aot.trace import Tracer
@@ -125,8 +126,10 @@ class FreedGraphsCallable:
         self.compile_report = getattr(compiled, "compile_report", None)
 
     def __call__(self, *inputs: Any) -> Any:
-        with nullcontext() if self.grad_mode else torch.no_grad():
+        if self.grad_mode:
             results = self.compiled(*inputs)
+        else:
+            results = without_grad(self.compiled, *inputs)
         if torch.is_grad_enabled() and not self.grad_mode:
             results = map_aggregate(results, _viewed_with_grad)
         if not self.spent:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot import _autograd
 from fxgraph.aot.functional import FunctionalGraph, MutatedInput, OutputSpec
 from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.args import map_aggregate
@@ -34,14 +35,20 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
         with torch.enable_grad() if differentiates else contextlib.nullcontext():
             return Interpreter(source).run(*inputs)
     # The casts of autocast are in the graph already.
-    with torch._C._DisableAutocast(), torch.no_grad():
-        values = run_writing(functional, inputs)
-        for mutation in functional.input_mutations:
-            if mutation.size is not None and mutation.stride is not None:
-                target = inputs[mutation.index]
-                size, stride, offset = numbers_of(mutation, functional, inputs, values)
-                target.as_strided_(size, stride, offset + target.storage_offset())
+    with torch._C._DisableAutocast():
+        values = _autograd.without_grad(_written, functional, inputs)
     return restore_outputs(functional, values, inputs)
+
+
+def _written(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:
+    """The graph's values; written inputs have the layouts that eager's operators would leave."""
+    values = run_writing(functional, inputs)
+    for mutation in functional.input_mutations:
+        if mutation.size is not None and mutation.stride is not None:
+            target = inputs[mutation.index]
+            size, stride, offset = numbers_of(mutation, functional, inputs, values)
+            target.as_strided_(size, stride, offset + target.storage_offset())
+    return values
 
 
 def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:

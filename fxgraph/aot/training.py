@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fxgraph import faults
+from fxgraph.aot import _autograd
 from fxgraph.aot.cuts import last_writes, replaced
 from fxgraph.aot.freed_graphs import FreedGraphsCallable
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
@@ -25,15 +26,10 @@ from fxgraph.aot.partial_backward import BackwardPart, backward_part
 from fxgraph.aot.runtime import run_writing
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.expression_nodes import integers_of
-from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node, Target
 from fxgraph.symbolic_values import expr_of, is_symbolic
-
-require("fxgraph.aot._autograd")
-
-from fxgraph.aot import _autograd  # noqa: E402
 
 Compiled = Callable[..., Sequence[Any]]
 CompileBackward = Callable[[FunctionalGraph], Callable[[list[Any]], Sequence[Any]]]

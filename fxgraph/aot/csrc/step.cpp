@@ -162,8 +162,22 @@ PyTypeObject StepType = Step::type<step_call>(
     "fxgraph.aot._autograd.Step",
     "A compiled training graph. Made by fxgraph.aot.training; called with the tensors that vary.");
 
+// A `with torch.no_grad()` leaves gradients off if a signal's handler raises within its __enter__ or __exit__.
+PyObject* without_grad(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count > 0, "without_grad takes a function and its arguments");
+  torch::autograd::AutoGradMode mode(false);
+  return PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(count - 1), nullptr);
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef methods[] = {
+    {"without_grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(without_grad)), METH_FASTCALL,
+     "without_grad(function, *args): function(*args) with gradients off."},
+    {nullptr, nullptr, 0, nullptr}};
+
 PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "Compiled training graphs, and graphs in parts.", -1,
-                          nullptr, nullptr, nullptr, nullptr, nullptr};
+                          methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 
