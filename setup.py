@@ -61,11 +61,14 @@ def one_unit(name: str, parts: list[str]) -> str:
 
 
 def torch_extension(name: str, folder: str, *flags: str, apart: bool = False) -> Extension:
-    """An extension against torch, that says which torch (fxgraph/extensions.py asks).
+    """An extension against torch, that says which torch, and which sources (fxgraph/extensions.py
+    asks).
 
     apart: its files are compiled one by one.
     """
     parts = sources(folder, ".cpp")
+    extensions = runpy.run_path(str(Path(__file__).parent / "fxgraph/extensions.py"))
+    built_from = extensions["hash_of_sources"](Path(__file__).parent, folder)
     shared = [*sources("fxgraph/csrc", ".h"), "inductor/runner/integers.h"]
     headers = [*sources(folder, ".h"), *shared, torch_stamp()]
     return CppExtension(
@@ -73,6 +76,7 @@ def torch_extension(name: str, folder: str, *flags: str, apart: bool = False) ->
         parts if apart else [one_unit(name, parts)],
         depends=headers if apart else [*headers, *parts],
         extra_compile_args={"cxx": [*CXX_FLAGS, *flags]},
+        define_macros=[("FRAMEGRAPH_SOURCES", f'"{built_from}"')],
     )
 
 

@@ -1,5 +1,5 @@
 // dynamo._guards: the GuardTree type and the C table for the frame hook.
-#include "../../fxgraph/csrc/torch_version.h"
+#include "../../fxgraph/csrc/built_from.h"
 #include "guard_api.h"
 #include "guard_lookups.h"
 #include "guard_program.h"

@@ -1,4 +1,4 @@
-"""Extension modules are built against the torch in use, or say so."""
+"""Extension modules are built against the torch in use and from the sources at hand, or say so."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import torch
 
 from fxgraph import extensions
 
-EXTENSIONS = (
-    "dynamo._guards",
-    "fxgraph.aot._autograd",
-    "fxgraph.aot._recurrent",
-    "inductor.runtime._plan",
-)
+EXTENSIONS = tuple(extensions.FOLDERS)
 
 
 @pytest.fixture
@@ -49,6 +44,26 @@ def test_another_torch(extension, version):
 def test_a_patch_release_is_the_same_torch(extension):
     major, minor = extensions.release(torch.__version__)
     extensions.require(extension(f"{major}.{minor}.99+cu999"))
+
+
+def test_other_sources(extension, monkeypatch, tmp_path):
+    """In a checkout, an extension that was built before its sources changed is not loaded."""
+    folder = tmp_path / "csrc"
+    folder.mkdir()
+    (folder / "one.cpp").write_text("int one;")
+    monkeypatch.setattr(extensions, "_ROOT", tmp_path)
+    for shared in ("inductor/runner/integers.h", "fxgraph/csrc/built_from.h"):
+        (tmp_path / shared).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / shared).write_text("")
+    name = extension(torch.__version__)
+    monkeypatch.setitem(extensions.FOLDERS, name, "csrc")
+    path = tmp_path / "fg_stale_extension.so"
+    built = extensions.hash_of_sources(tmp_path, "csrc")
+    path.write_bytes(path.read_bytes() + b"framegraph, built from sources %s\0" % built.encode())
+    extensions.require(name)
+    (folder / "two.h").write_text("")
+    with pytest.raises(ImportError, match="built from other sources.*rebuild"):
+        extensions.require(name)
 
 
 def test_not_built():

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "../../csrc/callable.h"
-#include "../../csrc/torch_version.h"
+#include "../../csrc/built_from.h"
 
 namespace framegraph {
 namespace {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "../../csrc/torch_version.h"
+#include "../../csrc/built_from.h"
 
 namespace framegraph {
 namespace {

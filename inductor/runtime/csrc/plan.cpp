@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../../../fxgraph/csrc/callable.h"
-#include "../../../fxgraph/csrc/torch_version.h"
+#include "../../../fxgraph/csrc/built_from.h"
 #include "arena.h"
 #include "driver.h"
 #include "executor.h"

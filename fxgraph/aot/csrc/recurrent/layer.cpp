@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <torch/library.h>
 
-#include "../../../csrc/torch_version.h"
+#include "../../../csrc/built_from.h"
 #include "kernels.h"
 
 namespace framegraph::recurrent {
