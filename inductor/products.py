@@ -30,8 +30,9 @@ product in float32, in bfloat16, by int8 of float32, by int8 of bfloat16): one r
 A product's epilogue stays in a kernel of our own: the library's gelu after a product takes with
 AVX2 five times as long as a pass of its own (512x768x3072, 1 thread: 19 ms, 2.5 ms).
 
-A number of rows that varies is measured as the call that compiles has it, and leaves generated code
-and aten: oneDNN makes code for each size that comes. Other sizes that vary stay with aten.
+A number of rows that varies, or of factors in each sum (gradients of weights), is measured as the
+call that compiles has it, and leaves generated code and aten: oneDNN makes code for each size that
+comes. Other sizes that vary stay with aten.
 """
 
 from __future__ import annotations
@@ -78,22 +79,26 @@ FEW_ROWS = 48
 
 
 class Product:
-    """A node `x @ w`, plus a bias of one row or None. rows: as the call that compiles has them, if
-    they vary. source: w itself, or the tensor of which w is an exact copy, but for `views`,
-    outermost first.
+    """A node `x @ w`, plus a bias of one row or None. rows, inner: as the call that compiles has
+    them, if they vary. source: w itself, or the tensor of which w is an exact copy, but for
+    `views`, outermost first.
     """
 
     def __init__(self, node: Node, x: Node, w: Node, bias: Node | None) -> None:
         self.node, self.x, self.w, self.bias = node, x, w, bias
         self.source, self.views = _narrow_source(w)
-        rows, self.inner = x.meta["val"].shape
+        given, sizes = x.meta["val"].shape, GraphSizes()
+        self.rows, self.inner = (hint(sizes.of(size)) for size in given)
         self.columns: int = w.meta["val"].shape[1]
-        self.rows = hint(GraphSizes().of(rows))
-        self.varies = not isinstance(rows, int)
+        self._fixed = [isinstance(size, int) for size in given]
+        self.varies = not all(self._fixed)
 
     def __str__(self) -> str:
-        rows = f"{self.rows} (varies)" if self.varies else self.rows
-        return f"{rows}x{self.inner}x{self.columns}{self.of_narrow}"
+        rows, inner = (
+            f"{size}{'' if fixed else ' (varies)'}"
+            for size, fixed in zip((self.rows, self.inner), self._fixed, strict=True)
+        )
+        return f"{rows}x{inner}x{self.columns}{self.of_narrow}"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -147,7 +152,7 @@ def _product(node: Node) -> Product | None:
     else:
         return None
     val, left, right = (one.meta["val"] for one in (node, x, w))
-    sizes = [*left.shape[1:], *left.stride(), *right.shape, *right.stride(), *val.stride()]
+    sizes = [*left.stride(), right.shape[1], *right.stride(), *val.stride()]
     of_library = all(is_plain(one, torch.bfloat16) for one in (val, left, right))
     if not (of_library or all(map(is_multiplied, (val, left, right)))):
         return None
