@@ -305,6 +305,13 @@ OutsideHistory = _reason(
     "gradients are asked for where {0} has a history or hooks from outside the graph",
     "compute the tensor inside the compiled function, or ask for gradients outside of it",
 )
+BranchedGradients = _reason(
+    "BranchedGradients",
+    "BRANCHED_GRADIENTS",
+    "a branch or loop on data decides {0}",
+    "have both sides use the same tensors that require grad (torch.where chooses between results "
+    "of both), or ask for gradients outside the compiled function",
+)
 ShownBefore = _reason(
     "ShownBefore",
     "SHOWN_BEFORE",

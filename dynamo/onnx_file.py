@@ -16,6 +16,7 @@ import torch
 from dynamo.errors import Unsupported
 from fxgraph import Graph, GraphModule, effects
 from fxgraph.aot import Unfunctionalizable, functionalize
+from fxgraph.passes.both_sides import Kept, with_both_sides
 from fxgraph.symbolic_values import hint_of, is_symbol
 
 
@@ -30,6 +31,10 @@ def write_onnx(module: GraphModule, path: str | os.PathLike[str], names: Mapping
         raise ImportError(
             "to_onnx needs the packages of the extra: pip install framegraph[onnx]"
         ) from error
+    try:
+        module = with_both_sides(module)
+    except Kept as error:
+        raise Unsupported(f"{error}, which no ONNX file of ours holds") from error
     _check_pure(module)
     module = _without_sizes(module)
     nodes = module.graph.find_nodes(op="placeholder")

@@ -256,7 +256,7 @@ class Checks:
         """Note that the next node is a branch with a side that may fail, after which the frame runs
         again; break if it cannot.
         """
-        if self.output.bodies:  # of the branch around it
+        if self.output.bodies or self.output.context.export:  # of the branch around it; no frame
             return
         if not self.can_be_made():
             raise Unsupported(breaks.DataDependentJump("a side may raise"))

@@ -126,9 +126,9 @@ class Conditionals:
         """Whether the frame is one whose sides may be captured apart, and the user wants that."""
         output = self.output
         wanted = ("all", "fullgraph") if output.context.fullgraph else ("all",)
-        if config.capture_branches not in wanted or output.guesses or output.context.export:
+        if config.capture_branches not in wanted or output.guesses:
             return False
-        if output.context.hooks is not None or len(output.bodies) != len(self.open):
+        if len(output.bodies) != len(self.open):
             return False
         if tx.hidden or tx.namespace is not None or tx.code.co_flags & _GENERATOR_FLAGS:
             return False
@@ -137,6 +137,10 @@ class Conditionals:
         calls = (node for node in output.graph.nodes if node.op.startswith("call_"))
         names = (getattr(node.target, "__name__", "") for node in calls)
         return not any(mode in name for name in names for mode in _MODES)
+
+    def come_last(self) -> bool:
+        """Whether the graph is for a plan or a file, which other forms of a branch suit better."""
+        return self.output.context.export or self.output.context.hooks is not None
 
     def enter(self, code: CodeType, jump: Instruction, broken: BreakBefore, place: str) -> None:
         """Begin with the capture of the sides of a jump, or of the iterations of a loop."""
@@ -611,8 +615,8 @@ class _Meeting:
         results = [results_of(tx, side, column) for side, column in zip(sides, columns)]
         for side, side_results in zip(sides, results):
             check_unused(side, [node for node, _ in side_results])
-        kinds = [with_sizes_of_data(tx, one[1], other[1]) for one, other in zip(*results)]
-        fakes = [joined_fake(tx, *pair) for pair in kinds]
+        left = [(one[1], other[1]) for one, other in zip(*results)]
+        fakes = [joined_fake(tx, *with_sizes_of_data(tx, *pair), pair) for pair in left]
         for side, truth in zip(sides, (True, False)):
             if lift_sizes(tx, side) and self.condition is not None:
                 state_condition(tx, side, self.condition.node.expr, truth)
@@ -626,7 +630,7 @@ class _Meeting:
         if fails:
             output.checks.side_may_fail(tx)
         node = output.create_node("call_function", branch, args, {}, tuple(fakes), tx)
-        node.meta["side_may_fail"] = fails
+        node.meta.update(side_may_fail=fails, place=self.place)
         output.symbols.data.bind_fresh(tx, node, tuple(fakes))
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
         for side, column in zip(sides, columns):

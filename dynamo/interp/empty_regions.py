@@ -200,8 +200,10 @@ def run_masked_region(tx: Interpreter, instr: Instruction, value: Value, jumps_i
     skip, region = instr.target.index, instr.index + 1
     if empty is not jumps_if:
         skip, region = region, skip
-    if later is None or not leads_to(tx.code, skip, meeting) or not output.checks.can_be_made():
+    if later is None or not leads_to(tx.code, skip, meeting):
         return False
+    if not (output.checks.can_be_made() or output.conditionals.come_last()):
+        return False  # the region may need one
     tx.index = region
     first, last = output.symbols.data.first_read, last_node(tx)
     emptiness = output.emptiness = Emptiness([], lambda node: node is mask)

@@ -42,6 +42,7 @@ from dynamo.interp.sides import (
 )
 from dynamo.plans import BreakBefore
 from dynamo.torch.bodies import attach, wrap_nest
+from dynamo.torch.histories import CarriedHistory
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.builder import realized
@@ -133,7 +134,10 @@ class _Loop:
             ends = list(self._ends(begins))
             sources = self._sources(graph, inputs, ends)
             results = self._results(graph, ends, again)
-        fakes = [joined_fake(tx, one.fake, fake) for one, (_, fake) in zip(inputs, results)]
+        fakes = [
+            joined_fake(tx, one.fake, fake, (begin.fake, fake, one.fake.grad_fn))
+            for begin, one, (_, fake) in zip(self.carried, inputs, results)
+        ]
         lift_sizes(tx, graph)
         fails = side_may_fail(graph)
         if fails:
@@ -142,7 +146,7 @@ class _Loop:
         args = (predicate.node, attach(tx, module, output), tuple(carried), tuple(graph.lifted))
         self.state.restore(tx)
         node = output.create_node("call_function", loop, args, {}, tuple(fakes), tx)
-        node.meta["side_may_fail"] = fails
+        node.meta.update(side_may_fail=fails, place=self.place)
         made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
         for originals, result in zip(sources, made, strict=True):
             assert isinstance(result, TensorValue), "loops give tensors"
@@ -181,6 +185,9 @@ class _Loop:
         inputs = []
         for number, value in enumerate(self.carried):
             fake = like(tx, value.fake)
+            if fake.requires_grad:
+                with tx.output.fake_mode, torch.enable_grad():
+                    fake = CarriedHistory.apply(fake.detach(), value.fake)
             node = graph.placeholder(f"carried_{number}", fake)
             made = tx.output.tensor_value(node, fake, TensorValue)
             made.may_be_another = True

@@ -15,6 +15,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.bodies import body_scope
+from dynamo.torch.histories import JoinedHistory
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
@@ -312,9 +313,11 @@ def _is_whole(fake: torch.Tensor) -> bool:
     return not fake._is_view() and bool(fake.storage_offset() == 0)
 
 
-def joined_fake(tx: Interpreter, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def joined_fake(
+    tx: Interpreter, one: torch.Tensor, other: torch.Tensor, histories: Sequence[Any] = ()
+) -> torch.Tensor:
     """The fake result of a node, joined from two: of its bodies, or of an input and its body's
-    result.
+    result. histories: the arguments of JoinedHistory, if not these two.
     """
     metadata = [
         ([expr_of(n) for n in (*t.shape, *t.stride())], t.dtype, t.device, t.requires_grad)
@@ -323,7 +326,11 @@ def joined_fake(tx: Interpreter, one: torch.Tensor, other: torch.Tensor) -> torc
     if metadata[0] != metadata[1]:
         kinds = " and ".join(_described(t) for t in (one, other))
         raise Refused(f"the sides leave tensors that differ: {kinds}")
-    return like(tx, one)
+    made = like(tx, one)
+    if one.requires_grad:
+        with tx.output.fake_mode, torch.enable_grad():
+            made = JoinedHistory.apply(made.detach(), *(histories or (one, other)))
+    return made
 
 
 def with_sizes_of_data(

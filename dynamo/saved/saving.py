@@ -35,6 +35,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.number_outputs import numbers_as_tensors, returns_numbers
 from fxgraph.args import leaves
+from fxgraph.passes.both_sides import Kept, with_both_sides
 from fxgraph.serialize import SerializeError, argument_to_json
 from fxgraph.stored import (
     GraphReader,
@@ -258,6 +259,12 @@ class Saving:
         reason = asks_for_gradients(gm)
         if reason:
             raise self.fail(f"{reason}, which autograd has to watch")
+        chosen = self._without_branches(gm)
+        if chosen is not gm:
+            self.no_backward = "a branch on data, whose gradients are those of the side that ran"
+            if training or any(node.target is torch.autograd.grad for node in gm.graph.nodes):
+                raise self.fail(f"it has {self.no_backward}: {_BOTH_SIDES}")
+            gm, training = chosen, False
         trace = lookup_backend("inductor").trace  # type: ignore[attr-defined]
         with torch.set_grad_enabled(self.captured.grad):
             differentiated = needs_autograd(gm, examples) is not None
@@ -274,6 +281,12 @@ class Saving:
             except (Unfunctionalizable, UndifferentiableHere) as error:
                 raise self.fail(str(error)) from error
         return found
+
+    def _without_branches(self, gm: GraphModule) -> GraphModule:
+        try:
+            return with_both_sides(gm)
+        except Kept as error:
+            raise self.fail(f"{error}: {_BOTH_SIDES}") from error
 
     def _with_backward(self, trace: Any, required: bool | None) -> dict[str, Any]:
         """The graph with its backward; an obstacle is reported when a backward is requested."""
@@ -397,6 +410,7 @@ def read_graphs(
     return graphs
 
 
+_BOTH_SIDES = "compute both sides and choose with torch.where"
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 

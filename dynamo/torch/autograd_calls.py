@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -10,14 +10,18 @@ from torch.utils import _pytree as pytree
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
+from dynamo.torch.histories import functions_below, has_branch
 from dynamo.torch.overrides import dispatch
-from dynamo.torch.untried_backwards import functions_below, refuse_untried
+from dynamo.torch.untried_backwards import refuse_untried
 from dynamo.values.builtins.table import handles
 from dynamo.values.tensors.fake_calls import run_fake
 from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+
+
+_FIRST = ((0, "outputs"), (1, "inputs"))
 
 
 @handles(torch.autograd.grad)
@@ -31,12 +35,19 @@ def _grad(tx, *args, **kwargs):
         if not (isinstance(leaf, TensorValue) or leaf.is_constant()):
             raise Unsupported(breaks.NotGraphArgument(leaf.describe()))
     _check_history(tx)
-    tensors = [leaf.fake for leaf in pytree.tree_leaves(nest) if isinstance(leaf, TensorValue)]
-    refuse_untried(tx, functions_below(tensors))
+    refuse_untried(tx, functions_below(_fakes(nest)))
+    given = [nest[i] if len(nest) > i else named.get(name) for i, name in _FIRST]
+    outputs, inputs = map(_fakes, given)
+    if has_branch(functions_below(outputs, inputs)):
+        raise Unsupported(breaks.BranchedGradients("which gradients there are, and their strides"))
     call = torch.autograd.grad, proxies(nest), proxies(named)
     result = run_fake(tx, "call_function", *call)
     node = tx.output.create_node("call_function", *call, result, tx)
     return wrap_nest(tx, node, result)
+
+
+def _fakes(nest: Any) -> list[torch.Tensor]:
+    return [leaf.fake for leaf in pytree.tree_leaves(nest) if isinstance(leaf, TensorValue)]
 
 
 def _check_history(tx: Interpreter) -> None:

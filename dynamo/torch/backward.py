@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.kinds import accumulates
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import opened, wrap_nest
+from dynamo.torch.histories import has_branch, unsurely_below
 from dynamo.torch.untried_backwards import refuse_untried
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
@@ -95,6 +97,13 @@ def _differentiate(
     retained = [one for one in retained if one.fake.grad_fn in functions]
     if not leaves:
         raise _refuse("there is no leaf, or autograd raises")
+    branched = has_branch(functions)
+    if branched and (again or retained):
+        raise Unsupported(breaks.BranchedGradients("the history or strides of gradients"))
+    unsure = unsurely_below(functions, [one.fake for one in outputs])
+    for leaf in leaves:
+        if get_gradient_edge(leaf.fake).node in unsure:
+            raise Unsupported(breaks.BranchedGradients(f"whether {leaf.describe()} has a gradient"))
     for leaf in leaves:
         tx.guard(leaf.source, "accumulates", None)
     settings = {"retain_graph": retain_graph.as_constant(), "allow_unused": True}
@@ -108,7 +117,7 @@ def _differentiate(
     if any(one is not None and one.layout is not torch.strided for one in found):
         raise _refuse("a gradient is sparse")
     node = tx.output.create_node("call_function", torch.autograd.grad, places, settings, found, tx)
-    copies = _copied_strides(tx, leaves, found, again)
+    copies = _copied_strides(tx, leaves, found, again or branched)
     ours = wrap_nest(tx, node, found)
     assert isinstance(ours, TupleValue)
     gradients_of_leaves = ours.items(tx)[: len(leaves)]

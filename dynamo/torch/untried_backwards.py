@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.autograd.function import BackwardCFunction
 
 from dynamo import breaks
@@ -42,15 +41,3 @@ def _refuse(tx: Interpreter, cls: Any) -> None:
     if any(cls is untried for untried in tx.output.untried_backwards):
         text = f"the backward of {cls.__name__} may do more than compute tensors"
         raise Unsupported(breaks.OpError("autograd.Function", text))
-
-
-def functions_below(tensors: Iterable[torch.Tensor]) -> set[Any]:
-    """The functions of autograd's graph behind the tensors."""
-    todo = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(todo)
-    while todo:
-        for following, _ in todo.pop().next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                todo.append(following)
-    return seen

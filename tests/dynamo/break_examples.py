@@ -632,6 +632,20 @@ def computes_it_inside(x):
     return torch.autograd.grad(loss, product)[0]
 
 
+@program("BRANCHED_GRADIENTS")
+def differentiates_a_side(x):
+    weight = LEAF * 1
+    y = x * weight if x.sum() > 0 else x - weight
+    return torch.autograd.grad(y.sum(), weight)[0]
+
+
+@mended("BRANCHED_GRADIENTS")
+def chooses_of_both(x):
+    weight = LEAF * 1
+    y = torch.where(x.sum() > 0, x * weight, x - weight)
+    return torch.autograd.grad(y.sum(), weight)[0]
+
+
 def _checked(x):
     try:
         if x.dim() != 2:

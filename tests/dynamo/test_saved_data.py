@@ -291,3 +291,127 @@ def test_bodies_of_control_flow_are_exported_and_not_saved(tmp_path):
         torch.testing.assert_close(exported(x), fn(x))
     with pytest.raises(ProgramError, match="cond decides with each call"):
         exported.save(tmp_path / "program.fg")
+
+
+# -- branches --------------------------------------------------------------------------------------
+def returns_either(x):
+    if x.sum() > 0:
+        return x * 2, x.sum()
+    return x.sin(), x.sum() - 1
+
+
+def branches_in_sides(x):
+    y = x
+    if y.norm() > 2:
+        y = y / y.norm()
+        if y[0] > 0:
+            y = y * 2
+    return y + 1, (y * 0.5 if y.mean() > 0 else y + 1)
+
+
+def of_picked_rows(x):
+    y = x[x > 0]
+    if y.sum() > 2:
+        return y * 2
+    return y + 1
+
+
+def masked_writes(x):
+    result = torch.zeros_like(x)
+    for number in range(3):
+        mask = x.round() == number
+        if mask.any():
+            result[mask] = x[mask] * number
+    return result
+
+
+def guarded(x):
+    """Where nothing is picked, the mean is NaN."""
+    mask = x > 0
+    mean = x[mask].mean()
+    return x - (mean if mask.any() else x.min())
+
+
+VALUES = [[1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [0.0, 0.0, 0.0], [0.5, math.nan, 1.0]]
+BRANCHES = [returns_either, branches_in_sides, of_picked_rows, masked_writes, guarded]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", BRANCHES)
+def test_branches_are_saved_as_choices(fn, backend, tmp_path):
+    for first in (0, 1):
+        exported = dynamo.export(fn)(torch.tensor(VALUES[first]))
+        exported.save(tmp_path / "m.fg")
+        program = dynamo.load(tmp_path / "m.fg", backend=backend)
+        for values in VALUES:
+            x = torch.tensor(values)
+            for loaded in (exported, program):
+                torch.testing.assert_close(loaded(x), fn(x), equal_nan=True)
+
+
+def turns(x):
+    while x.sum() > 1:
+        x = x * 0.5
+    return x
+
+
+def picks_in_a_side(x):
+    if x.sum() > 0:
+        return x[x > 0].sum() + x
+    return x * 2
+
+
+def draws(x):
+    if x.sum() > 0:
+        return torch.nn.functional.dropout(x)
+    return x * 2
+
+
+def may_raise(x):
+    if x.sum() > 0:
+        y = x.index_select(0, x.argsort()) + 1
+    else:
+        y = x * 2
+    return y
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (turns, "has another turn"),
+        (picks_in_a_side, "sizes of its own"),
+        (draws, "more than compute tensors"),
+        (may_raise, "may raise"),
+    ],
+)
+def test_other_branches_are_exported_and_not_saved(fn, text, tmp_path):
+    exported = dynamo.export(fn)(torch.tensor(VALUES[0]))
+    for values in VALUES[:2]:
+        x = torch.tensor(values)
+        torch.manual_seed(0)
+        found = exported(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(found, fn(x))
+    with pytest.raises(ProgramError, match=rf"{text}.*test_saved_data.*torch\.where"):
+        exported.save(tmp_path / "m.fg")
+
+
+def test_gradients_of_a_branch_are_not_saved(tmp_path):
+    exported = dynamo.export(returns_either)(torch.ones(3, requires_grad=True))
+    with pytest.raises(ProgramError, match=r"side that ran.*torch\.where"):
+        exported.save(tmp_path / "m.fg", training=True)
+    exported.save(tmp_path / "m.fg")
+    program = dynamo.load(tmp_path / "m.fg")
+    with pytest.raises(ProgramError, match="side that ran"):
+        program(torch.ones(3, requires_grad=True))
+
+
+def test_a_program_that_was_called_is_saved_as_captured(tmp_path):
+    def fn(x):
+        return x + 1, x.sum().item()
+
+    exported = dynamo.export(fn)(torch.ones(3))
+    assert type(exported(torch.zeros(3))[1]) is float
+    exported.save(tmp_path / "m.fg")
+    x = torch.tensor([1.0, 2.0, 5.0])
+    torch.testing.assert_close(dynamo.load(tmp_path / "m.fg")(x), fn(x))

@@ -227,7 +227,7 @@ def test_a_break_is_an_error_with_reason_line_and_hint():
         print("an effect")
         if x.sum() > 0:  # this breaks
             return x
-        return -x
+        return -x[:1]
 
     graph = graph_of(build)
     with pytest.raises(Unsupported) as caught:

@@ -86,9 +86,10 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
     if value.is_deferred:
         guessed = guessed_before(tx, value)
         if guessed is None:
-            if run_conditional(tx, instr, value, wanted):
-                return
-            if run_masked_region(tx, instr, value, wanted):
+            ways = [run_conditional, run_masked_region]
+            if tx.output.conditionals.come_last():
+                ways.reverse()
+            if any(way(tx, instr, value, wanted) for way in ways):
                 return
             if run_conditional(tx, instr, value, wanted, on_data=True):
                 return
