@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
+from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.overrides import dispatch
 from dynamo.torch.untried_backwards import functions_below, refuse_untried
 from dynamo.values.builtins.table import handles
@@ -31,6 +32,7 @@ def _grad(tx, *args, **kwargs):
         if not (isinstance(leaf, TensorValue) or leaf.is_constant()):
             raise Unsupported(breaks.NotGraphArgument(leaf.describe()))
     _check_history(tx)
+    refuse_changed(tx)
     tensors = [leaf.fake for leaf in pytree.tree_leaves(nest) if isinstance(leaf, TensorValue)]
     refuse_untried(tx, functions_below(tensors))
     call = torch.autograd.grad, proxies(nest), proxies(named)
