@@ -41,6 +41,7 @@ from dynamo.interp.checks import STATE_FUNCTIONS
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
 from dynamo.records import Change, FrameRecord, GraphRecord
+from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.inference import compile_with_blocks
 from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
@@ -122,6 +123,7 @@ class FrameRewriter:
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
+        refuse_changed(self.root)
         first = self._first_run()
         if self.output.context.export:
             self._note_changes()

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
+from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.histories import functions_below, has_branch
 from dynamo.torch.overrides import dispatch
 from dynamo.torch.untried_backwards import refuse_untried
@@ -35,6 +36,7 @@ def _grad(tx, *args, **kwargs):
         if not (isinstance(leaf, TensorValue) or leaf.is_constant()):
             raise Unsupported(breaks.NotGraphArgument(leaf.describe()))
     _check_history(tx)
+    refuse_changed(tx)
     refuse_untried(tx, functions_below(_fakes(nest)))
     given = [nest[i] if len(nest) > i else named.get(name) for i, name in _FIRST]
     outputs, inputs = map(_fakes, given)

@@ -16,6 +16,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.kinds import accumulates
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import opened, wrap_nest
+from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.histories import has_branch, unsurely_below
 from dynamo.torch.untried_backwards import refuse_untried
 from dynamo.values.base import Value
@@ -113,6 +114,7 @@ def _differentiate(
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
     targets = [*leaves, *retained]
     places = tuple(_proxy(one) for one in outputs), tuple(one.as_proxy() for one in targets)
+    refuse_changed(tx)
     found = run_fake(tx, "call_function", torch.autograd.grad, places, settings)
     if any(one is not None and one.layout is not torch.strided for one in found):
         raise _refuse("a gradient is sparse")

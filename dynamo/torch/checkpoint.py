@@ -4,11 +4,16 @@ own checkpoint, so that backward computes it again; without gradients it is just
 A policy of selective checkpointing changes no result: it is asked at capture about the operators
 that the body runs, so that one with effects breaks the graph, and not while the graph runs; the
 partition of the joint graph decides which tensors are kept.
+
+The body that the graph computes again is that of the first run. Where the frame changes before a
+backward what the function reads (the variable of a loop in a closure), the checkpoint runs
+natively.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +30,16 @@ from torch.utils.checkpoint import (
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.torch.bodies import Body, body_scope, opened, proxies, record, same_fake, trace_body
+from dynamo.torch.bodies import (
+    body_scope,
+    opened,
+    proxies,
+    proxies_of_result,
+    record,
+    same_fake,
+    trace_body,
+)
+from dynamo.torch.tensor_hooks import native
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import TupleValue
@@ -72,11 +86,65 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     if policy is not None:
         operators = _operators(tx, node.meta["example_value"], fakes)
         _check_policy(tx, policy, operators, settings.get("preserve_rng_state", True))
-    if reentrant:
-        _check_same_without_grad(tx, function, nested, body, node.meta["example_value"])
+    module = node.meta["example_value"]
+    if reentrant and not _is_unchanged(tx, function, nested, {}, body.lifted, module.code, False):
+        raise _refuse("the function depends on the gradient mode")
     options = {"use_reentrant": reentrant, **settings}
     given = (proxies(nested), proxies(named))
-    return record(tx, transform, (_NAME, node, body.lifted, options, *given))
+    result = record(tx, transform, (_NAME, node, body.lifted, options, *given))
+    if not tx.output.bodies:
+        reason = breaks.OpError(
+            "checkpoint", "what the function reads is changed before a backward"
+        )
+        refusal = native(tx, tx.breakable_chain()[-1].began, reason)
+        seen = [*_fakes((nested, named)), *(one.meta["example_value"] for one in body.lifted)]
+        read = [x for x in seen if isinstance(x, torch.Tensor) and not x.is_inference()]
+        changing = _Read(function, nested, named, body.lifted, module.code, read, refusal)
+        changing.note(tx)
+        tx.output.checkpointed.append(changing)
+    return result
+
+
+@dataclass
+class _Read:
+    """A checkpoint of the graph: the function, and the state of what it reads."""
+
+    function: Value
+    args: Any
+    kwargs: Any
+    lifted: tuple[Any, ...]
+    code: str
+    tensors: list[torch.Tensor]
+    refusal: Exception
+    epoch: int = 0
+    versions: tuple[int, ...] = ()
+
+    def note(self, tx: Interpreter) -> None:
+        self.epoch = tx.output.side_effects.epoch
+        self.versions = tuple(one._version for one in self.tensors)
+
+    def check(self, tx: Interpreter) -> None:
+        if tx.output.side_effects.epoch == self.epoch:
+            return
+        unwritten = self.versions == tuple(one._version for one in self.tensors)
+        if not unwritten or not _is_unchanged(
+            tx, self.function, self.args, self.kwargs, self.lifted, self.code, True
+        ):
+            raise self.refusal
+
+
+def refuse_changed(tx: Interpreter) -> None:
+    """Break at a checkpoint of which a second run, by a backward from here on, would do something
+    else than the first.
+    """
+    for one in tx.output.checkpointed:
+        one.check(tx)
+    tx.output.checkpointed.clear()
+
+
+def _fakes(nest: Any) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves(nest)
+    return [leaf.fake for leaf in leaves if isinstance(leaf, TensorValue)]
 
 
 def _policy(tx: Interpreter, context_fn: Value) -> Value:
@@ -135,18 +203,24 @@ def _needs_grad(value: Value) -> bool:
     return isinstance(value, TensorValue) and value.fake.requires_grad
 
 
-def _check_same_without_grad(
-    tx: Interpreter, function: Value, nested: Any, body: Body, module: Any
-) -> None:
-    """The first run of a reentrant checkpoint is without gradients: the function must not ask for
-    the mode.
+def _is_unchanged(
+    tx: Interpreter,
+    function: Value,
+    args: Any,
+    kwargs: Any,
+    lifted: tuple[Any, ...],
+    code: str,
+    grad_enabled: bool,
+) -> bool:
+    """Whether another run does what the first one did: the first of a reentrant checkpoint is
+    without gradients.
     """
-    other = trace_body(tx, function, nested, {}, same_fake, False)
-    leaves = pytree.tree_leaves(opened(tx, other.result))
-    if other.lifted != body.lifted or len(leaves) < 1:
-        raise _refuse("the function depends on the gradient mode")
-    outputs = other.graph.local(
-        pytree.tree_map(lambda value: value.as_proxy(), opened(tx, other.result))
-    )
-    if other.graph.finish(outputs).code != module.code:
-        raise _refuse("the function depends on the gradient mode")
+    try:
+        other = trace_body(tx, function, args, kwargs, same_fake, grad_enabled)
+        leaves = pytree.tree_leaves(opened(tx, other.result))
+        if other.lifted != lifted or len(leaves) < 1:
+            return False
+        outputs = other.graph.local(proxies_of_result(opened(tx, other.result)))
+    except Unsupported:
+        return False
+    return other.graph.finish(outputs).code == code

@@ -100,7 +100,7 @@ def _own_history(tx, tensor):
         raise Unsupported(breaks.UncapturedCall("a hook of a module"))
     copy = tensor.call_method(tx, "clone", [], {})
     reason = breaks.UncapturedCall("a write to a tensor that a hook of a module watches")
-    refusal = _native(tx, tx.breakable_chain()[-1].began, reason)
+    refusal = native(tx, tx.breakable_chain()[-1].began, reason)
     tx.output.watched.keep_unwritten([tensor, copy], refusal)
     return copy
 
@@ -155,10 +155,10 @@ def _native_maker(tx: Interpreter, tensor: TensorValue, name: str) -> Exception:
     knows its results as those of one operation.
     """
     began = tensor.node.args[0].meta.get("began")  # type: ignore[union-attr]
-    return _native(tx, began, breaks.UncapturedCall(f"Tensor.{name}()"))
+    return native(tx, began, breaks.UncapturedCall(f"Tensor.{name}()"))
 
 
-def _native(tx: Interpreter, began: int | None, reason: breaks.Break) -> Exception:
+def native(tx: Interpreter, began: int | None, reason: breaks.Break) -> Exception:
     """The exception that has the instruction at step `began` run natively; in a function of one
     graph, a break here.
     """

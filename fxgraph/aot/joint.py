@@ -49,6 +49,7 @@ from fxgraph.aot.functionalize import (
 from fxgraph.aot.history import History
 from fxgraph.aot.partial_backward import tell_sizes
 from fxgraph.aot.partition import Parts, partition
+from fxgraph.aot.recompute import BACKWARD, traced_as
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
@@ -355,8 +356,9 @@ class _Joint:
         with (
             tracer.mode,
             dispatching,
-            torch._C._DisableAutocast(),
-        ):  # backward runs outside of autocast
+            torch._C._DisableAutocast(),  # backward runs outside of autocast
+            traced_as(tracer, BACKWARD),
+        ):
             for tangents in self._segments(gm):
                 self._segment(tracer, tangents, given)
 

@@ -8,8 +8,9 @@ may not.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,6 +22,7 @@ from fxgraph.aot import inplace
 from fxgraph.aot.data import COUNT
 from fxgraph.aot.functional import Unfunctionalizable, is_view, root_of
 from fxgraph.aot.min_cut import INFINITE, Network
+from fxgraph.aot.recompute import BACKWARD, PART
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
@@ -48,7 +50,8 @@ class Parts:
     forward: its placeholders are the joint graph's but the tangents; it returns the values, then
         the values kept for the backward besides inputs and these.
     backward: takes the saved values, then the tangents, and returns the gradients.
-    saved: where each saved value is found: ("input" | "value" | "kept", number).
+    saved: where each saved value is found: ("input" | "memory" | "value" | "kept", number), as
+        in TrainingGraph.
     """
 
     forward: Graph
@@ -106,8 +109,24 @@ def partition(
         places.update({node: (name, i) for i, node in enumerate(nodes)})
     done = [*(node for node in checks if node not in behind), *drawn, *writes.values()]
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
-    backward = _backward(joint, saved, tangents, gradients, late, writers)
-    return Parts(forward, backward, [places[node] for node in handed.values()])
+    found = [places[node] for node in handed.values()]
+    mutable = [node for node in saved if handed[node] in inputs and node not in symbols]
+    backward = _Backward(joint, saved, mutable, tangents, writers)
+    backward.add(gradients, late)
+    return Parts(forward, backward.graph, [*_read(found, backward, saved, mutable)])
+
+
+def _read(
+    found: Sequence[tuple[str, int]],
+    backward: _Backward,
+    saved: Sequence[Node],
+    mutable: Sequence[Node],
+) -> Iterator[tuple[str, int]]:
+    """Where the placeholders of the backward that are left are found."""
+    unread = backward.drop_unread()
+    yield from (place for place, node in zip(found, saved) if node not in unread)
+    places = dict(zip(saved, found))
+    yield from (("memory", places[node][1]) for node in mutable if node in backward.memory)
 
 
 def _alike(one: Node, other: Node) -> bool:
@@ -308,41 +327,74 @@ def _forward(
     return graph
 
 
-def _backward(
-    joint: Graph,
-    saved: Sequence[Node],
-    tangents: Sequence[Node],
-    gradients: Sequence[Node],
-    checks: Sequence[Node],
-    writers: Mapping[Node, Node],
-) -> Graph:
-    graph = Graph()
-    made: dict[Node, Node] = {}
-    for node in [*saved, *tangents]:
-        made[node] = graph.placeholder(node.name)
-        made[node].meta.update({k: node.meta[k] for k in ("val", COUNT) if k in node.meta})
-    wanted = _ancestors([*gradients, *checks], until=made, writers=writers)
-    behind = _behind(joint, tangents, writers)
-    for node in joint.nodes:
-        if node in wanted and node in behind:
-            _copy_late(graph, node, made)
-    for node in gradients:
-        _copy_late(graph, node, made)
-    graph.output(tuple(made[node] for node in gradients))
-    return graph
+class _Backward:
+    """The backward part. Values are computed again of the memory that inputs had in the forward:
+    an input is given twice where operators of the backward read it too, since they see what
+    `input.data = x` made of it, as in eager.
 
-
-def _copy_late(graph: Graph, node: Node, made: dict[Node, Node]) -> None:
-    """Copy a node after its operands: values are computed again just before their first use, lest
-    all of them be in memory at once.
+    memory: input -> the placeholder that recomputed nodes read.
     """
-    todo = [node]
-    while todo:
-        node = todo[-1]
-        missing = [given for given in node.all_input_nodes if given not in made]
-        if node in made or not missing:
-            todo.pop()
-            if node not in made:
-                made[node] = graph.node_copy(node, made.__getitem__)
-        else:
-            todo.extend(reversed(missing))
+
+    def __init__(
+        self,
+        joint: Graph,
+        saved: Sequence[Node],
+        mutable: Sequence[Node],
+        tangents: Sequence[Node],
+        writers: Mapping[Node, Node],
+    ) -> None:
+        self.joint, self.writers = joint, writers
+        self.graph = Graph()
+        self.made = {node: self._placeholder(node) for node in saved}
+        self.memory = {node: self._placeholder(node) for node in mutable}
+        self.made |= {node: self._placeholder(node) for node in tangents}
+        self.behind = _behind(joint, tangents, writers)
+
+    def _placeholder(self, node: Node) -> Node:
+        made = self.graph.placeholder(node.name)
+        made.meta.update({k: node.meta[k] for k in ("val", COUNT) if k in node.meta})
+        return made
+
+    def add(self, gradients: Sequence[Node], checks: Sequence[Node]) -> None:
+        wanted = _ancestors([*gradients, *checks], until=self.made, writers=self.writers)
+        for node in self.joint.nodes:
+            if node in wanted and node in self.behind:
+                self._copy_late(node)
+        for node in gradients:
+            self._copy_late(node)
+        self.graph.output(tuple(self.made[node] for node in gradients))
+
+    def _copy_late(self, node: Node) -> None:
+        """Copy a node after its operands: values are computed again just before their first use,
+        lest all of them be in memory at once.
+        """
+        todo = [node]
+        while todo:
+            node = todo[-1]
+            missing = [given for given in node.all_input_nodes if given not in self.made]
+            if node in self.made or not missing:
+                todo.pop()
+                if node not in self.made:
+                    early = node not in self.behind and node.meta.get(PART) != BACKWARD
+                    self.made[node] = self.graph.node_copy(
+                        node, functools.partial(self._operand, early)
+                    )
+            else:
+                todo.extend(reversed(missing))
+
+    def _operand(self, early: bool, node: Node) -> Node:
+        return (self.memory.get(node) if early else None) or self.made[node]
+
+    def drop_unread(self) -> set[Node]:
+        """Of each input that is given twice, keep the placeholders that are read. Returns the
+        inputs of which the memory alone is left.
+        """
+        unread = set()
+        for node, memory in list(self.memory.items()):
+            if not memory.users:
+                self.graph.erase_node(memory)
+                del self.memory[node]
+            elif not self.made[node].users:
+                self.graph.erase_node(self.made[node])
+                unread.add(node)
+        return unread

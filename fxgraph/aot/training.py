@@ -113,6 +113,7 @@ def _spec(
         "statics": statics or [None] * len(_placeholders(training.forward)),
         "values": frame.value_count,
         "saved": [(_SAVED.index(name), number) for name, number in training.saved],
+        "layouts": [_layout(n.meta["val"]) for n in _saved_placeholders(training)],
         "versions": training.versions,
         "segments": [
             _segment(training, segment, backwards.whole(number).saved)
@@ -129,12 +130,11 @@ def _spec(
 
 def _segment(training: TrainingGraph, segment: Segment, saved: Sequence[int]) -> dict[str, Any]:
     tangents = _placeholders(training.backward)[len(training.saved) :]
-    vals = [tangents[k].meta["val"] for k in segment.tangents]
     place = {k: n for n, k in enumerate(segment.tangents)}
     targets = [training.gradients[k] for k in segment.gradients]
     return {
         "values": [training.tangents[k] for k in segment.tangents],
-        "tangents": [(*_geometry(v), v.dtype, v.device) for v in vals],
+        "tangents": [_layout(tangents[k].meta["val"]) for k in segment.tangents],
         "gradients": [(kind == "output", number) for kind, number in targets],
         "reached": [[j in training.sources[k] for j in place] for k in segment.gradients],
         "saved": saved,
@@ -146,11 +146,19 @@ def _segment(training: TrainingGraph, segment: Segment, saved: Sequence[int]) ->
     }
 
 
-def _geometry(tangent: torch.Tensor) -> tuple[Any, Any]:
-    """(size, stride); (None, None) where they vary, and the backward fits its tangents itself."""
-    if any(map(is_symbolic, (*tangent.shape, *tangent.stride()))):
-        return None, None
-    return tuple(tangent.shape), tangent.stride()
+def _saved_placeholders(training: TrainingGraph) -> list[Node]:
+    return _placeholders(training.backward)[: len(training.saved)]
+
+
+def _layout(taken: Any) -> tuple[Any, ...] | None:
+    """The size, stride, type and device of a tensor that the backward takes; None where they vary,
+    and the backward fits what it is given itself.
+    """
+    if not isinstance(taken, torch.Tensor):
+        return None
+    if any(map(is_symbolic, (*taken.shape, *taken.stride()))):
+        return None
+    return tuple(taken.shape), taken.stride(), taken.dtype, taken.device
 
 
 class _VaryingViews:
@@ -264,7 +272,14 @@ class _Backwards:
         handed = part.handed_on
         views = [(segment.tangents.index(k), steps) for k, steps in handed.views]
         receivers = [(segment.gradients.index(k), n) for k, n in handed.gradients]
-        return compiled, part.saved, tangents, gradients, views, receivers
+        plain = None if compiled is None else self._plain(part)
+        return compiled, part.saved, tangents, gradients, views, receivers, plain
+
+    def _plain(self, part: BackwardPart) -> Callable[[list[Any]], Sequence[Any]]:
+        """The part, operator by operator: for inputs that `x.data = y` has made of another size or
+        type than the compiled one takes.
+        """
+        return NumberInputs(self.training).backward(run_backward)(part.graph)
 
     def derive(
         self,

@@ -446,6 +446,66 @@ def test_data_replaced_between_forward_and_backward(f, frozen, backend):
     torch.testing.assert_close(gradients(dynamo.compile(f, backend=backend)), gradients(f))
 
 
+def chained(x, w):
+    return (x * w).sin() * w
+
+
+def kept_product(x, w):
+    return ((x.exp() + w).tanh() * w).square()
+
+
+OTHER_DATA = {
+    "values": torch.full((3, 3), 2.0, dtype=torch.float64),
+    "transposed": torch.arange(9, dtype=torch.float64).reshape(3, 3).t(),
+    "sliced": torch.arange(18, dtype=torch.float64).reshape(3, 6)[:, ::2],
+    "expanded": torch.arange(3, dtype=torch.float64).expand(3, 3),
+    "other_type": torch.arange(9, dtype=torch.float32).reshape(3, 3),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("data", OTHER_DATA)
+@pytest.mark.parametrize("f", [chained, kept_product, product])
+def test_operators_read_new_data_and_what_is_computed_again_the_old(f, data, backend):
+    def gradients(call):
+        torch.manual_seed(0)
+        found = []
+        for replaced in (False, True, False):
+            x, w = r(3, 3), r(3, 3)
+            y = call(x, w)
+            if replaced:
+                w.data = OTHER_DATA[data]
+            y.sum().backward()
+            found += [x.grad, w.grad]
+        return found
+
+    torch.testing.assert_close(gradients(dynamo.compile(f, backend=backend)), gradients(f))
+
+
+def elementwise(x, w):
+    return x * w
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("size", [(3,), (), (2, 5)])
+def test_data_of_another_size(size, backend):
+    def gradient(call):
+        x, w = torch.ones(3, 3, requires_grad=True), torch.ones(3, 3, requires_grad=True)
+        y = call(x, w * 1)
+        y.sum().backward()
+        y = call(x, w)
+        w.data = torch.full(size, 2.0)
+        try:
+            y.sum().backward(inputs=[x])
+        except RuntimeError:
+            return None
+        return x.grad
+
+    torch.testing.assert_close(
+        gradient(dynamo.compile(elementwise, backend=backend)), gradient(elementwise)
+    )
+
+
 def data_scaled_behind(x, w):
     y = x * w
     w.data.mul_(0.5)

@@ -44,12 +44,23 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 // The tangent with the strides that the backward was compiled for.
-at::Tensor fitted(const at::Tensor& tangent, const Tangent& wanted) {
+at::Tensor fitted(const at::Tensor& tangent, const Layout& wanted) {
   if (wanted.varies) return tangent.resolve_conj().resolve_neg();
   if (tangent.strides().equals(wanted.stride) && !tangent.is_conj() && !tangent.is_neg()) return tangent;
   at::Tensor made = at::empty_strided(wanted.size, wanted.stride, wanted.options);
   made.copy_(tangent);
   return made;
+}
+
+// Whether `input.data = x` has left a saved input as the backward was compiled for it.
+bool fits(const at::Tensor& saved, const Layout& wanted) {
+  if (wanted.varies) return true;
+  if (!is_plain(saved) || !saved.sizes().equals(wanted.size) || saved.dtype() != wanted.options.dtype()) return false;
+  if (saved.device() != wanted.options.device()) return false;
+  for (size_t d = 0; d < wanted.size.size(); ++d) {
+    if (wanted.size[d] > 1 && saved.stride(static_cast<int64_t>(d)) != wanted.stride[d]) return false;
+  }
+  return true;
 }
 
 // How often the tensor was written; inference tensors do not say.
@@ -302,15 +313,17 @@ variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents
   for (const auto& [tangent, steps] : variant.views) views.push_back(view_by(tangents[tangent], steps));
   for (const auto& [gradient, view] : variant.receivers) found[gradient] = views[view];
   if (variant.backward == Py_None) return found;
-  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over));
-  auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
+  bool fitting = true;
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over, fitting));
+  PyObject* backward = fitting ? variant.backward : variant.plain;
+  auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(backward, given.ptr()));
   if (!results) throw python_error();
   put(results, variant.gradients, found);
   return found;
 }
 
-// The list that a backward takes.
-PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over) {
+// The list that a backward takes; `fitting` is cleared where an input is not as the compiled one takes it.
+PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting) {
   const variable_list mine = std::move(tangents);
   variable_list tensors;
   tensors.reserve(variant.saved.size() + variant.tangents.size());
@@ -322,6 +335,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
     TORCH_CHECK(!freed_, torch::autograd::ERR_BACKWARD_TWICE);
     for (uint32_t i : variant.saved) {
       tensors.push_back(saved_[i].unpack(getptr()));
+      if (training().saved[i].from == Saved::Input) fitting = fitting && fits(tensors.back(), training().layouts[i]);
     }
     if (hand_over) {
       freed_ = true;

@@ -91,7 +91,7 @@ class CompiledNode : public Node {
   void end(int task);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
-  PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over);
+  PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting);
   void free_after(const std::vector<bool>& present);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;

@@ -40,10 +40,11 @@ Output parse_output(const py::tuple& item) {
   return out;
 }
 
-Tangent parse_tangent(const py::tuple& item) {
+Layout parse_layout(py::handle given) {
+  if (given.is_none()) return {true, {}, {}, {}};
+  const auto item = given.cast<py::tuple>();
   const auto dtype = reinterpret_cast<THPDtype*>(item[2].ptr())->scalar_type;
   const auto device = reinterpret_cast<THPDevice*>(item[3].ptr())->device;
-  if (item[0].is_none()) return {true, {}, {}, at::TensorOptions(device).dtype(dtype)};
   return {false, item[0].cast<std::vector<int64_t>>(), item[1].cast<std::vector<int64_t>>(),
           at::TensorOptions(device).dtype(dtype)};
 }
@@ -51,7 +52,7 @@ Tangent parse_tangent(const py::tuple& item) {
 Segment parse_segment(const py::dict& data) {
   Segment segment;
   segment.values = data["values"].cast<Numbers>();
-  for (py::handle item : data["tangents"]) segment.tangents.push_back(parse_tangent(item.cast<py::tuple>()));
+  for (py::handle item : data["tangents"]) segment.tangents.push_back(parse_layout(item));
   for (py::handle item : data["gradients"]) {
     const auto pair = item.cast<std::pair<bool, uint32_t>>();
     segment.gradients.push_back({pair.first, pair.second});
@@ -91,6 +92,7 @@ void Training::load(PyObject* spec) {
   }
   values = data["values"].cast<size_t>();
   saved = parse_places(data["saved"]);
+  for (py::handle item : data["layouts"]) layouts.push_back(parse_layout(item));
   versions = data["versions"].cast<Numbers>();
   for (py::handle item : data["segments"]) segments.push_back(parse_segment(item.cast<py::dict>()));
   cuts = data["cuts"].cast<Numbers>();
@@ -106,7 +108,10 @@ Training::~Training() {
   for (PyObject* tensor : statics) Py_XDECREF(tensor);
   for (Output& out : outputs) Py_XDECREF(out.constant);
   for (Segment& segment : segments) {
-    for (auto& item : segment.variants) Py_XDECREF(item.second.backward);
+    for (auto& item : segment.variants) {
+      Py_XDECREF(item.second.backward);
+      Py_XDECREF(item.second.plain);
+    }
   }
 }
 
@@ -115,7 +120,10 @@ int Training::traverse(visitproc visit, void* arg) const {
   for (PyObject* tensor : statics) Py_VISIT(tensor);
   for (const Output& out : outputs) Py_VISIT(out.constant);
   for (const Segment& segment : segments) {
-    for (const auto& item : segment.variants) Py_VISIT(item.second.backward);
+    for (const auto& item : segment.variants) {
+      Py_VISIT(item.second.backward);
+      Py_VISIT(item.second.plain);
+    }
   }
   return 0;
 }
@@ -139,8 +147,12 @@ const Variant& Training::variant(uint32_t number, const std::vector<bool>& prese
     variant.views.emplace_back(pair[0].cast<uint32_t>(), parse_steps(pair[1]));
   }
   variant.receivers = parts[5].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
+  variant.plain = parts[6].ptr();
   const auto [place, fresh] = variants.emplace(present, std::move(variant));
-  if (fresh) Py_INCREF(place->second.backward);
+  if (fresh) {
+    Py_INCREF(place->second.backward);
+    Py_INCREF(place->second.plain);
+  }
   return place->second;
 }
 

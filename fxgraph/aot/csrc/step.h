@@ -44,8 +44,8 @@ struct Saved {
   uint32_t index;
 };
 
-// A tangent for which the backward was compiled.
-struct Tangent {
+// The layout of a tensor for which the backward was compiled.
+struct Layout {
   bool varies;  // sizes change from call to call: the backward itself sees to the strides
   std::vector<int64_t> size, stride;
   at::TensorOptions options;
@@ -58,6 +58,7 @@ struct Variant {
   std::vector<uint32_t> tangents, gradients;  // positions in the segment's
   std::vector<std::pair<uint32_t, ViewSteps>> views;      // of a tangent, which are handed on
   std::vector<std::pair<uint32_t, uint32_t>> receivers;  // the gradient that a view is
+  PyObject* plain;  // as `backward`, for inputs that have other sizes or types now
 };
 
 // The value whose gradient a backward returns.
@@ -77,7 +78,7 @@ struct Watched {
 // that their gradients can be seen, and changed by hooks.
 struct Segment {
   std::vector<uint32_t> values;    // those with a gradient, in the order of the tangents
-  std::vector<Tangent> tangents;
+  std::vector<Layout> tangents;
   std::vector<Target> gradients;  // in the order of the node's edges
   std::vector<std::vector<bool>> reached;  // by gradient: whether each tangent reaches it
   std::vector<uint32_t> saved;     // numbers into those of the graph
@@ -101,6 +102,7 @@ struct Training {
   size_t varying = 0;
   size_t values = 0;  // how many of the forward's results are values; the rest is kept
   std::vector<Saved> saved;
+  std::vector<Layout> layouts;  // of the same
   std::vector<uint32_t> versions;  // by value: how often the graph has written it
   std::vector<Segment> segments;   // each before those that use its outputs
   std::vector<uint32_t> cuts;      // the outputs where segments end
