@@ -529,10 +529,13 @@ def _is_plain_number(value: Value | None) -> bool:
 
 # -- classes ---------------------------------------------------------------------------------------
 def _legacy_constructor(cls: Any) -> Callable[..., Value]:
-    """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data."""
+    """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data, or a tensor to view."""
 
     def construct(tx: Interpreter, *args: Value) -> Value:
         dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
+        if len(args) == 1 and _is_viewed(args[0], cls):
+            with unseen(tx):
+                return call_in_graph(tx, "call_function", torch.ops.aten.alias.default, args, {})
         if len(args) == 1 and not getattr(args[0], "scalar", False):
             kind, place = ConstantValue(dtype), ConstantValue("cpu")
             made = _of_array(tx, args[0], {"dtype": kind, "device": place})
@@ -544,6 +547,15 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
             return polyfill(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
 
     return construct
+
+
+def _is_viewed(value: Value, cls: Any) -> bool:
+    """Whether the result for a tensor is a view: torch.Tensor takes each, others their own kind."""
+    if type(value) is not TensorValue or value.fake.device.type != "cpu":
+        return False
+    return value.fake.layout is torch.strided and (
+        cls is torch.Tensor or value.fake.dtype is cls.dtype
+    )
 
 
 _LEGACY = ["Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"]

@@ -97,10 +97,52 @@ def test_the_dict_of_a_thread_local():
         values["count"] = values.get("count", 0) + 1
         return x * values["count"], local.count, hasattr(local, "count")
 
-    compiled = dynamo.compile(count, backend="eager")
+    compiled = dynamo.compile(count, backend="eager", fullgraph=True)
     local.__dict__.pop("count", None)
     for turn in (1, 2, 3):
         assert compiled(torch.ones(())) == (turn, turn, True)
+
+
+def test_names_in_the_dict_of_a_thread_local():
+    def changes(x, other):
+        values, seen = vars(local), []
+        values.setdefault("first", 2)
+        seen.append(("first" in values, values.pop("gone", "none"), values.get("last")))
+        local.last = 5
+        seen.append((values["last"], values.pop("first"), hasattr(local, "first")))
+        with pytest.raises(KeyError):
+            values["first"]
+        del values["last"]
+        other["scale"] = other.get("scale", 0) + 1
+        return x * other["scale"], seen, values is local.__dict__, isinstance(values, dict)
+
+    def run(f):
+        local.__dict__.clear()
+        mine = [f(torch.ones(()), local.__dict__), f(torch.ones(()), {"scale": 3})]
+        thread = threading.Thread(target=lambda: mine.append(f(torch.ones(()), local.__dict__)))
+        thread.start()
+        thread.join()
+        return mine, dict(local.__dict__)
+
+    assert run(dynamo.compile(changes, backend="eager")) == run(changes)
+
+
+def test_the_dict_of_a_thread_local_behind_a_break():
+    """Written before the break and behind the break, also by what the break calls."""
+
+    def f(x):
+        values = local.__dict__
+        values["a"] = x + 1
+        dynamo.graph_break()
+        values["b"] = values["a"] * 2
+        return values, len(values), sorted(values)
+
+    compiled = dynamo.compile(f, backend="eager")
+    for _ in range(2):
+        local.__dict__.clear()
+        values, *told = compiled(torch.ones(()))
+        assert values is local.__dict__ and told == [2, ["a", "b"]]
+        assert (values["a"], values["b"]) == (2, 4)
 
 
 def test_thread_locals_are_the_threads():

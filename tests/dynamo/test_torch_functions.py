@@ -382,6 +382,29 @@ def isinstance_of_legacy_types(x):
     return isinstance(x, torch.LongTensor), isinstance(x.long(), torch.LongTensor), x + 1
 
 
+@program(matrix)
+def legacy_constructors_of_tensors(x):
+    view, copy = torch.Tensor(x), torch.FloatTensor(x.clone())
+    view.mul_(2)
+    return view, copy, x, torch.Tensor(x.long()), torch.LongTensor(x.long())
+
+
+def test_a_legacy_constructor_gives_a_view():
+    def f(x):
+        return torch.Tensor(x)
+
+    def of_another_kind(x):
+        return torch.DoubleTensor(x)
+
+    for make in (lambda: torch.ones(2, 3).t(), lambda: nn.Parameter(torch.ones(3))):
+        x = make()
+        made, expected = dynamo.compile(f, backend="eager", fullgraph=True)(x), f(x)
+        assert made.data_ptr() == x.data_ptr() and made.stride() == x.stride()
+        assert type(made) is torch.Tensor and str(made.grad_fn)[:6] == str(expected.grad_fn)[:6]
+    with pytest.raises(TypeError):
+        dynamo.compile(of_another_kind, backend="eager")(torch.ones(2))
+
+
 @pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)

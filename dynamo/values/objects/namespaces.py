@@ -46,7 +46,7 @@ class NamespaceValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def _find(self, tx: Interpreter, key: Value) -> Value | None:
+    def find(self, tx: Interpreter, key: Value) -> Value | None:
         name = key.as_constant()
         stored = tx.output.side_effects.load_global(self.namespace, name)
         if stored is DELETED:
@@ -61,7 +61,7 @@ class NamespaceValue(Value):
         return None
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        found = self._find(tx, key)
+        found = self.find(tx, key)
         if found is None:
             raise_python(tx, KeyError, key)
         return found
@@ -71,13 +71,13 @@ class NamespaceValue(Value):
         tx.output.side_effects.store_global(self.namespace, self.source, name, value)
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
-        if self._find(tx, key) is None:
+        if self.find(tx, key) is None:
             raise_python(tx, KeyError, key)
         name = key.as_constant()
         tx.output.side_effects.store_global(self.namespace, self.source, name, DELETED)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(self._find(tx, item) is not None)
+        return ConstantValue(self.find(tx, item) is not None)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in _METHODS:
@@ -103,12 +103,12 @@ class NamespaceMethod(Value):
 
 
 def _get(tx: Interpreter, owner: NamespaceValue, key: Value, default: Value | None = None):
-    found = owner._find(tx, key)
+    found = owner.find(tx, key)
     return default if found is None else found
 
 
 def _setdefault(tx: Interpreter, owner: NamespaceValue, key: Value, default: Value):
-    found = owner._find(tx, key)
+    found = owner.find(tx, key)
     if found is None:
         owner.setitem(tx, key, default)
         return default
@@ -116,7 +116,7 @@ def _setdefault(tx: Interpreter, owner: NamespaceValue, key: Value, default: Val
 
 
 def _pop(tx: Interpreter, owner: NamespaceValue, key: Value, *default: Value):
-    found = owner._find(tx, key)
+    found = owner.find(tx, key)
     if found is None:
         return default[0] if default else raise_python(tx, KeyError, key)
     owner.delitem(tx, key)

@@ -15,7 +15,9 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.classes.lookup import MISSING, class_lookup
 from dynamo.values.late_bound import bound_late
-from dynamo.values.objects.exceptions import call_real
+from dynamo.values.objects.exceptions import call_real, raise_python
+from dynamo.values.objects.namespaces import NamespaceValue
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.scalars.constant import is_literal
 
 if TYPE_CHECKING:
@@ -59,24 +61,32 @@ class ThreadLocalValue(UnseenValue):
     """A threading.local: this thread's attributes are read, and guarded, one by one."""
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        stored = tx.output.side_effects.load_attr(self, name)
-        if isinstance(stored, Value):
-            return stored
+        if name == "__dict__":
+            return self._dict(tx)
+        own = self.own_attr(tx, name)
+        if own is not None:
+            return own
         assert self.source is not None, "it was installed"
-        if stored is None and self._holds(tx, name):
-            return tx.wrap(getattr(self.real, name), AttrSource(self.source, name))
+        deleted = tx.output.side_effects.load_attr(self, name) is not None
         found = class_lookup(type(self.real), name)
-        if stored is not None or not (found is MISSING or is_literal(found)):
+        if deleted or not (found is MISSING or is_literal(found)):
             return super().getattr(tx, name)
         absent = found is MISSING
         tx.guard(self.source, "type_attr", (name, None) if absent else (name, found, True))
         return tx.from_constant(call_real(tx, getattr, self.real, name))
 
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
+    def own_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """The attribute in this thread's dict."""
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
-            return True
-        if stored is None and self._holds(tx, name):
+            return stored
+        if stored is not None or not self._holds(tx, name):
+            return None
+        assert self.source is not None, "it was installed"
+        return tx.wrap(vars(self.real)[name], AttrSource(self.source, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if self.own_attr(tx, name) is not None:
             return True
         if class_lookup(type(self.real), name) is not MISSING:
             return super().hasattr(tx, name)
@@ -99,11 +109,23 @@ class ThreadLocalValue(UnseenValue):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def _is_known(self, tx: Interpreter, name: str) -> bool:
-        """Whether capture sees all that becomes of an attribute. A frame that has the dict may
-        write that.
+        """Whether capture sees all that becomes of an attribute. A frame that has the dict by
+        another way may write that.
         """
         plain = _is_plain(type(self.real)) and not name.startswith("__")
-        return plain and id(vars(self.real)) not in tx.output.values_by_id
+        _, known = tx.output.values_by_id.get(id(vars(self.real)), (None, None))
+        return plain and (known is None or isinstance(known, ThreadLocalDictValue))
+
+    def _dict(self, tx: Interpreter) -> Value:
+        """The attributes of this thread as a dict."""
+        if not _is_plain(type(self.real)):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), "__dict__"))
+        assert self.source is not None, "it was installed"
+        real, source = vars(self.real), AttrSource(self.source, "__dict__")
+        known = tx.output.known_value(real, source)
+        if known is not None:
+            return known
+        return tx.output.remember(real, source, ThreadLocalDictValue(self, real, source))
 
     def _holds(self, tx: Interpreter, name: str) -> bool:
         if not self._is_known(tx, name):
@@ -116,6 +138,38 @@ class ThreadLocalValue(UnseenValue):
         thread_local_has.__name__ = f"thread_local_has {name}: {found}"
         tx.guard(self.source, "predicate", thread_local_has)
         return found
+
+
+class ThreadLocalDictValue(NamespaceValue):
+    """The __dict__ of a threading.local: reads and writes are those of attributes."""
+
+    def __init__(self, owner: ThreadLocalValue, real: dict[str, Any], source: Source) -> None:
+        super().__init__(real, source)
+        self.owner = owner
+
+    def describe(self) -> str:
+        return f"the attributes of {self.owner.describe()}"
+
+    def find(self, tx: Interpreter, key: Value) -> Value | None:
+        name = key.as_constant()
+        if type(name) is not str:
+            raise Unsupported(breaks.UncapturedCall(f"dict.get of {self.describe()}"))
+        return self.owner.own_attr(tx, name)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self.find(tx, key)
+        self.owner.setattr(tx, key.as_constant(), value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        if self.find(tx, key) is None:
+            raise_python(tx, KeyError, key)
+        self.owner.delattr(tx, key.as_constant())
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported(breaks.UncapturedCall(f"bool of {self.describe()}"))
+
+    def recipe(self) -> Recipe:
+        return Attribute("__dict__"), [self.owner]
 
 
 def _is_plain(cls: type) -> bool:
