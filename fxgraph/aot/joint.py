@@ -467,7 +467,7 @@ class _Joint:
         except (RuntimeError, ValueError) as error:  # the rule of views raises ValueError
             raise UndifferentiableHere(f"its backward raises: {error}") from error
         first = len(self.gradients)
-        without = []
+        without: list[tuple[str, int, list[int]]] = []
         for (target, fake), gradient in zip(targets, found):
             reached = self.history.sources(fake).intersection(tangents)
             if gradient is None and reached:
