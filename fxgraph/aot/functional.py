@@ -126,12 +126,15 @@ class FunctionalGraph:
 class Segment:
     """The part of a training graph behind one node of autograd's, by positions in the lists of the
     TrainingGraph. watched: (kind, number, tangents) of inputs and values that eager saves for these
-    tangents, and the backward does not: to write one is an error all the same.
+    tangents, and the backward does not: to write one is an error all the same. without: (kind,
+    number, tangents), as in TrainingGraph.gradients, of those behind these tangents that get no
+    gradient: autograd goes on to them all the same, and calls their hooks with None.
     """
 
     tangents: list[int]
     gradients: list[int]
     watched: list[tuple[str, int, list[int]]] = field(default_factory=list)
+    without: list[tuple[str, int, list[int]]] = field(default_factory=list)
 
 
 @dataclass

@@ -467,14 +467,19 @@ class _Joint:
         except (RuntimeError, ValueError) as error:  # the rule of views raises ValueError
             raise UndifferentiableHere(f"its backward raises: {error}") from error
         first = len(self.gradients)
+        without: list[tuple[str, int, list[int]]] = []
         for (target, fake), gradient in zip(targets, found):
+            reached = self.history.sources(fake).intersection(tangents)
+            if gradient is None and reached:
+                without.append((*target, sorted(reached)))
             if gradient is not None:
                 if gradient.layout is not torch.strided:
                     raise UndifferentiableHere("a gradient is sparse")
                 self.gradients.append(target)
                 self.gradient_nodes.append(tracer.value(tracer.view_of(gradient)))
-                self.sources.append(self.history.sources(fake).intersection(tangents))
-        self.segments.append(Segment(tangents, list(range(first, len(self.gradients)))))
+                self.sources.append(reached)
+        gradients = list(range(first, len(self.gradients)))
+        self.segments.append(Segment(tangents, gradients, without=without))
 
     def _visible(self) -> list[tuple[str, int, torch.Tensor]]:
         """The tensors that the caller has."""

@@ -131,12 +131,13 @@ def _spec(
 def _segment(training: TrainingGraph, segment: Segment, saved: Sequence[int]) -> dict[str, Any]:
     tangents = _placeholders(training.backward)[len(training.saved) :]
     place = {k: n for n, k in enumerate(segment.tangents)}
-    targets = [training.gradients[k] for k in segment.gradients]
+    targets = [(*training.gradients[k], training.sources[k]) for k in segment.gradients]
+    targets += [(kind, number, frozenset(users)) for kind, number, users in segment.without]
     return {
         "values": [training.tangents[k] for k in segment.tangents],
         "tangents": [_layout(tangents[k].meta["val"]) for k in segment.tangents],
-        "gradients": [(kind == "output", number) for kind, number in targets],
-        "reached": [[j in training.sources[k] for j in place] for k in segment.gradients],
+        "gradients": [(kind == "output", number) for kind, number, _ in targets],
+        "reached": [[j in sources for j in place] for _, _, sources in targets],
         "saved": saved,
         "frees": [[place[j] for j in training.frees[k] if j in place] for k in segment.tangents],
         "watched": [
@@ -327,7 +328,7 @@ class _Backwards:
             create_graph=again,
             allow_unused=True,
         )
-        found: list[Any] = [None] * len(targets)
+        found: list[Any] = [None] * (len(targets) + len(segment.without))
         for n, gradient in zip(wanted, results):
             found[n] = gradient
         return found

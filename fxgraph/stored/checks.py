@@ -193,8 +193,8 @@ class _Training:
             data, own = tensor_to_data(value), tensor_to_data(val)
             if any(data[key] != own[key] for key in ("dtype", "size", "device")):
                 raise StoredError("a gradient of another shape than its value")
+        limits = {"input": len(self.frame.inputs), "output": outputs}
         for kind, number in training.gradients:
-            limits = {"input": len(self.frame.inputs), "output": outputs}
             index_in(number, limits[kind])
         for numbers in (*training.sources, *training.frees):
             _all_in(numbers, len(tangents))
@@ -203,6 +203,9 @@ class _Training:
             _all_in(segment.gradients, len(training.gradients))
             for kind, number, users in segment.watched:
                 self._at(kind, number)
+                _all_in(users, len(tangents))
+            for kind, number, users in segment.without:
+                index_in(number, limits[kind])
                 _all_in(users, len(tangents))
         _all_in(training.cuts, outputs)
         _all_in(training.versions, 1 << 30)

@@ -474,8 +474,11 @@ def sharing_of(data: Any) -> FunctionalGraph:
 
 
 def _segment(row: Any) -> Segment:
-    watched = [(kind, number, users) for kind, number, users in row["watched"]]
-    return Segment(row["tangents"], row["gradients"], watched)
+    watched, without = (
+        [(kind, number, users) for kind, number, users in row[name]]
+        for name in ("watched", "without")
+    )
+    return Segment(row["tangents"], row["gradients"], watched, without)
 
 
 def _spent_from_data(rows: Any) -> dict[int, Any]:

@@ -417,3 +417,70 @@ def test_a_saved_output_that_was_written_has_no_second_derivative(backend):
         y.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+class FirstOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        return x * 2 + w, x - w
+
+    @staticmethod
+    def backward(ctx, given, other):
+        return given * 2 + other, None
+
+
+class Neither(FirstOnly):
+    @staticmethod
+    def backward(ctx, given, other):
+        return None, None
+
+
+class Upstream(torch.autograd.Function):
+    """Has a gradient of zeros where none arrives."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, given):
+        return given * 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", ["leaf", "accumulated", "upstream", "before", "retained"])
+@pytest.mark.parametrize("function", [FirstOnly, Neither])
+@pytest.mark.parametrize("reads", [(0,), (1,), (0, 1)])
+def test_inputs_that_get_no_gradient_are_reached_all_the_same(reads, function, way, backend):
+    def f(a, b):
+        results = function.apply(a.sin(), b)
+        return [results[number].exp() for number in reads]
+
+    def seen(call):
+        found = []
+        for _ in range(2):
+            called = []
+            x, w = r(3), r(3)
+            a, b = (x, w) if way in ("leaf", "accumulated") else map(Upstream.apply, (x, w))
+            for name, one in (("a", a), ("b", b)):
+
+                def note(*given, name=name):
+                    called.append((name, *map(str, given)))
+
+                if way == "accumulated":
+                    one.register_post_accumulate_grad_hook(note)
+                elif way == "before":
+                    one.grad_fn.register_prehook(note)
+                elif way == "retained":
+                    one.retain_grad()
+                else:
+                    one.register_hook(note)
+            sum(result.sum() for result in call(a, b)).backward()
+            leaves = (a, b) if way == "retained" else ()
+            found += [sorted(called), [str(one.grad) for one in (x, w, *leaves)]]
+        return found
+
+    torch.manual_seed(0)
+    expected = seen(f)
+    torch.manual_seed(0)
+    assert seen(dynamo.compile(f, backend=backend)) == expected

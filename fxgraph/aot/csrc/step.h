@@ -79,7 +79,7 @@ struct Watched {
 struct Segment {
   std::vector<uint32_t> values;    // those with a gradient, in the order of the tangents
   std::vector<Layout> tangents;
-  std::vector<Target> gradients;  // in the order of the node's edges
+  std::vector<Target> gradients;  // in the order of the node's edges; the last ones may be those without one
   std::vector<std::vector<bool>> reached;  // by gradient: whether each tangent reaches it
   std::vector<uint32_t> saved;     // numbers into those of the graph
   std::vector<std::vector<uint32_t>> frees;  // by tangent: those that eager cannot use again after its backward
