@@ -37,6 +37,7 @@ from dynamo.torch.numpy_elementwise import (
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
 from dynamo.torch.numpy_reversed import BroadcastArray, ReadOnlyArray, refuse_reversed, view_of
+from dynamo.torch.numpy_scalars import reduction_of_numbers
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -546,6 +547,8 @@ def _expose_translations() -> None:
         FUNCTIONS[real] = _first_known(FUNCTIONS.get(real), translation)
         if "." not in path and hasattr(np.ndarray, path) and path not in _OTHER_METHODS:
             METHODS[path] = _first_known(METHODS.get(path), translation)
+    for real, op in ((np.sum, "+"), (np.prod, "*")):
+        FUNCTIONS[real] = _first_known(reduction_of_numbers(op), FUNCTIONS[real])
     for name in METADATA:
         real = getattr(np, name)
         FUNCTIONS[real] = metadata_handler(name, real)

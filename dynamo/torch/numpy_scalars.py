@@ -4,18 +4,21 @@ call, so that a loop over np.arange(n) compiles once.
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, Source
-from dynamo.torch.numpy_values import TO_TORCH, DtypeValue
+from dynamo.torch.numpy_values import TO_TORCH, DtypeValue, refuse
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
+from dynamo.values.containers.containers import SequenceValue
 from dynamo.values.recipes import Attribute, Loaded, Recipe
 from dynamo.values.scalars.constant import ConstantValue, is_number_to_torch
 from dynamo.values.scalars.symbol import SymbolValue
@@ -132,6 +135,25 @@ class ItemMethod(Value):
 
     def recipe(self) -> Recipe:
         return Attribute("item"), [self.scalar]
+
+
+def reduction_of_numbers(op: str) -> Callable[..., Value]:
+    """A handler for numpy's sum or product of a torch.Size that varies."""
+
+    def reduce(tx: Interpreter, numbers: Value, **kwargs: Value) -> Value:
+        from dynamo.values.scalars.operators import binary_op
+
+        if kwargs or not isinstance(numbers, SequenceValue):
+            raise refuse("a reduction of other objects than sizes")
+        items = numbers.wrapped() if numbers.python_type() is torch.Size else []
+        if not items:
+            raise refuse("a reduction of other objects than sizes")
+        found = functools.reduce(lambda one, other: binary_op(tx, op, one, other), items)
+        if not isinstance(found, SymbolValue):
+            raise refuse("a reduction of constants")
+        return NumpyNumber(np.int64, found)
+
+    return reduce
 
 
 def number_in(scalar: Any) -> Any:

@@ -274,9 +274,9 @@ class _Call:
             return made
         if isinstance(value, SequenceValue):
             kind = value.python_type()
-            if kind not in (list, tuple):
+            if kind not in (list, tuple, torch.Size):
                 raise refuse(f"{self.name} of a {kind.__name__}")
-            return kind(self._dummy(item) for item in value.wrapped())
+            return (list if kind is list else tuple)(self._dummy(item) for item in value.wrapped())
         if isinstance(value, SymbolValue):
             self.symbolic = True
             return hint_of(value.symbolic)

@@ -12,6 +12,7 @@ import torch
 
 import dynamo
 from dynamo.guards.filters import GuardFilterEntry
+from tests.dynamo.values_support import CountingBackend
 
 OFFSET = 3
 
@@ -304,6 +305,24 @@ def test_breaks_of_inner_functions(counter):
 
 
 # -- numpy's scalars -------------------------------------------------------------------------------
+def test_numpy_reduces_sizes_that_vary():
+    """To numbers that vary: two graphs for all sizes."""
+
+    def f(x):
+        count, total = np.prod(x.shape), np.sum(x.shape[:2])
+        known = type(count), count + 1, total * 2, np.prod(x.size()[1:])
+        return x.reshape(np.prod(x.shape[:2]), -1) * count, *known, int(total)
+
+    backend = CountingBackend()
+    compiled = dynamo.compile(f, backend=backend)
+    for size in (4, 5, 6, 7):
+        x = torch.randn(size, 2, 3)
+        (got, *told), (expected, *numbers) = compiled(x), f(x)
+        assert torch.equal(got, expected) and told == numbers
+        assert list(map(type, told)) == list(map(type, numbers))
+    assert backend.graphs == 2
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.float64, np.float32])
 def test_scalars_of_numpy_compile_once(counter, kind):
     def f(x, n):
