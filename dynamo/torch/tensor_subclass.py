@@ -144,6 +144,10 @@ class SubclassTensorValue(TensorValue):
                 return dispatched
         return super().call_method(tx, name, args, kwargs)
 
+    def getattr_inherited(self, tx: Interpreter, name: str) -> Value:
+        dispatched = self._dispatched(tx, name)
+        return super().getattr_inherited(tx, name) if dispatched is None else dispatched
+
     def call_inherited(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:

@@ -191,6 +191,33 @@ class ExtendsAndCounts(Extends):
         return super().add(other) - 1
 
 
+class Measures(Answers):
+    """With properties of Tensor's names, as torchvision's images have."""
+
+    @property
+    def shape(self):
+        return super().shape
+
+    @property
+    def is_leaf(self):
+        with torch._C.DisableTorchFunctionSubclass():
+            return super().is_leaf
+
+    @property
+    def grad(self):
+        return super().grad
+
+
+@pytest.mark.parametrize("asked", ["shape", "is_leaf", "grad"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_properties_that_read_the_inherited_ones(inside, asked):
+    def f(x, t):
+        made = x.as_subclass(Measures) if inside else x
+        return t + 1, getattr(made, asked)
+
+    check(f, None if inside else Measures, [1])
+
+
 @pytest.mark.parametrize("cls", [Extends, ExtendsAndCounts])
 def test_methods_that_call_the_inherited_ones(cls):
     def f(x):

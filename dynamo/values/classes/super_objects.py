@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
@@ -71,6 +73,8 @@ class SuperValue(Value):
         is_slot = isinstance(receiver, ClassValue) and type(found) in _SLOT_DESCRIPTORS
         if is_slot or (on_class and isinstance(found, C_DESCRIPTORS)):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if hasattr(receiver, "getattr_inherited") and _is_data_of_tensor(name, found):
+            return receiver.getattr_inherited(tx, name)
         if isinstance(found, SLOT_TYPES) or type(found) in _SLOT_DESCRIPTORS:
             return bind(tx, receiver, found, name)
         return self._bound(tx, name, found, self._source(tx, start, name, found), on_class)
@@ -159,6 +163,12 @@ class SuperValue(Value):
 def _behind(start: type, after: type) -> tuple[type, ...]:
     """The part of an MRO in which super(after, ...) looks."""
     return start.__mro__[start.__mro__.index(after) + 1 :]
+
+
+def _is_data_of_tensor(name: str, found: Any) -> bool:
+    """Whether the attribute is torch.Tensor's own, no method."""
+    is_data = isinstance(found, (property, types.GetSetDescriptorType))
+    return is_data and found is class_lookup(torch.Tensor, name)
 
 
 _SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
