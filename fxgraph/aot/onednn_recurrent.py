@@ -25,7 +25,7 @@ _LSTM = 2
 #     128      0.82      1.16   1.18   1.35
 #     256      0.78      1.03   1.21   1.33
 #     512      0.74      0.58   0.61   0.78
-_LEAST_BATCH, _MOST_HIDDEN = 32, 256
+_LEAST_BATCH, _LEAST_STATE, _MOST_HIDDEN = 16, 2048, 256  # state: elements of a step
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
 # weights: of the inputs, of the state, and the biases of both. workspace: what the backward reads,
@@ -48,7 +48,9 @@ def is_faster(dtype: torch.dtype, batch: Any, hidden: Any) -> bool:
     if dtype is not torch.bfloat16 or not torch.cpu._is_avx512_bf16_supported():
         return False
     known = type(batch) is int and type(hidden) is int
-    return known and batch >= _LEAST_BATCH and hidden <= _MOST_HIDDEN
+    if not known or batch < _LEAST_BATCH or hidden > _MOST_HIDDEN:
+        return False
+    return batch * hidden >= _LEAST_STATE
 
 
 class TrainedLayer(torch.autograd.Function):
