@@ -10,8 +10,8 @@ The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The prod
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
 code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
 does it. In training, layers of reduced dtypes (_REDUCED) have their steps in float32 and the
-products of all steps in their own dtype. The rows of packed sequences are put at their places among
-all steps of all sequences:
+products of all steps in their own dtype; some LSTMs are oneDNN's (onednn_recurrent.py). The rows of
+packed sequences are put at their places among all steps of all sequences:
 
     gates = zeros(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
     y, h, c = framegraph.recurrent_layer(gates, h0, c0, ..., batch sizes)
@@ -29,6 +29,7 @@ import torch
 
 from fxgraph.aot.cudnn_recurrent import run_layers
 from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.aot.onednn_recurrent import TrainedLayer, is_faster
 from fxgraph.args import map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
@@ -62,6 +63,8 @@ def run_recurrent(target: Any, args: Sequence[Any], twice: bool = False) -> Any:
             raise Unfunctionalizable("cuDNN's layers have no second derivative")
         return call.by_cudnn()
     if call.is_whole() and not twice:
+        if call.is_onednns():
+            return call.by_layers(_by_onednn)
         packed = _Packed(call) if call.packed else None
         return call.by_layers(functools.partial(_by_library, packed))
     without = torch.backends.mkldnn.flags(enabled=False)
@@ -150,6 +153,18 @@ class _Call:
             and all(_plain(t, self.x.dtype, device) for t in tensors)
             and (self.alone if self.kind != _LSTM else len(self.states) == 2)
             and self._fits()
+        )
+
+    def is_onednns(self) -> bool:
+        """Whether such a call trains as eager's does, by oneDNN's layer."""
+        tensors = [self.x, *self.states, *self.weights]
+        return (
+            self.kind == _LSTM
+            and not self.packed
+            and len(self.weights) == 4 * self.layers * self.directions
+            and _has_onednn()
+            and _is_recorded(tensors)
+            and is_faster(self.x.dtype, *self.states[0].shape[1:])
         )
 
     def _fits(self) -> bool:
@@ -285,6 +300,20 @@ def _by_library(
         found.append(last[: len(states)])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
     return output, *[torch.stack(states) for states in zip(*found)]
+
+
+def _by_onednn(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
+    """A layer by oneDNN's operator, a call for each direction."""
+    each = len(weights) // call.directions
+    made = [
+        TrainedLayer.apply(
+            number > 0, x, states[0][number], states[1][number], *weights[number * each :][:each]
+        )
+        for number in range(call.directions)
+    ]
+    outputs, *found = zip(*made)
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+    return output, *map(torch.stack, found)
 
 
 def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:

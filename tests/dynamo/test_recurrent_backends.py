@@ -15,6 +15,7 @@ from backends import lookup_backend
 from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
 from fxgraph.aot.cudnn_recurrent import cudnn_layers, cudnn_layers_backward
+from fxgraph.aot.onednn_recurrent import onednn_layer
 from fxgraph.aot.recurrent import recurrent_layer, run_recurrent
 
 LAYERS = {
@@ -184,6 +185,58 @@ def test_reduced_dtypes_in_training(kind, name, dtype):
     limit = torch.finfo(dtype).eps
     for ours, theirs in zip(distances(actual, reference), distances(eager, reference)):
         assert ours <= 1.3 * theirs + limit
+
+
+@pytest.fixture
+def by_onednn(monkeypatch):
+    """LSTMs of bfloat16 train by oneDNN's layer, whatever their sizes. The targets of graphs."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has nothing for bfloat16 here")
+    of_bfloat16 = lambda dtype, batch, hidden: dtype is torch.bfloat16  # noqa: E731
+    monkeypatch.setattr("fxgraph.aot.recurrent.is_faster", of_bfloat16)
+    targets = []
+
+    def counted(gm, example_inputs):
+        if torch.is_grad_enabled():
+            forward = functionalize_training(gm, example_inputs).forward.graph_module
+            targets.extend(node.target for node in forward.graph.nodes)
+        return lookup_backend("inductor")(gm, example_inputs)
+
+    return counted, targets
+
+
+@pytest.mark.parametrize("name", ["plain", "one_row", "all_at_once", "by_threads"])
+def test_trained_by_onednns_layer(name, by_onednn):
+    """The operators are eager's, and so is each bit."""
+    backend, targets = by_onednn
+    torch.manual_seed(0)
+    layer, x, states = made("lstm", SETTINGS[name], torch.bfloat16)
+    compiled = dynamo.compile(layer, backend=backend, fullgraph=True, dynamic=False)
+    for given in (states, []):
+        actual = differentiated(compiled, layer, x, given)
+        expected = differentiated(layer, layer, x, given)
+        torch.testing.assert_close(actual, expected, atol=0, rtol=0)
+        assert [a.stride() for a in actual] == [e.stride() for e in expected]
+    assert onednn_layer in targets and recurrent_layer not in targets
+
+
+def test_what_onednns_layer_leaves_out(by_onednn):
+    """Layers without biases and projected ones, and results that only the states reach."""
+    backend, targets = by_onednn
+    for more in ({"bias": False}, {"proj_size": 2}):
+        torch.manual_seed(0)
+        layer, x, _ = made("lstm", (5, 8, more, 4, 3), torch.bfloat16)
+        dynamo.compile(layer, backend=backend, fullgraph=True)(x)
+    assert onednn_layer not in targets and recurrent_layer in targets
+    layer, x, _ = made("lstm", SETTINGS["plain"], torch.bfloat16)
+    compiled = dynamo.compile(layer, backend=backend, fullgraph=True, dynamic=False)
+    for which in (0, 1):
+        found = []
+        for call in (compiled, layer):
+            state = call(x)[1][which]
+            found.append(torch.autograd.grad(state.float().square().sum(), [*layer.parameters()]))
+        torch.testing.assert_close(*found, atol=0, rtol=0)
+    assert onednn_layer in targets
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
