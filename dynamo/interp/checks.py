@@ -50,7 +50,7 @@ from dynamo.values.functions.function import FunctionValue, MethodValue
 from dynamo.values.iterators.generator import GeneratorValue
 from dynamo.values.tensors.captured_scalars import rely_on_truth
 from dynamo.values.tensors.memory_overlap import is_leaf, version_of
-from fxgraph import Node, effects
+from fxgraph import Graph, GraphModule, Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
 from fxgraph.dual_levels import LEVEL_SWITCHES
@@ -423,7 +423,7 @@ class Checks:
 
     @property
     def changes_state(self) -> bool:
-        return any(_name(node) in STATE_FUNCTIONS for node in self.output.graph.nodes)
+        return _changes_state(self.output.graph)
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -669,6 +669,14 @@ def restore_written(saved: list[tuple[torch.Tensor, torch.Tensor, int]]) -> None
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:
     """The states of torch's random numbers: the CPU's, and each device's."""
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in devices)]
+
+
+def _changes_state(graph: Graph) -> bool:
+    """Whether the graph, or a body in it, changes torch's state."""
+    bodies = [node.meta.get("example_value") for node in graph.find_nodes(op="get_attr")]
+    return any(_name(node) in STATE_FUNCTIONS for node in graph.nodes) or any(
+        _changes_state(body.graph) for body in bodies if isinstance(body, GraphModule)
+    )
 
 
 def restore_random(devices: tuple[int, ...], states: list[torch.Tensor]) -> None:

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 _DEEPEST = 8  # branches within sides
 _MOST_COPIES = 4  # of one branch within the sides of another
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
-_MODES = ("autocast", "_inference", "set_default_dtype")
+_MODES = ("_inference", "set_default_dtype")
 
 
 class _Copied(NamedTuple):

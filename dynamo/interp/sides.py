@@ -14,6 +14,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.plans import AttemptEnded, Retry
+from dynamo.torch.autocast import autocast_nesting
 from dynamo.torch.bodies import body_scope
 from dynamo.torch.histories import JoinedHistory
 from dynamo.torch.subgraph import Subgraph
@@ -24,6 +25,7 @@ from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
+from fxgraph.aot.functional import AUTOCAST_SWITCHES, GRAD_SWITCHES
 from fxgraph.args import leaves
 from fxgraph.expressions import negated
 from fxgraph.fallible_operations import may_fail, unused_that_may_fail
@@ -95,12 +97,15 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
     state.restore(tx)
     values, crossed = len(output.values_by_source), effects_.crossings
     assumed = output.symbols.data.assumptions()
-    grad = torch.is_grad_enabled()
+    modes = _modes()
     with body_scope(tx) as graph, effects_.untouched():
         graph.takes_data = output.symbols.data.takes_sizes()
-        yield graph
-        if torch.is_grad_enabled() is not grad:
-            raise Refused("a side changes the grad mode")
+        try:
+            yield graph
+            if _modes() != modes:
+                raise Refused("a side changes the grad mode, or autocast")
+        finally:
+            _set_autocast(modes)
     if effects_.crossings != crossed or output.finalizable or tx.exc_info is not state.exception:
         raise Refused("a side does more than compute tensors")
     found = itertools.islice(output.values_by_source.values(), values, None)
@@ -110,6 +115,29 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
         raise Refused("a side assumes something of data")
     _check_inputs(graph, output.context.fullgraph)
     _check_nodes(graph, may_fail)
+
+
+_DEVICES = ("cpu", "cuda")
+_SWITCHES = GRAD_SWITCHES | AUTOCAST_SWITCHES | {torch.clear_autocast_cache}
+
+
+def _modes() -> tuple[Any, ...]:
+    """Grad mode, and the state of autocast."""
+    casts = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
+    cached, nesting = torch.is_autocast_cache_enabled(), autocast_nesting()
+    return torch.is_grad_enabled(), cached, nesting, *casts
+
+
+def _set_autocast(modes: tuple[Any, ...]) -> None:
+    _, cached, nesting, *casts = modes
+    for _ in range(autocast_nesting() - nesting):
+        torch.autocast_decrement_nesting()
+    for _ in range(nesting - autocast_nesting()):
+        torch.autocast_increment_nesting()
+    torch.set_autocast_cache_enabled(cached)
+    for device, (enabled, dtype) in zip(_DEVICES, casts):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
 
 
 def run_until(tx: Interpreter, stop: int) -> None:
@@ -204,6 +232,8 @@ def _check_nodes(side: Subgraph, may_fail: bool) -> None:
     outside = outside_memory(side)
     for node in side.graph.nodes:
         if not node.op.startswith("call_") or node.target in (branch, loop):
+            continue
+        if node.target in _SWITCHES:  # to and fro
             continue
         name = getattr(node.target, "__name__", node.target)
         does = effects.of(node)

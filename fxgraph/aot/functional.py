@@ -188,6 +188,9 @@ def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> Fun
 
 
 GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
+AUTOCAST_SWITCHES = frozenset(
+    {torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled}
+)
 SET_DEFAULT_DTYPE = torch._C._set_default_dtype  # type: ignore[attr-defined]
 
 

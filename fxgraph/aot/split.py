@@ -20,6 +20,7 @@ import torch
 from fxgraph.aot._autograd import Parts
 from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
 from fxgraph.aot.functional import (
+    AUTOCAST_SWITCHES,
     GRAD_SWITCHES,
     SET_DEFAULT_DTYPE,
     read_deterministic,
@@ -39,10 +40,6 @@ from fxgraph.symbolic_values import expr_of, is_symbol, is_symbolic, layout_numb
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = ("autocast",)
-# Of autocast, in parts of a graph around blocks of inference mode.
-_AUTOCAST_SWITCHES = frozenset(
-    {torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled}
-)
 
 
 @dataclass
@@ -221,7 +218,7 @@ def split(
         return None  # no part takes or gives tensors with tangents
     apart = {node for node in gm.graph.nodes if _apart(node)}
     switches = {node for node in gm.graph.nodes if _switches_mode(node)}
-    if any(node.target in INFERENCE_SWITCHES for node in apart):
+    if any(node.target in (*INFERENCE_SWITCHES, branch, loop) for node in apart):
         apart |= switches
     elif switches or not apart:
         return None
@@ -318,7 +315,7 @@ def _modes_restored() -> Iterator[None]:
 def _switch_modes(part: Part) -> None:
     """Torch's modes, as the next part to compile finds them."""
     for node in part.nodes:
-        if node.target in INFERENCE_SWITCHES or node.target in _AUTOCAST_SWITCHES:
+        if node.target in INFERENCE_SWITCHES or node.target in AUTOCAST_SWITCHES:
             node.target(*node.args)
         if node.target is SET_DEFAULT_DTYPE:
             torch.set_default_dtype(node.args[0])

@@ -138,6 +138,107 @@ def first_of_rows(x, w):
     return rows[0] * w
 
 
+def without_gradients(x, w):
+    if x.sum() > 3:
+        with torch.no_grad():
+            k = x[x > 0].mean()
+        y = w * k + x
+    else:
+        y = w + x
+    return y
+
+
+@torch.no_grad()
+def _places(x):
+    return (x > 0).nonzero().squeeze(1)
+
+
+def in_a_callee_without_gradients(x, w):
+    if x.sum() > 3:
+        rows = _places(x)
+        y = w.index_add(0, rows, x[rows])
+    else:
+        y = w + x
+    return y
+
+
+def returns_without_gradients(x, w):
+    if x.sum() > 3:
+        with torch.no_grad():
+            return x[x > 0].sum()
+    return w.sum().detach()
+
+
+def turns_without_gradients(x, w):
+    n = torch.zeros(())
+    while n < x.sum():
+        with torch.no_grad():
+            k = x[x > 0].mean()
+        w, n = w * k.clamp(-1, 1), n + 1
+    return w
+
+
+def fails_without_gradients(x, w):
+    if x.sum() > 3:
+        with torch.no_grad():
+            k = w[x[x > 0].long() + 1]
+        y = w * k.sum() + x
+    else:
+        y = w + x
+    return y
+
+
+def under_autocast(x, w):
+    if x.sum() > 3:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            k = (x[:, None] @ x[None])[x > 0].sum()
+        y = w * k
+    else:
+        y = w + x
+    return (y[:, None] @ w[None]).sum(0)
+
+
+def fails_under_autocast(x, w):
+    if x.sum() > 3:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = (x[:, None] @ w[None])[x[x > 0].long() + 1].sum(0).float()
+    else:
+        y = w + x
+    return y
+
+
+def inside_autocast(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        h = x[:, None] @ w[None]
+        if x.sum() > 3:
+            h = (h @ h)[x > 0].sum(0)
+        else:
+            h = h.sum(0)
+    return (h.float()[:, None] @ w[None]).sum(0)
+
+
+def behind_autocast(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        h = x[:, None] @ w[None]
+    if x.sum() > 3:
+        h = h.float() @ h.float()
+    else:
+        h = h.float() * 2
+    return h @ w
+
+
+def turns_inside_autocast(x, w):
+    n = torch.zeros(())
+    with torch.autocast("cpu", torch.bfloat16):
+        h = x[:, None] @ w[None]
+        while n < 2.5:
+            h, n = (h @ h).tanh(), n + x.sum().clamp(1)
+    return h.float() @ h.float()
+
+
+MODES = [without_gradients, in_a_callee_without_gradients, returns_without_gradients]
+MODES += [turns_without_gradients, fails_without_gradients, under_autocast, fails_under_autocast]
+MODES += [inside_autocast, behind_autocast, turns_inside_autocast]
 PROGRAMS = [picks, whether_any, whether_all, places, a_number, branches_in_sides, experts]
 PROGRAMS += [of_rows_from_outside, in_turns, both_return, sorts]
 PROGRAMS += [leaves_rows, leaves_all_or_some, leaves_a_matrix, first_of_rows]
@@ -148,6 +249,14 @@ PROGRAMS += [leaves_rows, leaves_all_or_some, leaves_a_matrix, first_of_rows]
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_program(function, kind, backend):
     branch_support.check_one_graph(function, kind, backend)
+
+
+@pytest.mark.parametrize("kind", ["plain", "grads"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", MODES, ids=lambda function: function.__name__)
+def test_modes_inside_and_around(function, backend, kind):
+    branch_support.check_one_graph(function, kind, backend)
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
 @pytest.mark.parametrize("function", [branches_in_sides, experts, leaves_a_matrix, first_of_rows])

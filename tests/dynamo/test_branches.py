@@ -579,12 +579,13 @@ def leaves_a_loop(x, w):
     return x * 2
 
 
-@program(2)
+@program(1)
 def grad_mode_in_a_side(x, w):
     y = x * 2
     if x.sum() > 5:
         with torch.no_grad():
-            y = x * 3
+            k = x * 3
+        y = y * k
     return y + x
 
 
