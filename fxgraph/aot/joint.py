@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -204,7 +204,7 @@ def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | No
     values, gradients, tangents, drawn = (
         [of(node) for node in nodes] for nodes in (values, gradients, joint.tangent_nodes, drawn)
     )
-    saved_by_eager = {of(node) for node in joint.saved_by_eager()}
+    saved_by_eager = {of(node): users for node, users in joint.saved_by_eager().items()}
     stored = {of(node) for node in joint.stored()}
     return partition(
         graph,
@@ -492,10 +492,18 @@ class _Joint:
             *[("value", i, fake) for i, fake in enumerate(self.fakes)],
         ]
 
-    def saved_by_eager(self) -> set[Node]:
-        """The inputs and values that eager saves too, so that their owner must not write them."""
+    def saved_by_eager(self) -> dict[Node, Collection[int]]:
+        """The inputs and values that eager saves too, so that their owner must not write them, with
+        the tangents for which it does.
+        """
         nodes = {"input": self.inputs.nodes, "value": self.finished.values}
-        return {nodes[kind][i] for kind, i, fake in self._visible() if self.history.keepers(fake)}
+        found: dict[Node, Collection[int]] = {}
+        for kind, i, fake in self._visible():
+            users = self.history.keepers(fake)
+            if users:
+                node = nodes[kind][i]
+                found[node] = {*found.get(node, ()), *users}
+        return found
 
     def stored(self) -> set[Node]:
         """The written inputs whose memory eager saves, and no other with the same value."""

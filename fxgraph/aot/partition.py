@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -65,15 +65,16 @@ def partition(
     tangents: Sequence[Node],
     gradients: Sequence[Node],
     *,
-    saved_by_eager: Collection[Node],
+    saved_by_eager: Mapping[Node, Collection[int]],
     stored: Collection[Node] = (),
     drawn: Sequence[Node] = (),
 ) -> Parts:
     """Cut the joint graph in two. `saved_by_eager`: inputs and values that need no copy when
-    saved; others their owner may write. `stored`: written inputs that hold their new values until
-    the backward, if it needs these. `drawn`: random numbers of the forward, drawn
-    whether or not they are used: others come after them. Raises Unfunctionalizable if the graph
-    writes an attribute, or has operators that write without functional variants.
+    saved for no more tangents than the numbered ones; others their owner may write. `stored`:
+    written inputs that hold their new values until the backward, if it needs these. `drawn`: random
+    numbers of the forward, drawn whether or not they are used: others come after them. Raises
+    Unfunctionalizable if the graph writes an attribute, or has operators that write without
+    functional variants.
     """
     writers = _writers(joint)
     behind = _behind(joint, tangents, writers)
@@ -88,7 +89,8 @@ def partition(
         if place in stored and _alike(write.args[1], place)
     }
     after = behind.intersection(needed)
-    saved = _saved(joint, before, after, gradients, saved_by_eager, places_of, writers)
+    uncopied = _uncopied(joint, before, after, tangents, saved_by_eager)
+    saved = _saved(joint, before, after, gradients, uncopied, places_of, writers)
     # Sizes in the backward may be made of any symbol.
     symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
     saved = [*symbols, *(node for node in saved if node not in symbols)]
@@ -101,7 +103,7 @@ def partition(
         if node in places_of:
             handed[node] = places_of[node]
             continue
-        mine = node in saved_by_eager or node in symbols or root_of(node) not in visible
+        mine = node in uncopied or node in symbols or root_of(node) not in visible
         handed[node] = _copied(joint, node, writes.get(node), mine)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
@@ -193,13 +195,44 @@ def _ancestors(
     return found
 
 
+def _uncopied(
+    joint: Graph,
+    before: Collection[Node],
+    after: Collection[Node],
+    tangents: Sequence[Node],
+    saved_by_eager: Mapping[Node, Collection[int]],
+) -> set[Node]:
+    """Those that eager saves for each tangent whose backward may read them, or compute again from
+    them. Of the results of `a * w, a.relu()`, the second one's backward does without `a` in eager:
+    `a` may be written then.
+    """
+    if len(tangents) == 1:
+        return set(saved_by_eager)
+    numbers = {node: 1 << k for k, node in enumerate(tangents)}  # as bits
+
+    def of_all(nodes: Iterable[Node]) -> int:
+        return functools.reduce(operator.or_, (numbers.get(node, 0) for node in nodes), 0)
+
+    for node in joint.nodes:  # those that the node depends on
+        if node in after and node not in numbers:
+            numbers[node] = of_all(node.all_input_nodes)
+    for node in reversed(list(joint.nodes)):  # those whose backward may need the node
+        if node in before:
+            numbers[node] = of_all(user for user in node.users if user in after or _cheap(user))
+    return {
+        node
+        for node, users in saved_by_eager.items()
+        if not numbers.get(node, 0) & ~sum(1 << k for k in set(users))
+    }
+
+
 # -- the cut --------------------------------------------------------------------------------------
 def _saved(
     joint: Graph,
     before: Sequence[Node],
     after: set[Node],
     gradients: Sequence[Node],
-    saved_by_eager: Collection[Node],
+    uncopied: Collection[Node],
     places_of: Mapping[Node, Node],
     written: Collection[Node],
 ) -> list[Node]:
@@ -211,7 +244,7 @@ def _saved(
     wanted = set(gradients)
     for node in before:
         place = places_of.get(node, node)
-        network.add_arc(entries[node], exits[node], _cost(place, place in saved_by_eager))
+        network.add_arc(entries[node], exits[node], _cost(place, place in uncopied))
         if place.op == "placeholder" or node in written or not _cheap(node):
             network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
@@ -225,7 +258,7 @@ def _saved(
     return sorted(chosen, key=order.__getitem__)
 
 
-def _cost(node: Node, saved_by_eager: bool) -> float:
+def _cost(node: Node, uncopied: bool) -> float:
     """The cost of keeping the node: bytes, weighted down for memory that the caller keeps
     anyway.
     """
@@ -244,7 +277,7 @@ def _cost(node: Node, saved_by_eager: bool) -> float:
     elements = prod(_DATA_SIZE if n is None else n for n in known)
     size = max(float(elements * value.dtype.itemsize), 1.0)
     if node.op == "placeholder":
-        return size * (_INPUT_SHARE if saved_by_eager else _COPY_SHARE)
+        return size * (_INPUT_SHARE if uncopied else _COPY_SHARE)
     return size
 
 

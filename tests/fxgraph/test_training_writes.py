@@ -579,3 +579,34 @@ def test_inputs_written_in_the_graph_and_behind(f, transposed, backend):
         (found, errors), (wanted, refused) = seen(compiled, write), seen(f, write)
         torch.testing.assert_close(found, wanted)
         assert errors == refused
+
+
+SECOND_KEEPS_LESS = {
+    "result": lambda x, w: (x * w, x.relu()),
+    "result of a result": lambda x, w: (x * w, (x * 2).relu()),
+    "flags": lambda x, w: (x * w, x * (x > 1)),
+    "places": lambda x, w: (x * w, x[x > 1]),
+    "nothing": lambda x, w: (x * w, x + x.detach().sin()),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("name", SECOND_KEEPS_LESS)
+def test_inputs_are_needed_by_the_results_for_which_eager_saves_them(name, kept, backend):
+    """An input is written after the call: an error where the result's backward reads it."""
+    function = SECOND_KEEPS_LESS[name]
+    seen = []
+    for run in (function, dynamo.compile(function, backend=backend)):
+        leaf, w = torch.tensor([1.0, 0.5, 2.0, 3.0], requires_grad=True), torch.ones(4)
+        x = leaf * 1
+        results = run(x, w.requires_grad_())
+        with torch.no_grad():
+            x[:2] += 1
+        try:
+            results[kept].sum().backward()
+            seen.append([leaf.grad.tolist(), w.grad is None])
+        except RuntimeError as error:
+            seen.append(str(error)[:70])
+    assert seen[0] == seen[1]
+    assert isinstance(seen[0], str) is (kept == 0)
