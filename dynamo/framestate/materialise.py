@@ -22,6 +22,7 @@ from dynamo.values.builder import Lazy
 from dynamo.values.recipes import Make, Part, Recipe, Store
 from dynamo.values.scalars.constant import is_constant_type, is_literal
 from dynamo.values.scalars.symbolic_text import SymbolicText
+from dynamo.values.tensors.choice import ChoiceValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -83,6 +84,8 @@ class Codegen:
 
     def _materialise(self, value: Value) -> None:
         key = id(value)
+        if self.output.context.export and isinstance(value, ChoiceValue):
+            value.refuse()  # no Python around the graph chooses
         self._made.append(value)
         if key in self._in_progress:
             ring = list(self._in_progress.values())

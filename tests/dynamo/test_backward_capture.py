@@ -568,3 +568,33 @@ def test_a_part_of_what_was_differentiated_is_returned(backend):
         _, kept = function(weight)
         kept.sum().backward()
     torch.testing.assert_close(weights[1].grad, weights[0].grad)
+
+
+def marks_a_view(x):
+    """The view says that it requires grad, as x does, and gets none before it is marked."""
+    with torch.no_grad():
+        y = x.view(-1)
+    y.requires_grad_()
+    (y * y).sum().backward()
+    return y
+
+
+def marks_a_legacy_view(x):
+    with torch.no_grad():
+        y = torch.Tensor(x)
+    y.requires_grad = True
+    return y, (y * x).sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [marks_a_view, marks_a_legacy_view])
+def test_views_made_without_gradients_get_some_once_marked(function, backend):
+    found = []
+    for run in (function, dynamo.compile(function, backend=backend)):
+        x = torch.linspace(1, 2, 4).requires_grad_()
+        y, *results = run(x) if function is marks_a_legacy_view else (run(x),)
+        for result in results:
+            result.backward()
+        found.append((y.grad, x.grad, *(r.detach() for r in results)))
+    torch.testing.assert_close(found[1], found[0])
+    assert found[0][0] is not None

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import dynamo
-from dynamo.errors import ProgramError
+from dynamo.errors import ProgramError, Unsupported
 from tests.dynamo.damaging import edited, forge, forged, program_of
 
 
@@ -394,6 +394,29 @@ def test_other_branches_are_exported_and_not_saved(fn, text, tmp_path):
         torch.testing.assert_close(found, fn(x))
     with pytest.raises(ProgramError, match=rf"{text}.*test_saved_data.*torch\.where"):
         exported.save(tmp_path / "m.fg")
+
+
+def leaves_a_number(x):
+    k = 2 if x.sum() > 0 else 3
+    return x * k, k
+
+
+def leaves_a_flag(x):
+    mask, found = x > 0, False
+    if mask.any():
+        found = True
+    return x * 2, [found]
+
+
+def leaves_a_number_or_a_tensor(x):
+    return x * 2, max(1e-3, x.sum())
+
+
+@pytest.mark.parametrize("fn", [leaves_a_number, leaves_a_flag, leaves_a_number_or_a_tensor])
+def test_numbers_that_a_branch_chooses_are_no_results(fn):
+    """A file would hold the number of the exported call."""
+    with pytest.raises(Unsupported, match=rf"DATA_DEPENDENT_JUMP(.|\n)*{fn.__name__}"):
+        dynamo.export(fn)(torch.tensor(VALUES[0]))
 
 
 def test_gradients_of_a_branch_are_not_saved(tmp_path):

@@ -692,11 +692,16 @@ def _requires_grad_(
     wanted: Any = True  # None: unknown
     if requires_grad is not None:
         wanted = requires_grad.as_constant() if requires_grad.is_constant() else None
-    if wanted is tensor.fake.requires_grad:
+    # A view that was made without gradients says what its base does, and gets none.
+    if wanted is tensor.fake.requires_grad and not (wanted and _is_leaf_view(tensor.fake)):
         return tensor
     if isinstance(wanted, bool) and late_bound.requires_from_start(tx, tensor, wanted):
         return tensor
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
+
+
+def _is_leaf_view(fake: torch.Tensor) -> bool:
+    return fake._is_view() and fake.is_leaf
 
 
 def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
