@@ -175,7 +175,8 @@ class OutputGraph:
             self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # by callers of the frame
         self.watched = WatchedTensors()
-        self.checkpointed: list[Any] = []  # see torch/checkpoint.py
+        # By number of the bodies around: see torch/checkpoint.py.
+        self.checkpointed: dict[int, list[Any]] = {0: []}
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
         self._nodes = 0
         self._last_placeholder: Node | None = None

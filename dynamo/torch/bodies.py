@@ -5,6 +5,7 @@ of arguments and results between the captured code and the graph.
 from __future__ import annotations
 
 import collections
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -300,12 +301,14 @@ def trace_body(
     make_fake: Callable[[int, torch.Tensor], torch.Tensor],
     grad_enabled: bool | None = None,
     runs_once: bool = False,
+    at_end: Callable[[Interpreter], None] | None = None,
 ) -> Body:
     """Capture function(*args, **kwargs), where args and kwargs are nests of Values; each tensor in
     them becomes an input of the body.
 
     make_fake: (number of the leaf, outer fake) -> the fake that the body sees. runs_once: the call
-    runs the function's Python once, which may change objects outside.
+    runs the function's Python once, which may change objects outside. at_end: called in the body,
+    behind the function.
     """
     values, spec = pytree.tree_flatten((tuple(args), kwargs))
     inputs: list[torch.Tensor] = []
@@ -329,12 +332,36 @@ def trace_body(
         if grad_enabled is not None:
             torch._C._set_grad_enabled(grad_enabled)
         nested, named = pytree.tree_unflatten(inner, spec)
-        result = tx.call_function(
-            function,
-            [closed(tx, item) for item in nested],
-            {key: closed(tx, item) for key, item in named.items()},
-        )
+        given = [closed(tx, item) for item in nested]
+        by_name = {key: closed(tx, item) for key, item in named.items()}
+        result = tx.call_function(function, list(given), dict(by_name))
+        pairs = [*zip(nested, given), *((named[key], by_name[key]) for key in named)]
+        if not all(_is_unwritten(tx, nest, value) for nest, value in pairs):
+            raise Unsupported(breaks.UncapturedCall("a write to a container that a body is given"))
+        if at_end is not None:
+            at_end(tx)
         return Body(graph, result, inputs)
+
+
+def _is_unwritten(tx: Interpreter, nest: Any, value: Value) -> bool:
+    """Whether the Value that `closed` made of the nest is as it was. A body's containers are
+    copies: what it writes to them the caller would not see.
+    """
+    if isinstance(nest, Value):
+        return value is nest
+    if isinstance(nest, dict):
+        if not isinstance(value, DictValue):
+            return False
+        keys = [key.as_constant() for key in value.keys(tx)]
+        given, found = list(nest.values()), value.values(tx)
+        if keys != list(nest):
+            return False
+    elif isinstance(value, (TupleValue, ListValue, NamedTupleValue)):
+        given, found = list(nest), value.items(tx)
+    else:
+        return False
+    same = functools.partial(_is_unwritten, tx)
+    return len(given) == len(found) and all(map(same, given, found))
 
 
 def same_fake(number: int, fake: torch.Tensor) -> torch.Tensor:

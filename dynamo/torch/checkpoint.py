@@ -12,6 +12,7 @@ natively.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,10 @@ from torch.utils.checkpoint import (
 )
 
 from dynamo import breaks
+from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import (
+    Body,
     body_scope,
     opened,
     proxies,
@@ -74,9 +77,8 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
         raise _refuse("no argument requires grad")
     if not torch.is_grad_enabled():
         return function, args, kwargs
-    nested = tuple(opened(tx, arg) for arg in args)
-    named = {key: opened(tx, value) for key, value in kwargs.items()}
-    body = trace_body(tx, function, nested, named, same_fake, True)
+    nested, named = _opened(tx, args, kwargs)
+    body = _trace(tx, function, nested, named, True)
     fakes = [*body.inputs, *(node.meta["example_value"] for node in body.lifted)]
     if not reentrant and not any(fake.requires_grad for fake in fakes):
         if policy is not None:
@@ -87,31 +89,63 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
         operators = _operators(tx, node.meta["example_value"], fakes)
         _check_policy(tx, policy, operators, settings.get("preserve_rng_state", True))
     module = node.meta["example_value"]
-    if reentrant and not _is_unchanged(tx, function, nested, {}, body.lifted, module.code, False):
+    code = _code(module)
+    if reentrant and not _is_unchanged(tx, function, nested, {}, body.lifted, code, False):
         raise _refuse("the function depends on the gradient mode")
     options = {"use_reentrant": reentrant, **settings}
     given = (proxies(nested), proxies(named))
     result = record(tx, transform, (_NAME, node, body.lifted, options, *given))
-    if not tx.output.bodies:
-        reason = breaks.OpError(
-            "checkpoint", "what the function reads is changed before a backward"
-        )
-        refusal = native(tx, tx.breakable_chain()[-1].began, reason)
-        seen = [*_fakes((nested, named)), *(one.meta["example_value"] for one in body.lifted)]
+    noted = tx.output.checkpointed.get(len(tx.output.bodies))
+    if noted is not None:
+        seen = [
+            *(one.fake for one in _tensors((nested, named))),
+            *(one.meta["example_value"] for one in body.lifted),
+        ]
         read = [x for x in seen if isinstance(x, torch.Tensor) and not x.is_inference()]
-        changing = _Read(function, nested, named, body.lifted, module.code, read, refusal)
+        given = function, args, kwargs
+        changing = _Read(*given, _tensors((nested, named)), body.lifted, code, read, _refusal(tx))
         changing.note(tx)
-        tx.output.checkpointed.append(changing)
+        noted.append(changing)
     return result
+
+
+def _refusal(tx: Interpreter) -> Exception:
+    """What is raised where a second run would differ; inside of a body, that is not captured."""
+    reason = breaks.OpError("checkpoint", "what the function reads is changed before a backward")
+    if tx.output.bodies:
+        return Unsupported(reason)
+    return native(tx, tx.breakable_chain()[-1].began, reason)
+
+
+def _trace(tx: Interpreter, function: Value, args: Any, kwargs: Any, grad_enabled: bool) -> Body:
+    """The body. A backward may follow at its end, as far as checkpoints inside are concerned: they
+    run again behind a second run of the body.
+    """
+    checkpointed, depth = tx.output.checkpointed, len(tx.output.bodies) + 1
+    checkpointed[depth] = []
+    try:
+        return trace_body(
+            tx, function, args, kwargs, same_fake, grad_enabled, at_end=refuse_changed
+        )
+    finally:
+        del checkpointed[depth]
+
+
+def _code(module: torch.nn.Module) -> str:
+    """The code of a body and of the bodies in it."""
+    return "\n".join(str(getattr(one, "code", "")) for one in module.modules())
 
 
 @dataclass
 class _Read:
-    """A checkpoint of the graph: the function, and the state of what it reads."""
+    """A checkpoint of the graph: the function, and the state of what it reads. given: the tensors
+    among the arguments, and in containers that may be changed.
+    """
 
     function: Value
-    args: Any
-    kwargs: Any
+    args: Sequence[Value]
+    kwargs: dict[str, Value]
+    given: list[TensorValue]
     lifted: tuple[Any, ...]
     code: str
     tensors: list[torch.Tensor]
@@ -124,11 +158,15 @@ class _Read:
         self.versions = tuple(one._version for one in self.tensors)
 
     def check(self, tx: Interpreter) -> None:
+        if self.versions != tuple(one._version for one in self.tensors):
+            raise self.refusal
         if tx.output.side_effects.epoch == self.epoch:
             return
-        unwritten = self.versions == tuple(one._version for one in self.tensors)
-        if not unwritten or not _is_unchanged(
-            tx, self.function, self.args, self.kwargs, self.lifted, self.code, True
+        args, kwargs = _opened(tx, self.args, self.kwargs)
+        given = _tensors((args, kwargs))
+        same = len(given) == len(self.given) and all(map(operator.is_, given, self.given))
+        if not same or not _is_unchanged(
+            tx, self.function, args, kwargs, self.lifted, self.code, True
         ):
             raise self.refusal
 
@@ -137,14 +175,19 @@ def refuse_changed(tx: Interpreter) -> None:
     """Break at a checkpoint of which a second run, by a backward from here on, would do something
     else than the first.
     """
-    for one in tx.output.checkpointed:
+    noted = tx.output.checkpointed.get(len(tx.output.bodies), [])
+    for one in noted:
         one.check(tx)
-    tx.output.checkpointed.clear()
+    noted.clear()
 
 
-def _fakes(nest: Any) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(nest)
-    return [leaf.fake for leaf in leaves if isinstance(leaf, TensorValue)]
+def _opened(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> tuple[Any, Any]:
+    named = {key: opened(tx, value) for key, value in kwargs.items()}
+    return tuple(opened(tx, arg) for arg in args), named
+
+
+def _tensors(nest: Any) -> list[TensorValue]:
+    return [leaf for leaf in pytree.tree_leaves(nest) if isinstance(leaf, TensorValue)]
 
 
 def _policy(tx: Interpreter, context_fn: Value) -> Value:
@@ -213,14 +256,19 @@ def _is_unchanged(
     grad_enabled: bool,
 ) -> bool:
     """Whether another run does what the first one did: the first of a reentrant checkpoint is
-    without gradients.
+    without gradients. It takes no steps of the capture, which may have ended.
     """
+    output = tx.output
+    steps, next_event = output.steps, output.next_event
+    output.next_event = steps + config.loop_limit
     try:
-        other = trace_body(tx, function, args, kwargs, same_fake, grad_enabled)
+        other = _trace(tx, function, args, kwargs, grad_enabled)
         leaves = pytree.tree_leaves(opened(tx, other.result))
         if other.lifted != lifted or len(leaves) < 1:
             return False
         outputs = other.graph.local(proxies_of_result(opened(tx, other.result)))
     except Unsupported:
         return False
-    return other.graph.finish(outputs).code == code
+    finally:
+        output.steps, output.next_event = steps, next_event
+    return _code(other.graph.finish(outputs)) == code

@@ -140,10 +140,10 @@ class ItemMethod(Value):
 def reduction_of_numbers(op: str) -> Callable[..., Value]:
     """A handler for numpy's sum or product of a torch.Size that varies."""
 
-    def reduce(tx: Interpreter, numbers: Value, **kwargs: Value) -> Value:
+    def reduce(tx: Interpreter, numbers: Value, *more: Value, **kwargs: Value) -> Value:
         from dynamo.values.scalars.operators import binary_op
 
-        if kwargs or not isinstance(numbers, SequenceValue):
+        if more or kwargs or not isinstance(numbers, SequenceValue):
             raise refuse("a reduction of other objects than sizes")
         items = numbers.wrapped() if numbers.python_type() is torch.Size else []
         if not items:

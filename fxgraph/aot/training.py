@@ -402,11 +402,9 @@ def _viewed(tensor: Any) -> Any:
 
 def _held(training: TrainingGraph, number: int) -> list[int]:
     """The cuts that exist when csrc/call.cpp makes the node of this segment."""
-    targets = {
-        training.gradients[k]
-        for segment in training.segments[: number + 1]
-        for k in segment.gradients
-    }
+    made = training.segments[: number + 1]
+    targets = {training.gradients[k] for segment in made for k in segment.gradients}
+    targets |= {(kind, i) for segment in made for kind, i, _ in segment.without}
     return [i for i in training.cuts if ("output", i) in targets]
 
 

@@ -484,3 +484,30 @@ def test_inputs_that_get_no_gradient_are_reached_all_the_same(reads, function, w
     expected = seen(f)
     torch.manual_seed(0)
     assert seen(dynamo.compile(f, backend=backend)) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [FirstOnly, Neither])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+def test_a_second_derivative_through_outputs_that_get_no_gradient(order, function, backend):
+    def f(x, w):
+        a, b, c = x.sin(), w.sinh(), w.cos()
+        y, _ = function.apply(a, b)
+        outputs = a, b, c, y.exp() * c
+        return [outputs[number] for number in order]
+
+    def derivatives(call):
+        found = []
+        for number in range(len(order)):
+            x, w = r(3), r(3)
+            outputs = call(x, w)
+            y = outputs[order.index(3)].sum() + outputs[number].square().sum()
+            first = torch.autograd.grad(y, (x, w), create_graph=True, materialize_grads=True)
+            total = sum(one.square().sum() for one in first)
+            found += [*first, *torch.autograd.grad(total, (x, w), materialize_grads=True)]
+        return found
+
+    torch.manual_seed(0)
+    expected = derivatives(f)
+    torch.manual_seed(0)
+    torch.testing.assert_close(derivatives(dynamo.compile(f, backend=backend)), expected)

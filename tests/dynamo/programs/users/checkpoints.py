@@ -211,4 +211,75 @@ PROGRAMS = {
         """
         + _BACKWARDS,
     ),
+    "checkpoint_in_a_checkpoint_reads_a_variable": (
+        None,
+        _CHANGED
+        + """
+        def body(x, use_reentrant):
+            for block in blocks:
+                x = checkpoint(lambda h: block(h).sin(), x, use_reentrant=use_reentrant)
+            return x
+        def f(x, use_reentrant=False):
+            again = lambda h: body(h, use_reentrant)
+            return checkpoint(again, x.cos(), use_reentrant=use_reentrant)
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_in_a_checkpoint_reads_an_attribute": (
+        None,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            kept.factor = 2
+            inner = lambda h: (blocks[0](h) * kept.factor).tanh()
+            outer = lambda h: checkpoint(inner, h.sin(), use_reentrant=use_reentrant).exp()
+            x = checkpoint(outer, x, use_reentrant=use_reentrant)
+            kept.factor = 3
+            return x
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_twice_in_a_function": (
+        None,
+        _CHANGED
+        + """
+        def inner(x, use_reentrant):
+            return checkpoint(lambda h: kept.block(h).tanh(), x, use_reentrant=use_reentrant)
+        def f(x, use_reentrant=False):
+            kept.block = blocks[0]
+            y = inner(x, use_reentrant)
+            kept.block = blocks[1]
+            z = inner(x, use_reentrant)
+            kept.block = blocks[0]
+            return y * z
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_of_a_list_that_is_changed": (
+        None,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            given = [blocks[0], 2, x.detach()]
+            call = lambda h, a: a[0](h).tanh() * a[1] * a[2].sin()
+            y = checkpoint(call, x, given, use_reentrant=use_reentrant)
+            given[1:] = 3, x.detach() * 2
+            return y
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_writes_to_a_list": (
+        None,
+        _CHANGED
+        + """
+        def call(h, seen):
+            seen.append(2)
+            return blocks[0](h).tanh() * len(seen)
+        def f(x, use_reentrant=False):
+            seen = [1]
+            y = checkpoint(call, x, seen, use_reentrant=use_reentrant)
+            return y * len(seen)
+        """
+        + _BACKWARDS,
+    ),
 }
