@@ -110,7 +110,7 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
 
 
 def _refusal(tx: Interpreter) -> Exception:
-    """What is raised where a second run would differ; inside of a body, that is not captured."""
+    """The refusal where a second run would differ; inside of a body, the call is not captured."""
     reason = breaks.OpError("checkpoint", "what the function reads is changed before a backward")
     if tx.output.bodies:
         return Unsupported(reason)
