@@ -202,9 +202,9 @@ def _uncopied(
     tangents: Sequence[Node],
     saved_by_eager: Mapping[Node, Collection[int]],
 ) -> set[Node]:
-    """Those that eager saves for each tangent whose backward may read them, or compute again from
-    them. Of the results of `a * w, a.relu()`, the second one's backward does without `a` in eager:
-    `a` may be written then.
+    """The tensors that eager saves for each tangent whose backward may read them, or compute from
+    them again. Of the results of `a * w, a.relu()`, the second one's backward does without `a` in
+    eager: `a` may be written then.
     """
     if len(tangents) == 1:
         return set(saved_by_eager)
