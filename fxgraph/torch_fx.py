@@ -41,7 +41,7 @@ from fxgraph.node import Node, map_arg
 from fxgraph.shape_rules import Meta
 from fxgraph.size_forms import rows_outside
 from fxgraph.symbolic_rules import rules_for
-from fxgraph.symbolic_values import expr_of, is_symbolic
+from fxgraph.symbolic_values import expr_of, is_symbolic, layout_numbers
 
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
@@ -286,6 +286,8 @@ def _placed(
     offset, fresh = result.storage_offset(), mode.shape_env.pending_fresh_unbacked_symbols
     if not is_symbolic(offset) or offset.node.expr not in fresh:
         return result
+    if any(offset.node.expr in n.node.expr.free_symbols for n in layout_numbers(x)):
+        return result  # of a column of what an operator has just found
     fresh.remove(offset.node.expr)
     length = x.shape[dim]
     negative = -torch.sym_min(torch.sym_max(start, -1), 0)  # 1, or else 0

@@ -217,6 +217,38 @@ def test_gradients_tell_which_regions_ran(function):
         same(graded(function, which), graded(compiled, which))
 
 
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor], ids=lambda b: b.__name__)
+def test_places_in_two_dimensions_train_in_one_graph(backend):
+    """Of a mixture in which each row has two experts; an expert without rows gets no gradient."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(3)]
+
+    def best(x, chosen, weights):
+        out = torch.zeros_like(x)
+        for number, layer in enumerate(layers):
+            rows, slots = torch.where(chosen == number)
+            if rows.numel() == 0:
+                continue
+            out.index_add_(0, rows, layer(x[rows]) * weights[rows, slots, None])
+        return out
+
+    def graded(f, chosen):
+        x = torch.linspace(-2, 2, 16).view(4, 4).requires_grad_()
+        weights = torch.linspace(0, 1, 8).view(4, 2).requires_grad_()
+        for layer in layers:
+            layer.zero_grad()
+        result = f(x, torch.tensor(chosen), weights)
+        result.square().sum().backward()
+        return result.detach(), [one.grad for one in (x, weights, *(k.weight for k in layers))]
+
+    counting = Counting(backend)
+    compiled = dynamo.compile(best, backend=counting)
+    for chosen in ([[0, 1], [1, 2], [2, 0], [0, 1]], [[1, 0], [2, 0], [2, 1], [0, 2]]):
+        same(graded(best, chosen), graded(compiled, chosen))
+    assert len(counting.graphs) == 1
+    for chosen in ([[0, 1], [1, 0], [1, 0], [0, 1]], [[2, 2]] * 4):
+        same(graded(best, chosen), graded(compiled, chosen))
+
+
 def returned_rows(x, which):
     chosen = which == 1
     if chosen.any():
