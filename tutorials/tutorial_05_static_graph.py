@@ -245,7 +245,9 @@ else:
 
 class Undecided(dynamo.Graph):
     def build(self, x):
-        return x if x.sum() > 0 else -x
+        if x.sum() > 0:
+            print("positive")
+        return x * 2
 
 
 try:
@@ -253,7 +255,21 @@ try:
 except Unsupported as error:
     print(error)
 else:
-    raise AssertionError("what a value decides is no graph")
+    raise AssertionError("a branch that prints is no graph")
+
+# %% [markdown]
+# A branch whose sides only compute tensors is in the graph.
+
+
+# %%
+class Positive(dynamo.Graph):
+    def build(self, x):
+        return x * 2 if x.sum() > 0 else -x
+
+
+positive = Positive()
+for batch in (x, -x):
+    assert torch.equal(positive(batch), batch * 2 if batch.sum() > 0 else -batch)
 
 # %% [markdown]
 # ## Saving
