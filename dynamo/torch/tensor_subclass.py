@@ -145,8 +145,9 @@ class SubclassTensorValue(TensorValue):
         return super().call_method(tx, name, args, kwargs)
 
     def getattr_inherited(self, tx: Interpreter, name: str) -> Value:
+        """Tensor's own attribute, past the class: `super().shape`."""
         dispatched = self._dispatched(tx, name)
-        return super().getattr_inherited(tx, name) if dispatched is None else dispatched
+        return super().getattr(tx, name) if dispatched is None else dispatched
 
     def call_inherited(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

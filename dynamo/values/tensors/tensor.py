@@ -380,10 +380,6 @@ class TensorValue(Value):
             return self.getattr(tx, name).call(tx, args, kwargs)
         return call_in_graph(tx, "call_method", name, [self, *args], kwargs)
 
-    def getattr_inherited(self, tx: Interpreter, name: str) -> Value:
-        """Tensor's own attribute, past the classes below: `super().shape`."""
-        return TensorValue.getattr(self, tx, name)
-
     def call_inherited(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
