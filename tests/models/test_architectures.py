@@ -47,8 +47,6 @@ VALUES_DECIDE = {
 OFF_THE_GRAPH_IN_TRAINING = {
     **VALUES_DECIDE,
     "reformer": (3, "an autograd.Function is given lists, which its backward may change"),
-    "wav2vec2_conformer": (12, "a layer that may be dropped writes to the statistics of a norm"),
-    "yoso": (10, "an autograd.Function that is given one tensor twice"),
 }
 # They ask torch.compiler.is_compiling(), and compute the same in another order then.
 ROUNDED = {"falcon_mamba": 1e-5, "mamba": 1e-5}
