@@ -37,6 +37,11 @@ _PLAIN = frozenset(
 )
 _META = torch.device("meta")
 _FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+RESIZES = (
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
+    "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+)  # fmt: skip
 _SELECTIONS = (torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)
 _UNIQUES = (
     torch.ops.aten._unique2.default,
@@ -241,6 +246,25 @@ def selected(op: Any, args: tuple[Any, ...], mode: Any) -> Any:
             return x.new_empty((size,))
         x.nonzero_memo = size
         return torch.empty_strided((size, x.dim()), (1, size), dtype=torch.int64, device=x.device)
+
+
+def resized(op: Any, args: tuple[Any, ...], mode: Any) -> Any:
+    """The result of a resize to a size that depends on data, of which torch's rule asks more than
+    the shape needs; None: torch's rule tells.
+    """
+    if getattr(op, "_opname", None) not in RESIZES or len(args) < 2:
+        return None
+    if not any(map(depends_on_data, args[1])):
+        return None
+    with mode:
+        return fake_resize(op, *args)
+
+
+def fake_resize(op: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> torch.Tensor:
+    """The result of a resizing operator or its gradient, in the fake mode that is entered."""
+    size = rest[0] if op._opname.endswith("_backward") else [*x.shape[:2], *size]
+    layout = suggest_memory_format(x)
+    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=layout)
 
 
 def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:

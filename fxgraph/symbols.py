@@ -133,8 +133,8 @@ class ShapeEnv:
         self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
         self._passed_over: dict[Boolean, None] = {}  # answers False without a guard
-        # Conditions of the sides of branches that are being captured.
-        self.sides: list[Boolean] = []
+        self.sides: list[Boolean] = []  # conditions of the sides that are being captured
+        self.is_read: Callable[[Expr], bool] = lambda expr: True  # by nodes of the place of now
         # What capture does to rely on a condition on data; it raises DataDependent if it cannot.
         self.rely_on: Callable[[Boolean], None] | None = None
         self._named: Counter[str] = Counter()  # symbols by the letter of their names

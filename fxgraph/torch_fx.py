@@ -30,6 +30,7 @@ from fxgraph.fake_results import (
     key_of,
     make_fake,
     metadata,
+    resized,
     ruled_as,
     selected,
 )
@@ -159,6 +160,8 @@ class _FakeMode(FakeTensorMode):
             self.asked = args[0]
         if self.remembers and _depends_on_metadata_only(func):
             return self._remembered(func, types, args, kwargs)
+        if self.shape_env is not None:
+            _forget_unread(args, self.shape_env)
         metas = self._ruled(func, args, kwargs) if self.shape_env is None else None
         if metas is None:
             return self._run(func, types, args, kwargs)
@@ -180,8 +183,9 @@ class _FakeMode(FakeTensorMode):
         if func in _ALLOCATING:
             with taking_general_case(env):
                 return super().dispatch(func, types, args, kwargs)
-        if (made := selected(func, args, self)) is not None:
-            return made
+        for rule in (selected, resized):
+            if (made := rule(func, args, self)) is not None:
+                return made
         with env.asking_ones(_depends_on_ones(func, args)):
             result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
         if func is torch.ops.aten.slice.Tensor:
@@ -275,6 +279,19 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     with warnings.catch_warnings(action="ignore"):
         return tensor.grad
+
+
+_MEMOS = ("item_memo", "nonzero_memo", "unique_memo", "unique_consecutive_memo")
+
+
+def _forget_unread(args: Sequence[Any], env: Any) -> None:
+    """Have a tensor forget numbers that no node of this place gives: it told them in a side."""
+    if not args or not isinstance(args[0], FakeTensor):
+        return
+    for name in _MEMOS:
+        known = getattr(args[0], name, None)
+        if is_symbolic(known) and not env.is_read(expr_of(known)):
+            setattr(args[0], name, None)
 
 
 def _placed(

@@ -108,6 +108,7 @@ class FrameSymbols:
         if self._env is None:
             env = self._env = ShapeEnv()
             env.locate, env.rely_on = self._locate, self.data.rely_on
+            env.is_read = self.data.are_read
             mode: Any = self.output.fake_mode
             mode.shape_env, mode.cache_enabled = env, False
             self._nodes = ExpressionNodes(env, self._placeholder, self._create)

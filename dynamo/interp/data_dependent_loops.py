@@ -144,8 +144,7 @@ def breaks_in_loop(stop: Stop) -> bool:
 
 def loops_over_data(stop: Stop) -> bool:
     """Whether the graph breaks at data in a loop, or where one begins over the rows of a tensor."""
-    begins = any(frame.current.op == "GET_ITER" for frame in stop.chain)
-    return is_of_data(stop) and (begins or breaks_in_loop(stop))
+    return is_of_data(stop) and breaks_in_loop(stop)
 
 
 def is_alone(stop: Stop, output: OutputGraph) -> bool:

@@ -17,11 +17,12 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.aot.resizing import fake_resize, resizes_without_rules, whole_resizes
+from fxgraph.aot.resizing import resizes_without_rules, whole_resizes
 from fxgraph.args import leaves
 from fxgraph.fake_results import (
     FakeResults,
     corrected,
+    fake_resize,
     key_of,
     make_fake,
     metadata,

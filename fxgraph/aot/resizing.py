@@ -19,14 +19,10 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
-from torch._prims_common import suggest_memory_format
+
+from fxgraph.fake_results import RESIZES
 
 aten = torch.ops.aten
-RESIZES = (
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
-    "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
-    "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
-)  # fmt: skip
 OTHERS = ("hardshrink", "softshrink", "multilabel_margin_loss_forward")
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 _active = threading.local()
@@ -98,13 +94,6 @@ def resizes_without_rules() -> frozenset[torch._ops.OpOverload]:
 
     packets = [getattr(aten, name + end) for name in RESIZES for end in ("", "_backward")]
     return frozenset(p.default for p in packets if p.default not in meta_table)
-
-
-def fake_resize(op: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> torch.Tensor:
-    """The result of one of them, in the fake mode that is entered."""
-    size = rest[0] if op._opname.endswith("_backward") else [*x.shape[:2], *size]
-    layout = suggest_memory_format(x)
-    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=layout)
 
 
 def _of_factors(

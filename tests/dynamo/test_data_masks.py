@@ -177,6 +177,26 @@ def test_one_graph(function):
     assert (report.graph_count, report.break_reasons) == (1, [])
 
 
+def grouped(x, mask):
+    """As ViLT pads the patches of each image: a loop over the rows that have any."""
+    y = x * mask[:, None] + 1
+    found, rest = (y > 1).nonzero(), (y <= 1).nonzero()
+    counts = [found[found[:, 0] == row].size(0) for row in found[:, 0].unique()]
+    return (y * len(counts)).sum(), len(rest), counts
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_loop_over_what_was_picked(backend):
+    """The first graph ends where the loop begins."""
+    compiled = dynamo.compile(grouped, backend=backend)
+    for mask in SEQUENCES["some"]:
+        check(grouped, compiled, mask)
+    x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
+    report = dynamo.explain(grouped, backend="eager")(x, SOME)
+    (reason,) = report.break_reasons
+    assert report.graph_count == 2 and "found[:, 0].unique()" in str(reason)
+
+
 def any_rows(x, mask):
     y = (x + 1)[mask]
     return y.amax() if len(y) else x.sum()
@@ -279,11 +299,12 @@ def test_numbers_of_rows_that_operators_refuse(function, backend):
             assert others == expected
 
 
-def test_a_loop_over_rows_runs_as_before():
-    """Their number decides how often the loop runs: the graph breaks in front of them."""
+def test_a_graph_ends_at_a_loop_over_rows():
+    """Their number decides how often the loop runs; the rows are picked in the graph."""
     x = torch.linspace(-1.0, 2.0, 24).view(6, 4)
     report = dynamo.explain(loop_over_rows, backend="eager")(x, SOME)
-    assert [b.code for b in report.break_reasons] == ["DYNAMIC_SHAPE_OP"]
+    assert [b.code for b in report.break_reasons] == ["DATA_DEPENDENT_VALUE"]
+    assert [len(ops) for ops in report.ops_per_graph] == [2, 9]
 
 
 def turned(x, mask):

@@ -29,7 +29,10 @@ x * math.log10(n + 1); x * math.exp(n * 100); x * n**-1; x * n**-2; x * 2**n; x 
 x * (1 << n); x * (100 >> n); x * (n & 3); x * (n | 4); x * (n ^ 5); x * round(n / 4)
 x * round(n); math.pow(n, 0.5) * x; math.pow(0.9, n) * x; x.sum() / (1 + 1 / n)
 torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n, 12 // n) * 1
-F.interpolate(x[None], size=n) + 1; x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
+F.interpolate(x[None], size=n) + 1
+F.interpolate(x[None], size=n, mode="linear", align_corners=True) * 2
+F.interpolate(x[None, None], size=(n, 3), mode="bilinear", align_corners=True) + 1
+F.interpolate(x[None, None], size=(4, n), mode="bicubic", align_corners=True); x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
 x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
 x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
 torch.linspace(0, 1, n); F.one_hot(torch.tensor([0, 2, 1]), n) * 2
@@ -98,6 +101,7 @@ KERNELS = {
     "x * math.sin(n) + 0.5**n": [*FLOATS, T(-3e4)],
     "x[: int(n)] * 2, x * math.ceil(n)": [*FLOATS, T(1e30)],
     "x[n] * 1": COUNTS,
+    'F.interpolate(x[None, None], size=(4, n), mode="bilinear", align_corners=True) * 2': COUNTS,
     "x[[n - 1, 0]] * 1": COUNTS,
     "F.pad(x.sum().expand(abs(n)), (0, 3)) * 1": COUNTS,
     "torch.select_scatter(x, x[0], 0, n)": COUNTS,
@@ -120,6 +124,37 @@ def test_kernels(text, calls):
     for n in calls:
         same(outcome(function, X, n), outcome(compiled, X, n))
     assert len(compiled.context.records) == 1 and not notes_of(compiled)
+
+
+def in_a_side(x, n):
+    y = x * n.item() if n > 2 else x + 1
+    return y * n.item(), torch.ones(n * n).cumsum(0) + y.sum()
+
+
+def behind_a_check(x, n):
+    if n <= 0:
+        return x, x
+    picked = x[torch.arange(n) % 6]
+    return picked.sum(0), torch.arange(picked.shape[0]) + 1
+
+
+def in_a_refused_side(x, n):
+    if n <= 0:
+        y = x[0]
+    else:
+        y = torch.ones(n).cumsum(0)
+    return y.sum(0), torch.arange(y.shape[0]) + n
+
+
+@pytest.mark.parametrize("function", [in_a_side, behind_a_check, in_a_refused_side])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_read_again_behind_a_side(function, backend):
+    """The side's graph has read the number, and the graph around it has not."""
+    compiled = dynamo.compile(function, backend=backend)
+    for n in (T(4), T(5), T(0), T(3), T(-1), T(1)):
+        same(outcome(function, X, n), outcome(compiled, X, n))
+    graphs = [record.graphs for record in compiled.context.records]
+    assert len(graphs) <= 2 and all(len(found) == 1 for found in graphs)
 
 
 def test_rounding_to_decimals():
