@@ -32,7 +32,8 @@ torch.arange(0, n * 0.5, 0.5); torch.arange(0, 10, n); x[: 12 // n]; x.reshape(n
 F.interpolate(x[None], size=n) + 1
 F.interpolate(x[None], size=n, mode="linear", align_corners=True) * 2
 F.interpolate(x[None, None], size=(n, 3), mode="bilinear", align_corners=True) + 1
-F.interpolate(x[None, None], size=(4, n), mode="bicubic", align_corners=True); x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
+F.interpolate(x[None, None], size=(4, n), mode="bicubic", align_corners=True)
+x.repeat(n, 1) * (1 / n); x[6 // n :] * 2; x, 3 % n
 x * (n > 2); x * bool(n); x[n] * 1; x.select(0, n - 3) * 1; F.pad(x, (0, 0, n, -n)) * 2
 x[:n].squeeze(0) * 1; torch.select_scatter(x, x[0], 0, n)
 torch.linspace(0, 1, n); F.one_hot(torch.tensor([0, 2, 1]), n) * 2
