@@ -23,6 +23,7 @@ import torch
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.functional import interpolate
 from torch.utils import _pytree as pytree
 
 import dynamo
@@ -99,6 +100,8 @@ x.new_zeros(4).index_put(((y > k).nonzero()[:, 0],), x[y > k]); x + torch.zeros(
 y + torch.segment_reduce(x.detach(), 'sum', lengths=torch.stack([(y > k).sum(), (y <= k).sum()]))
 x * (y > k).sum().item() / 4; x ** (y > k).sum().item(); x.roll(int((y > k).sum())); y - len(p) * x
 x[p.numel() :].sum() + y; torch.nn.functional.one_hot((y > k).long()).sum(0)[:1] * x
+interpolate(x[None, None], size=(y > k).sum(), mode='linear', align_corners=True).sum() + y
+interpolate(x[None, None], size=int((y > k).sum()) + 2)[0, 0, :1] * y; x + torch.ones(len(p)).sum()
 """
 PREDICATES = """
 x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min(); x[0] > k
@@ -156,6 +159,16 @@ if not (x > k).all():
 
 for n in range(int((y > k).sum())):
     x = x * 0.5 + n
+
+g = [x[(y > k) == t].sum() for t in (y > k).unique()]
+x = x + len(g) + g[-1]
+
+n = (y > k).sum()
+if n <= 1:
+    x = x * 2
+else:
+    x = x + torch.ones(n).sum()
+y = y + torch.arange(n).sum() * n.item()
 """
 
 
@@ -288,6 +301,7 @@ def _alike(one: Any, other: Any) -> bool:
 def mismatch(text: str, backend: str, captured: bool) -> str | None:
     """Where eager and compiled differ. captured: whether numbers and sizes become symbols."""
     scope: dict[str, Any] = {"torch": torch, "math": math, "while_loop": while_loop}
+    scope["interpolate"] = interpolate
     scope |= {"scan": scan, "associative_scan": associative_scan}
     exec(compile(text, "<data>", "exec"), scope)
     options = {"capture_scalar_outputs": captured, "capture_dynamic_output_shape_ops": captured}
