@@ -35,6 +35,7 @@ from typing import Any
 
 import torch
 from tabulate import tabulate
+from torch.utils.hooks import RemovableHandle
 
 from tests.dynamo.programs import Family
 
@@ -98,6 +99,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None, l
     module = sys.modules["differential_program"] = types.ModuleType("differential_program")
     namespace = vars(module)
     counter, failure, results = Counter(), None, []
+    RemovableHandle.next_id = 0
     random.seed(7)
     printed = io.StringIO()
     silent = (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()))
