@@ -35,6 +35,7 @@ from typing import Any
 
 import torch
 from tabulate import tabulate
+from torch.utils.hooks import RemovableHandle
 
 from tests.dynamo.programs import Family
 
@@ -98,6 +99,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None, l
     module = sys.modules["differential_program"] = types.ModuleType("differential_program")
     namespace = vars(module)
     counter, failure, results = Counter(), None, []
+    RemovableHandle.next_id = 0
     random.seed(7)
     printed = io.StringIO()
     silent = (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()))
@@ -155,7 +157,7 @@ def main() -> None:
         return
     own = {"directives"}  # directives of this project
     names = arguments.names or sorted({path.stem for path in FOLDER.glob("*.py")} - own)
-    rows, more, wrong = [], [], []
+    rows, more, wrong, unlike, parts = [], [], [], [], []
     for name in names:
         ours, theirs, eager = (measured(system, name) for system in (OURS, PEER, EAGER))
         both = [(title, ours[title], theirs[title]) for title in ours]
@@ -164,8 +166,10 @@ def main() -> None:
             for title, one, other in both
             if other[0] and one[2] == other[2] == eager[title][2]
         ]
-        known = [title for title in ours if ours[title][2] == eager[title][2]]
-        wrong += [f"{name}.{title}" for title in known if theirs[title][2] != eager[title][2]]
+        unlike += [f"{name}.{title}" for title in ours if ours[title][2] != eager[title][2]]
+        wrong += [f"{name}.{title}" for title in ours if theirs[title][2] != eager[title][2]]
+        right = [title for title in ours if theirs[title][2] == eager[title][2]]
+        parts += [f"{name}.{t}" for t in right if ours[t][3] is not None and theirs[t][3] is None]
         worse = [(name, *row) for row in compared if row[1] > row[2] and row[3] <= row[4]]
         whole = [sum(found[3] is None for found in side.values()) for side in (ours, theirs)]
         graphs = [sum(column) for column in zip(*(row[1:] for row in compared))]
@@ -177,6 +181,8 @@ def main() -> None:
     headers = ["programs", "with more graphs", "graphs", "of torch.compile"]
     print(tabulate(more, headers=[*headers, "operations", "of torch.compile"]))
     print(f"{len(wrong)} programs with other results by torch.compile:", *wrong)
+    print(f"{len(unlike)} programs with other results here:", *unlike)
+    print(f"{len(parts)} programs that torch.compile alone captures whole, rightly:", *parts)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.hooks import RemovableHandle
 
 import dynamo
@@ -178,6 +179,14 @@ class Picture:
         return [(k, self.of(v)) for k, v in vars(cls).items() if k not in skipped]
 
     def _tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        if is_traceable_wrapper_subclass(tensor):
+            known = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, tensor.is_leaf)
+            grad = self.of(tensor.grad) if tensor.is_leaf else None
+            return (*known, grad, self.of(tensor.__dict__))
+        with torch._C.DisableTorchFunctionSubclass():
+            return self._values(tensor)
+
+    def _values(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         plain = tensor.detach()
         storage = plain.untyped_storage().data_ptr() if plain.numel() else 0
         number = self.storages.setdefault(storage, len(self.storages)) if storage else None

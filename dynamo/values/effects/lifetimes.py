@@ -8,6 +8,7 @@ instruction is followed by a look whether they can still be reached.
 
 from __future__ import annotations
 
+import enum
 import gc
 import inspect
 import itertools
@@ -42,7 +43,7 @@ Path = list[Held]  # from a root to the object, each held by the one before
 # Many things refer to these weakly, and nothing depends on when they go.
 _UNOBSERVED = (
     *(type, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.CodeType),
-    *(types.ModuleType, types.MethodType),
+    *(types.ModuleType, types.MethodType, enum.Enum),
 )
 # By id: a metaclass may compare its classes in its own way, or make them unhashable.
 _CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))

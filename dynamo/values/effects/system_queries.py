@@ -6,6 +6,7 @@ first.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 from collections.abc import Callable
@@ -58,6 +59,24 @@ def _thread(function: Callable[..., Any]) -> Callable[..., Value]:
     return query
 
 
+def _find_spec(tx: Interpreter, name: Value) -> Value:
+    """importlib.util.find_spec: whether a library can be imported."""
+    sought = name.as_constant()
+    if type(sought) is not str or "." in sought:  # a package would be imported
+        raise Unsupported(breaks.UncapturedCall("find_spec"))
+
+    def find(module: Any) -> Any:
+        try:
+            return module.find_spec(sought)
+        except ValueError:  # of a module without a spec
+            return NotImplemented
+
+    found = find(importlib.util)
+    if found is NotImplemented:
+        raise Unsupported(breaks.UncapturedCall("find_spec"))
+    return tx.wrap(found, CallSource(ModuleSource("importlib.util"), find, "find_spec"))
+
+
 def _written_later(function: Callable[..., Any]) -> Callable[..., None]:
     """The environment of C, which os.environ writes to with its own dict: no captured code reads
     that.
@@ -72,3 +91,4 @@ def _written_later(function: Callable[..., Any]) -> Callable[..., None]:
 TABLE |= {function: _written_later(function) for function in (os.putenv, os.unsetenv)}
 TABLE |= {function: _query(function) for function in _QUERIES}
 TABLE |= {function: _thread(function) for function in _THREADS}
+TABLE[importlib.util.find_spec] = _find_spec

@@ -30,7 +30,7 @@ from dynamo.values.classes.lookup import MISSING, class_lookup, reads_by_functio
 from dynamo.values.functions.function import MethodValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import call_real, raise_python
-from dynamo.values.objects.reflection import no_attribute
+from dynamo.values.objects.reflection import known_dict, no_attribute
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.stack_items import ReturnContinuation
 
@@ -348,7 +348,7 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
 
 def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     if name == "__dict__":
-        return late_bound.InstanceDictValue(value)
+        return known_dict(tx, value) or late_bound.InstanceDictValue(value)
     if name == "__class__":
         return class_told(tx, value)
     held = _storage_part(tx, value, found, name)

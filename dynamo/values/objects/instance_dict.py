@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.effects.side_effects import DELETED
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.objects.exceptions import raise_python
+from dynamo.values.objects.reflection import FIELDS, note_holder, shared_dict
 from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.functions.functional import PartialValue
     from dynamo.values.objects.objects import ObjectValue
-
-_FIELDS = (MemberDescriptorType, GetSetDescriptorType)
 
 
 @bound_late
@@ -33,8 +32,8 @@ class InstanceDictValue(DictValue):
 
     can_be_bare = False
 
-    def __init__(self, owner: ObjectValue | PartialValue) -> None:
-        super().__init__({})
+    def __init__(self, owner: ObjectValue | PartialValue, source: Source | None = None) -> None:
+        super().__init__({}, source)
         self.owner = owner
 
     def children(self) -> Sequence[Value]:
@@ -46,6 +45,10 @@ class InstanceDictValue(DictValue):
 
     def load_all(self, tx: Interpreter):
         owner = self.owner
+        shared = shared_dict(tx, owner)
+        if shared is not None:
+            self.entries = dict(shared.load_all(tx))
+            return self.entries
         own = owner.instance_dict()
         names = [] if own is None else list(own)
         if own is not None and owner.source is not None:
@@ -71,7 +74,7 @@ class InstanceDictValue(DictValue):
 
     def _in_slot(self, name: str) -> bool:
         """Stores in __slots__ and in fields of C are not in the dict."""
-        return isinstance(class_lookup(self.owner.cls, name), _FIELDS)
+        return isinstance(class_lookup(self.owner.cls, name), FIELDS)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(self.lookup(tx, item) is not None)
@@ -80,22 +83,31 @@ class InstanceDictValue(DictValue):
         return len(self.load_all(tx))
 
     def changing(self, tx: Interpreter) -> None:
+        note_holder(tx, self.owner)
         tx.output.side_effects.mark(self.owner)
 
     def put(self, tx: Interpreter, key: Value, value: Value) -> None:
         name = key.as_constant()
         if self._in_slot(name):
             raise Unsupported(breaks.ItemMutation(self.describe()))
-        tx.output.side_effects.store_attr(self.owner, name, value)
+        shared = shared_dict(tx, self.owner)
+        if shared is not None:
+            shared.setitem(tx, key, value)
+        else:
+            tx.output.side_effects.store_attr(self.owner, name, value)
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
         if self.lookup(tx, key) is None:
             raise_python(tx, KeyError, key)
-        tx.output.side_effects.delete_attr(self.owner, key.as_constant())
+        shared = shared_dict(tx, self.owner)
+        if shared is not None:
+            shared.delitem(tx, key)
+        else:
+            tx.output.side_effects.delete_attr(self.owner, key.as_constant())
 
     def py_clear(self, tx):
         for name in list(self.load_all(tx)):
-            tx.output.side_effects.delete_attr(self.owner, name)
+            self.delitem(tx, ConstantValue(name))
 
     def rewritten(self) -> bool:
         before = self.owner.instance_dict() or ()

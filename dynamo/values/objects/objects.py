@@ -61,7 +61,7 @@ from dynamo.values.objects.exceptions import (
     raise_python,
 )
 from dynamo.values.objects.identity_numbers import TokenValue
-from dynamo.values.objects.reflection import no_attribute, note_changed, refuse_changed
+from dynamo.values.objects.reflection import no_attribute, note_holder, shared_dict, take_dict
 from dynamo.values.recipes import (
     DELETE_ITEM,
     STORE_ITEM,
@@ -85,6 +85,7 @@ from dynamo.values.scalars.operators import (
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.containers.dicts import DictValue
 
 
 _MANAGED_DICT = 1 << 4
@@ -250,23 +251,28 @@ class ObjectValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if stored is not None:
             return stored if isinstance(stored, Value) else None
+        shared = shared_dict(tx, self)
+        if shared is not None:
+            return shared.lookup(tx, ConstantValue(name))
         own = self.instance_dict()
         if own is None:
             return None
-        refuse_changed(tx, self, own, name)
         if name in own:
             return tx.wrap(own[name], self.own_source(name))
         tx.guard(self.source, "no_instance_attr", name)
         return None
 
-    def _changes_dict(self, tx: Interpreter, name: str) -> None:
-        """Note a coming store or delete of an attribute, which holders of the instance dict would
-        see.
+    def _changes_dict(self, tx: Interpreter, name: str, found: Any) -> DictValue | None:
+        """The dict to store an attribute in or delete it from, where other holders of the instance
+        dict see that; else note the coming change. `found`: what the class has of that name.
         """
-        own = self.instance_dict()
-        if own is not None:
-            lasting = not issubclass(self.cls, BaseException)  # see instance_dict
-            note_changed(tx, self, own, name, lasting)
+        if isinstance(found, types.MemberDescriptorType):
+            return None
+        shared = shared_dict(tx, self)
+        if shared is not None:
+            return shared
+        note_holder(tx, self)
+        return None
 
     def own_source(self, name: str) -> Source | None:
         return None if self.source is None else DictItemSource(self.dict_source(), name)
@@ -304,6 +310,9 @@ class ObjectValue(Value):
             function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
             tx.call_at_end(self, "__setattr__", function, [descriptor, self, value])
             return
+        if name == "__dict__" and isinstance(found, types.GetSetDescriptorType):
+            take_dict(tx, self, value)
+            return
         unknown = setter is not MISSING and not is_slot(found)
         if unknown or isinstance(deleter_only(found), types.FunctionType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -312,8 +321,11 @@ class ObjectValue(Value):
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             bare = type(self.cls.__name__, (), {"__slots__": ()})()
             call_real(tx, setattr, bare, name, None)
-        self._changes_dict(tx, name)
-        tx.output.side_effects.store_attr(self, name, value)
+        shared = self._changes_dict(tx, name, found)
+        if shared is not None:
+            shared.setitem(tx, ConstantValue(name), value)
+        else:
+            tx.output.side_effects.store_attr(self, name, value)
 
     def has_instance_dict(self) -> bool:
         return self.cls.__dictoffset__ != 0
@@ -355,8 +367,11 @@ class ObjectValue(Value):
             if found is not MISSING and not self.has_instance_dict():  # in words of its own
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             no_attribute(tx, self.cls, name)
-        self._changes_dict(tx, name)
-        tx.output.side_effects.delete_attr(self, name)
+        shared = self._changes_dict(tx, name, found)
+        if shared is not None:
+            shared.delitem(tx, ConstantValue(name))
+        else:
+            tx.output.side_effects.delete_attr(self, name)
 
     # -- special methods ------------------------------------------------------------------------
     def has_special(self, tx: Interpreter, name: str) -> bool:

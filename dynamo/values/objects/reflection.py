@@ -13,6 +13,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
 from dynamo.polyfills.type_names import type_name
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.classes.lookup import MISSING, class_lookup
@@ -21,9 +22,12 @@ from dynamo.values.objects.exceptions import call_real, raise_python
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.containers.dicts import DictValue
+    from dynamo.values.objects.objects import ObjectValue
 
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
-C_DESCRIPTORS = (*UNBOUND, types.MemberDescriptorType, types.GetSetDescriptorType)
+FIELDS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+C_DESCRIPTORS = (*UNBOUND, *FIELDS)
 # Types of C whose attributes are read in ways of their own.
 _READING = (type, types.ModuleType, types.MethodType, types.GenericAlias, super)
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -95,11 +99,62 @@ def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 
 
-def note_changed(
-    tx: Interpreter, value: Value, own: dict[str, Any], name: str, lasting: bool = True
-) -> None:
+def note_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str) -> None:
     """Note a coming store to an attribute of `value`, which holders of its dict would see."""
-    if id(own) in tx.output.values_by_id:
+    known = id(own) in tx.output.values_by_id
+    if known or tx.output.side_effects.changed_dicts.setdefault(id(own), value) is not value:
         raise Unsupported(breaks.AttributeMutation(value.describe(), name))
-    if lasting and tx.output.side_effects.changed_dicts.setdefault(id(own), value) is not value:
-        raise Unsupported(breaks.AttributeMutation(value.describe(), name))
+
+
+def _own_dict(owner: Any) -> dict[str, Any] | None:
+    """The instance dict of an object from outside; an exception tells whether it was asked for."""
+    return None if issubclass(owner.cls, BaseException) else owner.instance_dict()
+
+
+def note_holder(tx: Interpreter, owner: Any) -> None:
+    """Note a coming change of an attribute of `owner`, which others find by its instance dict."""
+    own = _own_dict(owner)
+    if own is not None:
+        tx.output.side_effects.changed_dicts.setdefault(id(own), owner)
+
+
+def known_dict(tx: Interpreter, owner: Any) -> Value | None:
+    """`owner.__dict__` where that is more than a view of the attributes of `owner`: of the object
+    by which the frame changed them, a dict that the frame was given, or the one that the frame
+    made the object's (`self.__dict__ = shared`).
+    """
+    effects = tx.output.side_effects
+    held: Any = effects.load_attr(owner, "__dict__")
+    if held is None:
+        own = _own_dict(owner)
+        known = own is not None and id(own) in tx.output.values_by_id
+        if not known and (own is None or effects.changed_dicts.get(id(own), owner) is owner):
+            return None
+        held = tx.wrap(own, owner.dict_source())
+    if isinstance(held, late_bound.InstanceDictValue) and held.owner is owner:
+        return None
+    return held
+
+
+def shared_dict(tx: Interpreter, owner: Any) -> DictValue | None:
+    """The entries of `known_dict`, which may be those of a subclass, and of `owner` itself."""
+    held = known_dict(tx, owner)
+    return None if held is None else _entries(held, owner)
+
+
+def _entries(held: Value, owner: Value) -> DictValue:
+    entries = getattr(held, "storage", held)
+    if not isinstance(entries, late_bound.DictValue):
+        raise Unsupported(breaks.AttributeAccess(owner.describe(), "__dict__"))
+    return entries
+
+
+def take_dict(tx: Interpreter, owner: ObjectValue, held: Value) -> None:
+    """Let a new object have its attributes in `held`, as `owner.__dict__ = held` does."""
+    effects = tx.output.side_effects
+    stored = [name for name in effects.stored_attrs(owner) if name != "__dict__"]
+    fields = all(isinstance(class_lookup(owner.cls, name), FIELDS) for name in stored)
+    if not (effects.is_new(owner) and fields):
+        raise Unsupported(breaks.AttributeMutation(owner.describe(), "__dict__"))
+    _entries(held, owner)
+    effects.store_attr(owner, "__dict__", held)

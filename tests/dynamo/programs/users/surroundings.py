@@ -541,4 +541,46 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "find_spec": (
+        2,
+        "",
+        """
+        import importlib.util, importlib.machinery, sys, types
+        def f(x):
+            if importlib.util.find_spec("no_such_library") is not None: x = x + 1
+            found = importlib.util.find_spec("json")
+            return x * 2, found is None, found.name, bool(importlib.util.find_spec("another"))
+        made = types.ModuleType("no_such_library")
+        made.__spec__ = importlib.machinery.ModuleSpec("no_such_library", None)
+        ---
+        run(T(2))
+        run(T(2))
+        sys.modules["no_such_library"] = made
+        run(T(2))
+        del sys.modules["no_such_library"]
+        run(T(2))
+        made = None
+    """,
+    ),
+    "weak_reference_to_an_enum_member": (
+        1,
+        "",
+        """
+        import weakref
+        class Kind(enum.Enum): A = 1; B = 2
+        seen = weakref.ref(Kind.A)
+        class Shared:
+            held = {'kind': Kind.A, 'n': 2}
+            def __init__(self): self.__dict__ = self.held
+        def f(x):
+            s = Shared()
+            s.k = 3
+            del s
+            return x * 2 if Shared().kind is Kind.A else x, Shared().k
+        ---
+        run(T(2))
+        run(T(2))
+        seen = None
+    """,
+    ),
 }
