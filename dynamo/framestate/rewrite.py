@@ -101,7 +101,7 @@ class FrameRewriter:
             self.breaking = BreakCodegen(snapshot)
 
     def _for_hooks_alone(self, value: TensorValue, first: Codegen) -> bool:
-        """Whether the frame uses a result of the graph to register hooks of modules, and no more."""
+        """Whether the frame uses a result of the graph only to register hooks of modules."""
         calls = self.output.side_effects.calls
         hooks = [call for call in calls if call.function is module_hooks.watch_gradient]
         return first.uses[id(value)] == sum(call.operands[0] is value for call in hooks)
@@ -130,7 +130,7 @@ class FrameRewriter:
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
-        refuse_changed(self.root)
+        refuse_changed(self.root, self.stop)
         first = self._first_run()
         if self.output.context.export:
             self._note_changes()

@@ -71,9 +71,7 @@ class WatchedTensors:
         """Have `check` raise `refusal` once the memory of one of these tensors is written."""
         self._unwritten.append(_Unwritten(values, _versions(values), refusal))
 
-    def copy_for_view(
-        self, original: TensorValue, copy: TensorValue, refusal: Exception
-    ) -> None:
+    def copy_for_view(self, original: TensorValue, copy: TensorValue, refusal: Exception) -> None:
         """Have `refusal` raised once it can be seen that the copy has memory of its own: once one
         of the two is written, or both leave the graph.
         """

@@ -188,3 +188,43 @@ def test_steps_of_an_optimizer_that_writes_by_data_between_two_losses(backend):
 
     found = trained(lambda model: dynamo.compile(model, backend=backend))
     torch.testing.assert_close(found, trained(lambda model: model))
+
+
+class HoldsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, x[0]
+        return x * w.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
+
+
+def holding(x, w):
+    return HoldsInput.apply(x, w * 2).exp()
+
+
+def write_in_place(tensor):
+    with torch.no_grad():
+        tensor.mul_(2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", [scale, write_in_place])
+def test_inputs_that_contexts_hold_are_read_as_they_are_in_backward(write, backend):
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for written in (False, True, True):
+            x, w = r(3, 3), r(3, 3)
+            y = call(x, w)
+            if written:
+                write(x)
+            y.sum().backward()
+            found.append(w.grad)
+        return found
+
+    torch.testing.assert_close(trained(dynamo.compile(holding, backend=backend)), trained(holding))

@@ -343,8 +343,10 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
     std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK(!freed_, torch::autograd::ERR_BACKWARD_TWICE);
     for (uint32_t i : variant.saved) {
-      tensors.push_back(saved_[i].unpack(getptr()));
-      if (training().saved[i].from == Saved::Input) fitting = fitting && fits(tensors.back(), layout(i));
+      const Saved& place = training().saved[i];
+      const bool held = place.from == Saved::Held;
+      tensors.push_back(held ? given_[place.index].tensor : saved_[i].unpack(getptr()));
+      if (held || place.from == Saved::Input) fitting = fitting && fits(tensors.back(), layout(i));
     }
     if (hand_over) {
       freed_ = true;
