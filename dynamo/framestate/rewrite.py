@@ -40,6 +40,7 @@ from dynamo.guards.sources import InstalledSource, MadeSource, load_shared, shar
 from dynamo.interp.checks import STATE_FUNCTIONS
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
+from dynamo.polyfills import module_hooks
 from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.inference import compile_with_blocks
@@ -99,6 +100,12 @@ class FrameRewriter:
             self.output.emission = self.output.emission.materialising(snapshot.needed)
             self.breaking = BreakCodegen(snapshot)
 
+    def _for_hooks_alone(self, value: TensorValue, first: Codegen) -> bool:
+        """Whether the frame uses a result of the graph only to register hooks of modules."""
+        calls = self.output.side_effects.calls
+        hooks = [call for call in calls if call.function is module_hooks.watch_gradient]
+        return first.uses[id(value)] == sum(call.operands[0] is value for call in hooks)
+
     def check(self) -> None:
         """Raises Unsupported where a value cannot be made again."""
         self._first_run()
@@ -123,7 +130,7 @@ class FrameRewriter:
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
-        refuse_changed(self.root)
+        refuse_changed(self.root, self.stop)
         first = self._first_run()
         if self.output.context.export:
             self._note_changes()
@@ -132,6 +139,9 @@ class FrameRewriter:
         self.output.watched.check_results(results)
         tensors = [value for value in results if isinstance(value, TensorValue)]
         self.output.watched.check_views(tensors, self.output.plan)
+        inputs = [item.node.meta["example_value"] for item in self.output.inputs]
+        shown = [value.fake for value in tensors if not self._for_hooks_alone(value, first)]
+        self.output.watched.check_copies(shown, inputs)
         graph = self.output.graph
         ends = [value.node for value in results]
         # Made outputs, they stay in the graph through all stages.

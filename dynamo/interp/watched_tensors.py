@@ -14,6 +14,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
+from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
 
 if TYPE_CHECKING:
@@ -27,6 +28,15 @@ _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 class _Unwritten:
     values: Sequence[TensorValue]
     versions: list[int]
+    refusal: Exception
+
+
+@dataclass
+class _Copy:
+    """A copy that stands for a view of the original's memory."""
+
+    original: int
+    copy: int
     refusal: Exception
 
 
@@ -49,6 +59,7 @@ class WatchedTensors:
     # Results of operations with several, and what is raised once another of these leaves the graph.
     _alone: list[tuple[TensorValue, Exception]] = field(default_factory=list)
     _views: list[_FragileView] = field(default_factory=list)
+    _copies: list[_Copy] = field(default_factory=list)
 
     def watch_history(self, value: TensorValue) -> None:
         """Hooks of the tensor's present history are registered when the graph has run: nothing may
@@ -59,6 +70,27 @@ class WatchedTensors:
     def keep_unwritten(self, values: Sequence[TensorValue], refusal: Exception) -> None:
         """Have `check` raise `refusal` once the memory of one of these tensors is written."""
         self._unwritten.append(_Unwritten(values, _versions(values), refusal))
+
+    def copy_for_view(self, original: TensorValue, copy: TensorValue, refusal: Exception) -> None:
+        """Have `refusal` raised once it can be seen that the copy has memory of its own: once one
+        of the two is written, or both leave the graph.
+        """
+        self.keep_unwritten([original, copy], refusal)
+        memories = memory_of(original.fake), memory_of(copy.fake)
+        self._copies.append(_Copy(*memories, refusal))
+
+    def check_copies(self, results: Iterable[Any], inputs: Iterable[Any]) -> None:
+        """Raise where memory and its copy, or two copies, are both among results and inputs."""
+        if not self._copies:
+            return
+        seen = {memory_of(fake) for fake in (*results, *inputs) if isinstance(fake, torch.Tensor)}
+        first: dict[int, int] = {}  # copy -> the memory that it stands for
+        for one in self._copies:
+            first[one.copy] = first.get(one.original, one.original)
+        shown = [first.get(memory, memory) for memory in seen]
+        for one in self._copies:
+            if one.copy in seen and shown.count(first[one.copy]) > 1:
+                raise one.refusal
 
     def keep_alone(self, value: TensorValue, refusal: Exception) -> None:
         """Have `check_results` raise `refusal` once the value's operation has another result among

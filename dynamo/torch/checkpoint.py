@@ -13,8 +13,8 @@ natively.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +30,7 @@ from torch.utils.checkpoint import (
 )
 
 from dynamo import breaks
+from dynamo.bytecode.normalize import normalize
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import (
@@ -47,12 +48,20 @@ from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.tensors.tensor import TensorValue
+from fxgraph.aot.history import memory_of, share_version
+from fxgraph.args import leaves
 from fxgraph.higher_order import dispatch_keys_kept, transform
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.root import Stop
 
 _NAME = "torch.utils.checkpoint.checkpoint"
+_STORES = frozenset(
+    f"{verb}_{what}"
+    for verb in ("STORE", "DELETE")
+    for what in ("ATTR", "SUBSCR", "SLICE", "DEREF", "GLOBAL", "NAME")
+)
 _SETTINGS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
@@ -152,14 +161,29 @@ class _Read:
     refusal: Exception
     epoch: int = 0
     versions: tuple[int, ...] = ()
+    apart: dict[int, int] = field(default_factory=dict)  # id of a tensor -> version
 
     def note(self, tx: Interpreter) -> None:
         self.epoch = tx.output.side_effects.epoch
         self.versions = tuple(one._version for one in self.tensors)
+        self.apart = {id(one): one._version for one in self._sharing(tx)}
+
+    def _sharing(self, tx: Interpreter) -> Iterator[torch.Tensor]:
+        """The tensors of the graph on memory of what is read: `.data` counts its own writes."""
+        memories = {memory_of(one) for one in self.tensors}
+        for node in tx.output.graph.nodes:
+            for fake in leaves(node.meta.get("example_value")):
+                is_counted = isinstance(fake, torch.Tensor) and not fake.is_inference()
+                if is_counted and memory_of(fake) in memories:
+                    yield fake
 
     def check(self, tx: Interpreter) -> None:
         if self.versions != tuple(one._version for one in self.tensors):
             raise self.refusal
+        for one in self._sharing(tx):
+            before = self.apart.get(id(one), 0)
+            if one._version != before and not any(share_version(one, t) for t in self.tensors):
+                raise self.refusal
         if tx.output.side_effects.epoch == self.epoch:
             return
         args, kwargs = _opened(tx, self.args, self.kwargs)
@@ -171,14 +195,23 @@ class _Read:
             raise self.refusal
 
 
-def refuse_changed(tx: Interpreter) -> None:
+def refuse_changed(tx: Interpreter, stop: Stop | None = None) -> None:
     """Break at a checkpoint of which a second run, by a backward from here on, would do something
-    else than the first.
+    else than the first; also where the frame goes on behind `stop`, and stores something there.
     """
     noted = tx.output.checkpointed.get(len(tx.output.bodies), [])
     for one in noted:
         one.check(tx)
+    if noted and stop is not None and stop.is_break and any(map(_stores, stop.chain)):
+        raise noted[0].refusal
     noted.clear()
+
+
+def _stores(frame: Interpreter) -> bool:
+    """Whether what a frame has still to run, loops included, changes what functions may read."""
+    program = normalize(frame.code)
+    targets = [i.target.index for i in program[frame.index :] if i.target is not None]
+    return any(instr.op in _STORES for instr in program[min([frame.index, *targets]) :])
 
 
 def _opened(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> tuple[Any, Any]:

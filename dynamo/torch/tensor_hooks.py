@@ -99,9 +99,9 @@ def _own_history(tx, tensor):
     if type(tensor) is not TensorValue:
         raise Unsupported(breaks.UncapturedCall("a hook of a module"))
     copy = tensor.call_method(tx, "clone", [], {})
-    reason = breaks.UncapturedCall("a write to a tensor that a hook of a module watches")
+    reason = breaks.UncapturedCall("a hook of a module on memory that is written or seen outside")
     refusal = native(tx, tx.breakable_chain()[-1].began, reason)
-    tx.output.watched.keep_unwritten([tensor, copy], refusal)
+    tx.output.watched.copy_for_view(tensor, copy, refusal)
     return copy
 
 

@@ -144,8 +144,9 @@ class TrainingGraph:
     frame: the returns and writes of the torch-level graph, in terms of the forward's values.
     forward: returns a flat tuple of the values, then those kept for the backward.
     backward: takes the saved values, then the tangents; returns a flat tuple of gradients.
-    saved: where each saved value is found: ("input" | "memory" | "value" | "kept", number). What
-        becomes of an input by `.data = x` is not to be seen in its memory.
+    saved: where each saved value is found: ("input" | "memory" | "held" | "value" | "kept",
+        number). What becomes of an input by `.data = x` is not to be seen in its memory; writes to
+        one that is held are no error.
     tangents: numbers of the values that have a gradient, in the order of the tangents.
     gradients: for each gradient, the differentiated value: ("input" | "output", number). An output
         is one that the graph itself goes on to use.

@@ -35,6 +35,7 @@ from fxgraph.aot.functional import (
     root_of,
     set_deterministic,
 )
+from fxgraph.aot.history import share_version
 from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
 from fxgraph.aot.recurrent import (
     RECURRENT,
@@ -479,17 +480,6 @@ def _check_input(source: Node, real: Any) -> None:
         raise Unfunctionalizable(f"input {source.name} has layout {real.layout}")
 
 
-def _share_version(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a write to one tensor counts as a write to the other, as it does for its views."""
-    if one is other or one.is_inference() or other.is_inference():
-        return True
-    before, versions = other._version, (one._version,)
-    torch._C._increment_version([one])
-    shared = other._version != before
-    torch._C._autograd._unsafe_set_version_counter((one,), versions)
-    return shared
-
-
 def _calls_from_base(view: View) -> list[ViewCall]:
     calls = []
     while view.parent is not None:
@@ -612,7 +602,7 @@ class Finish:
         size, stride = (tuple(map(self._returned, row)) for row in (fake.shape, fake.stride()))
         spec = OutputSpec(kind, index, size, stride, self._returned(offset))
         if not fake.requires_grad and (base.requires_grad or kind == "alias_of_input"):
-            spec.own_version = not _share_version(fake, base)
+            spec.own_version = not share_version(fake, base)
         steps = steps_of(_calls_from_base(view))
         if self.bases_only and steps and lead_to(steps, base, spec):
             spec.steps = steps

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.args import leaves
+
 
 class History:
     """Walks the nodes behind `roots`, tensors that require grad, once.
@@ -18,6 +20,8 @@ class History:
         without retain_graph from the one, the other has none any more.
     kept: memory of tensors that autograd saves (a storage's id) -> the roots that need it, as bits.
     themselves: the ids of tensors that autograd saves, which may be no views of others.
+    held: the same as `kept`, of tensors that the contexts of autograd functions have as attributes:
+        their backward reads them whatever was written.
     """
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
@@ -29,6 +33,7 @@ class History:
             masks[id(start)] = masks.get(id(start), 0) | 1 << k
         self._of_leaf: dict[int, int] = {}
         self.kept: dict[int, int] = {}
+        self.held: dict[int, int] = {}
         self.themselves: set[int] = set()
         shared: set[int] = set()
         for node in reversed(list(self._after_their_inputs(roots))):
@@ -42,6 +47,9 @@ class History:
                 kept = _saved(node)
                 if kept is None or kept or "CopySlices" in node.name():
                     shared.add(mask)
+                for tensor in _attributes(node):
+                    memory = memory_of(tensor)
+                    self.held[memory] = self.held.get(memory, 0) | mask
                 for tensor in kept or ():
                     memory = memory_of(tensor)
                     self.kept[memory] = self.kept.get(memory, 0) | mask
@@ -74,6 +82,11 @@ class History:
         """The roots for which autograd saves memory of `tensor`."""
         return frozenset(bits(self.kept.get(memory_of(tensor), 0)))
 
+    def holders(self, tensor: torch.Tensor) -> frozenset[int]:
+        """The roots whose backward reads memory of `tensor` that autograd does not save."""
+        memory = memory_of(tensor)
+        return frozenset(bits(self.held.get(memory, 0))) if memory not in self.kept else frozenset()
+
     def keeps_views(self, leaf: torch.Tensor) -> bool:
         """Whether autograd saves views of `leaf` alone, which `leaf.data = x` does not reach."""
         return bool(self.keepers(leaf)) and id(leaf) not in self.themselves
@@ -90,9 +103,27 @@ def memory_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def share_version(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a write to one tensor counts as a write to the other, as it does for its views."""
+    if one is other or one.is_inference() or other.is_inference():
+        return True
+    before, versions = other._version, (one._version,)
+    torch._C._increment_version([one])
+    shared = other._version != before
+    torch._C._autograd._unsafe_set_version_counter((one,), versions)
+    return shared
+
+
 @functools.cache
 def _saved_names(kind: Any) -> list[str]:
     return [name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors"]
+
+
+def _attributes(node: Any) -> Iterator[torch.Tensor]:
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        for leaf in leaves(list(vars(node).values())):
+            if isinstance(leaf, torch.Tensor):
+                yield leaf
 
 
 def _saved(node: Any) -> list[torch.Tensor] | None:

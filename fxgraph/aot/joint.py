@@ -494,12 +494,14 @@ class _Joint:
 
     def saved_by_eager(self) -> dict[Node, Collection[int]]:
         """The inputs and values that eager saves too, so that their owner must not write them, with
-        the tangents for which it does.
+        the tangents for which it does; and the inputs that contexts of functions hold.
         """
         nodes = {"input": self.inputs.nodes, "value": self.finished.values}
         found: dict[Node, Collection[int]] = {}
         for kind, i, fake in self._visible():
             users = self.history.keepers(fake)
+            if kind == "input":
+                users |= self.history.holders(fake)
             if users:
                 node = nodes[kind][i]
                 found[node] = {*found.get(node, ()), *users}
@@ -520,14 +522,27 @@ class _Joint:
         return found
 
     def places(self, saved: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """TrainingGraph.saved: of inputs whose views alone eager saves, the memory."""
+        """TrainingGraph.saved: of inputs whose views alone eager saves, the memory; those that it
+        does not save, but holds.
+        """
         fakes = self.inputs.fakes
         views = {
             ("input", i)
             for i, fake in enumerate(fakes)
             if isinstance(fake, torch.Tensor) and self.history.keeps_views(fake)
         }
-        return [("memory", i) if (kind, i) in views else (kind, i) for kind, i in saved]
+        held = {
+            i
+            for i, fake in enumerate(fakes)
+            if isinstance(fake, torch.Tensor) and self.history.holders(fake)
+        }
+
+        def place(kind: str, i: int) -> tuple[str, int]:
+            if kind in ("input", "memory") and i in held:
+                return "held", i
+            return ("memory", i) if (kind, i) in views else (kind, i)
+
+        return [place(kind, i) for kind, i in saved]
 
     def watch(self, saved: Sequence[tuple[str, int]]) -> None:
         for kind, i, fake in self._visible():

@@ -167,7 +167,9 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
                 found[size.node.expr] = node, dim
     for node in nodes:
         value = node.meta.get("val")
-        if node not in behind and is_symbol(value):
+        if node in behind or not is_symbol(value):
+            continue
+        if node.op == "placeholder" or value.node.expr not in found:  # others may come late
             found[value.node.expr] = node, None
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -29,9 +29,7 @@ from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of, is_symbol, is_symbolic
 
 aten = torch.ops.aten
-# Inputs stay alive anyway, as a rule: parameters, and tensors that the caller holds.
-_INPUT_SHARE = 0.01
-_COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
+_COPY_SHARE = 1.1  # of what its owner may write, a copy is made
 RECOMPUTED = "recomputed"  # in the meta of a node: in the backward it is computed anew
 _DATA_SIZE = 1024  # the assumed value of a size that depends on data
 # Besides operators that torch tags as pointwise: those that fill, and others that move or make
@@ -41,6 +39,12 @@ _FILL = frozenset(
     for name in ("full", "full_like", "new_full", "new_zeros", "zeros", "zeros_like")
 )
 _CHEAP = _FILL | {aten._to_copy, aten.arange, aten.cat, aten.clone, aten.scalar_tensor}
+
+# Of a tensor that backward reads: as it was in the forward; as it is now; the memory that it had,
+# as it is now, which views saved by eager look at whatever `x.data = y` does.
+_THEN, _NOW, _MEMORY = range(3)
+Given = tuple[Node, int]
+_OF_FORWARD = "of_forward"  # in the meta of a node: eager saves the view in the forward
 
 
 @dataclass
@@ -77,58 +81,53 @@ def partition(
     functional variants.
     """
     writers = _writers(joint)
-    behind = _behind(joint, tangents, writers)
-    checks = [node for node in joint.nodes if _is_effect(node)]
-    late = [node for node in checks if node in behind]  # of a size that a gradient has
-    needed = _ancestors([*gradients, *late], writers=writers)
-    before = [node for node in needed if node not in behind]
     writes = {node.args[0]: node for node in joint.nodes if node.target is aten.copy_.default}
     places_of = {
         write.args[1]: place
         for place, write in writes.items()
         if place in stored and _alike(write.args[1], place)
     }
-    after = behind.intersection(needed)
-    uncopied = _uncopied(joint, before, after, tangents, saved_by_eager)
-    saved = _saved(joint, before, after, gradients, uncopied, places_of, writers)
-    # Sizes in the backward may be made of any symbol.
-    symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
-    saved = [*symbols, *(node for node in saved if node not in symbols)]
     if any(target.op == "get_attr" for target in writes):
         raise Unfunctionalizable("an attribute is written")
     inputs = [n for n in joint.nodes if n.op == "placeholder" and n not in tangents]
+    live = _live(joint, tangents, writers, places_of, saved_by_eager)
+    _read_live_views(joint, _behind(joint, tangents, writers, live), live)
+    behind = _behind(joint, tangents, writers, live)
+    checks = [node for node in joint.nodes if _is_effect(node)]
+    late = [node for node in checks if node in behind]  # of a size that a gradient has
+    needed = _ancestors([*gradients, *late], writers=writers)
+    before = [node for node in needed if node not in behind]
+    after = behind.intersection(needed)
     visible = {root_of(node) for node in [*inputs, *values]}
-    handed: dict[Node, Node] = {}
-    for node in saved:
-        if node in places_of:
-            handed[node] = places_of[node]
-            continue
-        mine = node in uncopied or node in symbols or root_of(node) not in visible
-        handed[node] = _copied(joint, node, writes.get(node), mine)
+    saved = set(_saved(before, after, gradients, visible, live, writers))
+    # Sizes in the backward may be made of any symbol.
+    symbols = [n for n in inputs if is_symbol(n.meta["val"])]
+    handed: dict[Given, Node] = {(node, _NOW): node for node in symbols}
+    for node in list(joint.nodes):
+        readers = [user for user in node.users if user in after] if node in live else ()
+        for state in dict.fromkeys(_state(node, user) for user in readers):
+            handed[node, state] = places_of.get(node, node)
+        if node in saved and node not in symbols:
+            hidden = root_of(node) not in visible
+            handed[node, _THEN] = _copied(joint, node, writes.get(node), hidden)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
         places.update({node: (name, i) for i, node in enumerate(nodes)})
     done = [*(node for node in checks if node not in behind), *drawn, *writes.values()]
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
-    found = [places[node] for node in handed.values()]
-    mutable = [node for node in saved if handed[node] in inputs and node not in symbols]
-    backward = _Backward(joint, saved, mutable, tangents, writers)
+    backward = _Backward(joint, list(handed), tangents, behind, writers)
     backward.add(gradients, late)
-    return Parts(forward, backward.graph, [*_read(found, backward, saved, mutable)])
+    found = [
+        ("memory", places[node][1]) if state == _MEMORY else places[node]
+        for (_, state), node in handed.items()
+    ]
+    return Parts(forward, backward.graph, found)
 
 
-def _read(
-    found: Sequence[tuple[str, int]],
-    backward: _Backward,
-    saved: Sequence[Node],
-    mutable: Sequence[Node],
-) -> Iterator[tuple[str, int]]:
-    """Where the placeholders of the backward that are left are found."""
-    unread = backward.drop_unread()
-    yield from (place for place, node in zip(found, saved) if node not in unread)
-    places = dict(zip(saved, found))
-    yield from (("memory", places[node][1]) for node in mutable if node in backward.memory)
+def _state(node: Node, user: Node) -> int:
+    """The state of a live tensor that an operator of the backward reads."""
+    return _MEMORY if node.op == "placeholder" and user.meta.get(_OF_FORWARD) else _NOW
 
 
 def _alike(one: Node, other: Node) -> bool:
@@ -162,17 +161,74 @@ def _writers(joint: Graph) -> dict[Node, Node]:
     return writers
 
 
-def _behind(joint: Graph, tangents: Sequence[Node], writers: Mapping[Node, Node]) -> set[Node]:
-    """The nodes that depend on a tangent."""
+def _behind(
+    joint: Graph,
+    tangents: Sequence[Node],
+    writers: Mapping[Node, Node],
+    live: Collection[Node] = (),
+) -> set[Node]:
+    """The nodes that depend on a tangent, or on what `live` tensors hold when backward runs."""
     found = set(tangents)
     copies: dict[Node, list[Node]] = {}
     for copy, writer in writers.items():
         copies.setdefault(writer, []).append(copy)
     for node in joint.nodes:
-        if node not in found and any(arg in found for arg in node.all_input_nodes):
+        late = node.meta.get(PART) == BACKWARD
+        if node not in found and any(
+            arg in found or (late and _base(arg) in live) for arg in node.all_input_nodes
+        ):
             found.add(node)
             found.update(copies.get(node, ()))
     return found
+
+
+def _base(node: Node) -> Node:
+    """The node whose memory `node` looks at, through items of views too."""
+    while node.op == "call_function":
+        source = node.args[0] if node.target is operator.getitem else node
+        if not (isinstance(source, Node) and is_view(source.target)):
+            break
+        node = source.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _live(
+    joint: Graph,
+    tangents: Sequence[Node],
+    writers: Mapping[Node, Node],
+    places_of: Mapping[Node, Node],
+    saved_by_eager: Mapping[Node, Collection[int]],
+) -> set[Node]:
+    """The tensors of the caller's that a backward of eager reads as they are then: one that is
+    written by `x.data` meanwhile, or whose `x.data` is another.
+    """
+    behind = _behind(joint, tangents, writers)
+    found = _uncopied(joint, behind, tangents, saved_by_eager)
+    stored = {node for node, place in places_of.items() if place in found}
+    return {node for node in found if node not in places_of.values()} | stored
+
+
+def _read_live_views(joint: Graph, behind: Collection[Node], live: Collection[Node]) -> None:
+    """Give the backward views of its own of `live` tensors; others that are computed again read
+    these as they were in the forward.
+    """
+    made: dict[Node, Node] = {}
+
+    def late(node: Node) -> Node:
+        if node in behind or node in live or _base(node) not in live:
+            return node
+        if node not in made:
+            source = late(node.args[0])  # type: ignore[arg-type]
+            with joint.inserting_after(node):
+                made[node] = joint.node_copy(node, lambda n: source if n is node.args[0] else n)
+            made[node].meta |= {PART: BACKWARD, _OF_FORWARD: True}
+        return made[node]
+
+    for node in list(joint.nodes):
+        if node in behind and node not in made.values():
+            for given in node.all_input_nodes:
+                if (other := late(given)) is not given:
+                    node.replace_input_with(given, other)
 
 
 def _ancestors(
@@ -197,14 +253,12 @@ def _ancestors(
 
 def _uncopied(
     joint: Graph,
-    before: Collection[Node],
-    after: Collection[Node],
+    behind: Collection[Node],
     tangents: Sequence[Node],
     saved_by_eager: Mapping[Node, Collection[int]],
 ) -> set[Node]:
-    """The tensors that eager saves for each tangent whose backward may read them, or compute from
-    them again. Of the results of `a * w, a.relu()`, the second one's backward does without `a` in
-    eager: `a` may be written then.
+    """The tensors that eager saves for each tangent whose backward reads them. Of the results of
+    `a * w, a.relu()`, the second one's backward does without `a` in eager: `a` may be written then.
     """
     if len(tangents) == 1:
         return set(saved_by_eager)
@@ -214,11 +268,13 @@ def _uncopied(
         return functools.reduce(operator.or_, (numbers.get(node, 0) for node in nodes), 0)
 
     for node in joint.nodes:  # those that the node depends on
-        if node in after and node not in numbers:
+        if node in behind and node not in numbers:
             numbers[node] = of_all(node.all_input_nodes)
     for node in reversed(list(joint.nodes)):  # those whose backward may need the node
-        if node in before:
-            numbers[node] = of_all(user for user in node.users if user in after or _cheap(user))
+        if node not in behind:
+            late = node.meta.get(PART) == BACKWARD
+            users = (u for u in node.users if u in behind or late or _reads_as_one(u))
+            numbers[node] = of_all(users)
     return {
         node
         for node, users in saved_by_eager.items()
@@ -226,42 +282,44 @@ def _uncopied(
     }
 
 
+def _reads_as_one(user: Node) -> bool:
+    """Whether what reads the user reads its operand's memory, or does so in the backward alone."""
+    return user.meta.get(PART) == BACKWARD or _base(user) is not user
+
+
 # -- the cut --------------------------------------------------------------------------------------
 def _saved(
-    joint: Graph,
     before: Sequence[Node],
     after: set[Node],
     gradients: Sequence[Node],
-    uncopied: Collection[Node],
-    places_of: Mapping[Node, Node],
+    visible: Collection[Node],
+    live: Collection[Node],
     written: Collection[Node],
 ) -> list[Node]:
-    """The nodes of `before` to hand over to `after`, which depends on the tangents."""
+    """The nodes of `before` to hand over to `after`, which depends on the tangents, as they are in
+    the forward; `after` itself sees to those in `live`.
+    """
     network = Network()
     forward, backward = network.add_node(), network.add_node()
     entries = {node: network.add_node() for node in before}
     exits = {node: network.add_node() for node in before}
     wanted = set(gradients)
     for node in before:
-        place = places_of.get(node, node)
-        network.add_arc(entries[node], exits[node], _cost(place, place in uncopied))
-        if place.op == "placeholder" or node in written or not _cheap(node):
+        network.add_arc(entries[node], exits[node], _cost(node, root_of(node) in visible))
+        if node.op == "placeholder" or node in written or not _cheap(node):
             network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
             if user in entries:
                 network.add_arc(exits[node], entries[user], INFINITE)
-        if node in wanted or any(user in after for user in node.users):
+        read = node not in live and any(user in after for user in node.users)
+        if node in wanted or read:
             network.add_arc(exits[node], backward, INFINITE)
     late = network.late_side(forward, backward)
-    order = {node: i for i, node in enumerate(joint.nodes)}
-    chosen = [n for n in before if exits[n] in late and entries[n] not in late]
-    return sorted(chosen, key=order.__getitem__)
+    return [n for n in before if exits[n] in late and entries[n] not in late]
 
 
-def _cost(node: Node, uncopied: bool) -> float:
-    """The cost of keeping the node: bytes, weighted down for memory that the caller keeps
-    anyway.
-    """
+def _cost(node: Node, copied: bool) -> float:
+    """The cost of keeping the node, or a copy of it: bytes."""
     value = node.meta.get("val")
     if node.meta.get(RECOMPUTED):
         return INFINITE
@@ -276,9 +334,7 @@ def _cost(node: Node, uncopied: bool) -> float:
     known = [hint_of(n) for n in value.shape]
     elements = prod(_DATA_SIZE if n is None else n for n in known)
     size = max(float(elements * value.dtype.itemsize), 1.0)
-    if node.op == "placeholder":
-        return size * (_INPUT_SHARE if uncopied else _COPY_SHARE)
-    return size
+    return size * _COPY_SHARE if copied else size
 
 
 def _replaces(node: Node) -> bool:
@@ -361,27 +417,29 @@ def _forward(
 
 
 class _Backward:
-    """The backward part. Values are computed again of the memory that inputs had in the forward:
-    an input is given twice where operators of the backward read it too, since they see what
-    `input.data = x` made of it, as in eager.
+    """The backward part. A tensor of the caller's may be given twice: as it was in the forward, for
+    what is computed again, and as it is now, for operators of the backward.
 
-    memory: input -> the placeholder that recomputed nodes read.
+    saved: the nodes given, in which state.
     """
 
     def __init__(
         self,
         joint: Graph,
-        saved: Sequence[Node],
-        mutable: Sequence[Node],
+        saved: Sequence[Given],
         tangents: Sequence[Node],
+        behind: Collection[Node],
         writers: Mapping[Node, Node],
     ) -> None:
-        self.joint, self.writers = joint, writers
+        self.joint, self.writers, self.behind = joint, writers, behind
         self.graph = Graph()
-        self.made = {node: self._placeholder(node) for node in saved}
-        self.memory = {node: self._placeholder(node) for node in mutable}
+        self.given = {(node, state): self._placeholder(node) for node, state in saved}
+        self.made = {
+            node: made
+            for (node, state), made in self.given.items()
+            if state == _THEN or is_symbolic(node.meta["val"])
+        }
         self.made |= {node: self._placeholder(node) for node in tangents}
-        self.behind = _behind(joint, tangents, writers)
 
     def _placeholder(self, node: Node) -> Node:
         made = self.graph.placeholder(node.name)
@@ -389,7 +447,8 @@ class _Backward:
         return made
 
     def add(self, gradients: Sequence[Node], checks: Sequence[Node]) -> None:
-        wanted = _ancestors([*gradients, *checks], until=self.made, writers=self.writers)
+        known = {*self.made, *(node for node, _ in self.given)}
+        wanted = _ancestors([*gradients, *checks], until=known, writers=self.writers)
         for node in self.joint.nodes:
             if node in wanted and node in self.behind:
                 self._copy_late(node)
@@ -404,30 +463,16 @@ class _Backward:
         todo = [node]
         while todo:
             node = todo[-1]
-            missing = [given for given in node.all_input_nodes if given not in self.made]
+            operands = node.all_input_nodes
+            missing = [n for n in operands if self._operand(node, n) is None]
             if node in self.made or not missing:
                 todo.pop()
                 if node not in self.made:
-                    early = node not in self.behind and node.meta.get(PART) != BACKWARD
-                    self.made[node] = self.graph.node_copy(
-                        node, functools.partial(self._operand, early)
-                    )
+                    known = {given: self._operand(node, given) for given in operands}
+                    self.made[node] = self.graph.node_copy(node, known.__getitem__)
             else:
                 todo.extend(reversed(missing))
 
-    def _operand(self, early: bool, node: Node) -> Node:
-        return (self.memory.get(node) if early else None) or self.made[node]
-
-    def drop_unread(self) -> set[Node]:
-        """Of each input that is given twice, keep the placeholders that are read. Returns the
-        inputs of which the memory alone is left.
-        """
-        unread = set()
-        for node, memory in list(self.memory.items()):
-            if not memory.users:
-                self.graph.erase_node(memory)
-                del self.memory[node]
-            elif not self.made[node].users:
-                self.graph.erase_node(self.made[node])
-                unread.add(node)
-        return unread
+    def _operand(self, node: Node, given: Node) -> Node | None:
+        live = self.given.get((given, _state(given, node))) if node in self.behind else None
+        return live or self.made.get(given)

@@ -34,7 +34,7 @@ from fxgraph.symbolic_values import expr_of, is_symbolic
 Compiled = Callable[..., Sequence[Any]]
 CompileBackward = Callable[[FunctionalGraph], Callable[[list[Any]], Sequence[Any]]]
 
-_SAVED = ("input", "value", "kept", "memory")
+_SAVED = ("input", "value", "kept", "memory", "held")
 _OUTPUTS = (
     "fresh",
     "input",

@@ -163,6 +163,7 @@ class _Training:
         self.places: dict[str, list[Any]] = {
             "input": self.frame.inputs,
             "memory": self.frame.inputs,
+            "held": self.frame.inputs,
             "value": self.frame.values[: self.values],
             "kept": self.frame.values[self.values :],
         }

@@ -168,7 +168,7 @@ class Call {
       const Saved& place = graph_.saved[i];
       const bool output = place.from == Saved::Value &&
                           std::find(own_values.begin(), own_values.end(), place.index) != own_values.end();
-      node->save(i, saved(place), output);
+      if (place.from != Saved::Held) node->save(i, saved(place), output);
     }
     for (const Watched& item : segment.watched) node->watch(item.value ? values_[item.index] : input(item.index));
     for (size_t i = 0; i < objects_.size(); ++i) node->hold(input(i));

@@ -114,6 +114,9 @@ void CompiledNode::hold(const at::Tensor& given) {
 }
 
 void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) {
+  if (training().saved[number].from == Saved::Input && training().layouts[number].varies && is_plain(tensor)) {
+    seen_[number] = {false, tensor.sizes().vec(), tensor.strides().vec(), tensor.options()};
+  }
   saved_[number] = torch::autograd::SavedVariable(tensor, output);
 }
 
@@ -322,6 +325,12 @@ variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents
   return found;
 }
 
+// The layout of a saved input that the backward takes in this call.
+const Layout& CompiledNode::layout(uint32_t number) const {
+  const auto seen = seen_.find(number);
+  return seen == seen_.end() ? training().layouts[number] : seen->second;
+}
+
 // The list that a backward takes; `fitting` is cleared where an input is not as the compiled one takes it.
 PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting) {
   const variable_list mine = std::move(tangents);
@@ -334,8 +343,10 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
     std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK(!freed_, torch::autograd::ERR_BACKWARD_TWICE);
     for (uint32_t i : variant.saved) {
-      tensors.push_back(saved_[i].unpack(getptr()));
-      if (training().saved[i].from == Saved::Input) fitting = fitting && fits(tensors.back(), training().layouts[i]);
+      const Saved& place = training().saved[i];
+      const bool held = place.from == Saved::Held;
+      tensors.push_back(held ? given_[place.index].tensor : saved_[i].unpack(getptr()));
+      if (held || place.from == Saved::Input) fitting = fitting && fits(tensors.back(), layout(i));
     }
     if (hand_over) {
       freed_ = true;

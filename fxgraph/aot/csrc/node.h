@@ -91,6 +91,7 @@ class CompiledNode : public Node {
   void end(int task);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
+  const Layout& layout(uint32_t number) const;
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting);
   void free_after(const std::vector<bool>& present);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
@@ -102,6 +103,7 @@ class CompiledNode : public Node {
   Step* step_;  // strong
   uint32_t number_;  // of the segment
   std::vector<torch::autograd::SavedVariable> saved_;  // by number; those of other segments are empty
+  std::map<uint32_t, Layout> seen_;  // of the saved inputs whose layouts vary: those of this call
   bool freed_ = false;
   std::vector<Given> given_;
   std::vector<Witness> witnesses_;

@@ -39,7 +39,8 @@ struct Output {
 
 // Where a tensor that the backward needs is found after the forward.
 struct Saved {
-  enum From : uint8_t { Input, Value, Kept, Memory };  // Memory: of an input, whatever becomes its data
+  // Memory: of an input, whatever becomes its data; Held: an input whatever is written to it.
+  enum From : uint8_t { Input, Value, Kept, Memory, Held };
   From from;
   uint32_t index;
 };

@@ -282,4 +282,66 @@ PROGRAMS = {
         """
         + _BACKWARDS,
     ),
+    "checkpoint_reads_a_buffer_that_is_written_by_data": (
+        None,
+        _CHANGED
+        + """
+        table = torch.ones(3)
+        def f(x, use_reentrant=False):
+            call = lambda h: blocks[0](h * table).tanh() * table.detach()
+            y = checkpoint(call, x, use_reentrant=use_reentrant)
+            table.data.mul_(2)
+            return y
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_reads_a_weight_that_is_written_by_data": (
+        None,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            data = blocks[0].weight.data
+            y = checkpoint(lambda h: blocks[0](h).tanh(), x, use_reentrant=use_reentrant)
+            data.mul_(0.5)
+            return y
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_reads_a_variable_behind_a_break": (
+        None,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            for block in blocks:
+                x = checkpoint(lambda h: block(h).tanh(), x, use_reentrant=use_reentrant)
+                torch._dynamo.graph_break()
+            return x
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_reads_an_attribute_behind_a_break": (
+        None,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            kept.block = blocks[0]
+            x = checkpoint(lambda h: kept.block(h).tanh(), x, use_reentrant=use_reentrant)
+            torch._dynamo.graph_break()
+            kept.block = blocks[1]
+            return x.sin()
+        """
+        + _BACKWARDS,
+    ),
+    "checkpoint_before_a_break": (
+        3,
+        _CHANGED
+        + """
+        def f(x, use_reentrant=False):
+            kept.block = blocks[0]
+            x = checkpoint(lambda h: kept.block(h).tanh(), x, use_reentrant=use_reentrant)
+            torch._dynamo.graph_break()
+            return x.sin()
+        """
+        + _BACKWARDS,
+    ),
 }

@@ -470,4 +470,55 @@ PROGRAMS = {
         run(T(2, 3))
     """,
     ),
+    "module_hooks_on_memory_of_inputs": (
+        None,
+        """
+        class M(nn.Module):
+            def forward(self, x): return x.view(-1), x
+        m = M(); m.register_full_backward_hook(lambda mod, gi, go: log.append("m"))
+        same = nn.Identity(); same.register_full_backward_pre_hook(lambda mod, go: log.append("same"))
+        def f(x): return m(x), same(x * 2), same(x)
+        ---
+        x = T(2, 3, grad=True)
+        (flat, y), z, same = run(x * 1)
+        flat.data.mul_(3), same.data.add_(1)
+        (flat.sum() + y.sum() + z.sum() + same.sum()).backward()
+        flat, y, same, x.grad, [one._base is None for one in (flat, y, same)]
+    """,
+    ),
+    "module_hooks_on_memory_of_two_results": (
+        None,
+        """
+        m = nn.Identity(); m.register_full_backward_hook(lambda mod, gi, go: log.append("m"))
+        class Kept(nn.Module):
+            def forward(self, x):
+                self.last = x.sin()
+                return m(self.last)
+        kept = Kept()
+        def f(x): return kept(x)
+        ---
+        x = T(2, 3, grad=True)
+        y = run(x)
+        kept.last.data.mul_(3)
+        (y + kept.last).sum().backward()
+        y, kept.last, x.grad, y._base is None
+    """,
+    ),
+    "module_hooks_on_memory_behind_a_break": (
+        None,
+        """
+        m = nn.Identity(); m.register_full_backward_hook(lambda mod, gi, go: log.append("m"))
+        def f(x):
+            y = x.sin()
+            z = m(y)
+            print("between")
+            with torch.no_grad(): y.mul_(2)
+            return z * 3
+        ---
+        x = T(2, 3, grad=True)
+        y = run(x)
+        y.sum().backward()
+        y, x.grad
+    """,
+    ),
 }

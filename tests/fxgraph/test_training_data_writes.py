@@ -1,0 +1,230 @@
+"""Writes by `x.data`, which autograd does not see, between forward and backward: eager's backward
+reads what it saved, which is the tensor itself or a value computed before the write.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import dynamo
+from tests.fxgraph.training_support import BACKENDS, r
+
+
+def sigmoid(x, w):
+    return (x * w).sigmoid()
+
+
+def chain(x, w):
+    return ((x * w).sin() + w.cos()).exp() * x
+
+
+def exponential(x, w):
+    return (w.exp() * x).relu() * w
+
+
+def attention(x, w):
+    return (x * w).softmax(-1) * w.sin()
+
+
+def views(x, w):
+    return x * w.view(-1).sin().view(3, 3) * w[:, :1]
+
+
+def pieces(x, w):
+    first, second, third = w.unbind()
+    return x * first.sin() * second, third.exp() * x
+
+
+def linear(x, w):
+    return F.gelu(F.linear(x, w.tanh(), w[0]))
+
+
+def norm(x, w):
+    return F.layer_norm(x, (3,), w[0], w[1]).relu()
+
+
+def batch_norm(x, w):
+    return F.batch_norm(x, None, None, w[0], w[1], training=True).relu() * x
+
+
+def values(x, w):
+    y = (x * w).sin()
+    return y, y.exp() * w, y.tanh()
+
+
+def values_and_views(x, w):
+    y = x.exp() * w
+    return y.t(), (y[0] * y).sigmoid()
+
+
+def of_the_weight(write):
+    return lambda x, w, results: write(w)
+
+
+def of_the_input(write):
+    return lambda x, w, results: write(x)
+
+
+def of_the_results(write):
+    return lambda x, w, results: [write(result) for result in results]
+
+
+def scale(tensor):
+    tensor.data.mul_(2)
+
+
+def copy(tensor):
+    tensor.data.copy_(torch.full_like(tensor, 0.3))
+
+
+def replace(tensor):
+    tensor.data = tensor.data * 2
+
+
+FUNCTIONS = [
+    sigmoid,
+    chain,
+    exponential,
+    attention,
+    views,
+    pieces,
+    linear,
+    norm,
+    batch_norm,
+    values,
+    values_and_views,
+]
+
+
+def gradients(call, write, whose):
+    torch.manual_seed(0)
+    found = []
+    for written in (True, False, True):
+        x, w = r(3, 3), r(3, 3)
+        results = call(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        if written:
+            whose(write)(x, w, results)
+        torch.autograd.backward([(y * y).sum() for y in results], retain_graph=True)
+        found += [x.grad.clone(), w.grad.clone()]
+        results[0].sum().backward()
+        found += [x.grad, w.grad]
+    return found
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("whose", [of_the_weight, of_the_input, of_the_results])
+@pytest.mark.parametrize("write", [scale, copy])
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_written_between_forward_and_backward(f, write, whose, backend):
+    expected = gradients(f, write, whose)
+    found = gradients(dynamo.compile(f, backend=backend), write, whose)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_replaced_between_forward_and_backward(f, backend):
+    expected = gradients(f, replace, of_the_weight)
+    found = gradients(dynamo.compile(f, backend=backend), replace, of_the_weight)
+    torch.testing.assert_close(found, expected)
+
+
+OF_OTHER_STRIDES = {
+    "transposed": lambda data: (data.t().contiguous() * 2).t(),
+    "sliced": lambda data: torch.cat([data, data], 1)[:, ::2],
+    "other_type": lambda data: data.float(),
+}
+
+
+def chained(x, w):
+    return (x * w).sin() * w
+
+
+def product(x, w):
+    return x.mm(w.t()).sin()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("other", OF_OTHER_STRIDES)
+@pytest.mark.parametrize("f", [chained, product])
+def test_varying_sizes_and_data_of_another_layout(f, other, backend):
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for size in (3, 5, 6, 7):
+            x, w = r(size, 4), r(size, 4)
+            y = call(x, w)
+            w.data = OF_OTHER_STRIDES[other](w.data)
+            try:
+                y.sum().backward(inputs=[x])
+            except RuntimeError:
+                found.append(None)
+            found.append(x.grad)
+        return found
+
+    torch.testing.assert_close(trained(dynamo.compile(f, backend=backend)), trained(f))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_steps_of_an_optimizer_that_writes_by_data_between_two_losses(backend):
+    def trained(compile):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.SiLU(), torch.nn.Linear(4, 2)
+        ).double()
+        call = compile(model)
+        for _ in range(3):
+            x = r(5, 4)
+            one, other = call(x), call(x * 2)
+            for loss in (one.square().mean(), other.square().mean()):
+                loss.backward()
+                for parameter in model.parameters():
+                    parameter.data.add_(parameter.grad, alpha=-0.1)
+                    parameter.grad = None
+        return [*model.parameters()]
+
+    found = trained(lambda model: dynamo.compile(model, backend=backend))
+    torch.testing.assert_close(found, trained(lambda model: model))
+
+
+class HoldsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, x[0]
+        return x * w.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
+
+
+def holding(x, w):
+    return HoldsInput.apply(x, w * 2).exp()
+
+
+def write_in_place(tensor):
+    with torch.no_grad():
+        tensor.mul_(2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", [scale, write_in_place])
+def test_inputs_that_contexts_hold_are_read_as_they_are_in_backward(write, backend):
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for written in (False, True, True):
+            x, w = r(3, 3), r(3, 3)
+            y = call(x, w)
+            if written:
+                write(x)
+            y.sum().backward()
+            found.append(w.grad)
+        return found
+
+    torch.testing.assert_close(trained(dynamo.compile(holding, backend=backend)), trained(holding))
