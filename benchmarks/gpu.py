@@ -4,8 +4,8 @@
     python -m benchmarks.gpu densenet121 --training          # one, forward and backward
     python -m benchmarks.gpu chain --seconds 5
 
-    python -m benchmarks.gpu vit --dtype bfloat16 --batch 16 --within 200
-    python -m benchmarks.gpu vit --systems eager framegraph --once
+    python -m benchmarks.gpu vit_base --dtype bfloat16 --batch 32 --within 200
+    python -m benchmarks.gpu llama_1b --systems eager framegraph --once
 
 Each compiler runs in a process of its own with empty caches, and a second time with those of the
 first ("warm", unless --once). A call's time is that of the device (CUDA events around calls in a
@@ -37,7 +37,10 @@ SYSTEMS = (
     "framegraph max-autotune",
     "torch.compile max-autotune",
 )
-DEFAULT = ("densenet121", "resnet50_one", "vit", "bert", "gpt2", "llama", "chain")
+DEFAULT = (
+    "densenet121", "chain", "bert_base", "vit_base", "resnet50", "gpt2_small", "llama_1b",
+    "sdxl_unet",
+)  # fmt: skip
 ROUNDS, CALLS = 5, 20
 
 
@@ -58,10 +61,11 @@ def made(subject: str, given: argparse.Namespace) -> tuple[Callable[..., Any], d
     """A subject on the device."""
     import torch
 
-    from benchmarks.subjects import SUBJECTS
+    from benchmarks.gpu_subjects import EVERY
 
     torch.manual_seed(0)
-    fn, inputs = SUBJECTS[subject]()
+    with torch.device(given.device):
+        fn, inputs = EVERY[subject]()
     dtype = getattr(torch, given.dtype)
     for module in modules_of(fn):
         module.to(given.device, dtype).train(given.training)

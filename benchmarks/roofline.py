@@ -29,8 +29,8 @@ from tabulate import tabulate
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks import device_plan
+from benchmarks.gpu_subjects import EVERY
 from benchmarks.profile import label_flops
-from benchmarks.subjects import SUBJECTS
 from fxgraph.sizes import hint
 from inductor.devices import DEVICES, Device
 from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
@@ -165,7 +165,21 @@ def works_of_eager(c: Any, before: Collection[str] = ()) -> list[Work]:
         size += sum(t.numel() * t.itemsize for t in again)
         most = max((t.numel() for t in results), default=0)
         found.append(Work(opname, size, flops or most, matrix=flops > 0))
+        found += _passes_of_bias(node)
     return found
+
+
+def _passes_of_bias(node: Any) -> list[Work]:
+    """Kernels beside cuDNN's of a convolution in eager: the sum with its bias, in a pass over the
+    result, and the sum for the gradient of the bias."""
+    aten = torch.ops.aten
+    if node.target is aten.convolution.default and node.args[2] is not None:
+        result = node.meta["val"]
+        return [Work("add_", 2 * result.numel() * result.itemsize, float(result.numel()))]
+    if node.target is aten.convolution_backward.default and node.args[-1][2]:
+        grad = node.args[0].meta["val"]
+        return [Work("sum", grad.numel() * grad.itemsize, float(grad.numel()))]
+    return []
 
 
 def _named(arg: Any, shapes: dict[str, Any]) -> Any:
@@ -242,7 +256,7 @@ def kernel_table(works: list[Work], device: Device, dtype: str) -> str:
 
 
 def _subject(name: str, given: argparse.Namespace) -> Any:
-    fn, inputs = SUBJECTS[name]()
+    fn, inputs = EVERY[name]()
     if given.training and isinstance(fn, torch.nn.Module):
         fn.train()
     if given.batch:
@@ -255,7 +269,7 @@ def _subject(name: str, given: argparse.Namespace) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("subjects", nargs="+", choices=list(SUBJECTS), metavar="MODEL")
+    parser.add_argument("subjects", nargs="+", choices=list(EVERY), metavar="MODEL")
     parser.add_argument("--device", choices=list(DEVICES), default="h200")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--training", action="store_true", help="forward and backward")

@@ -1,4 +1,5 @@
-"""Convolutions: depthwise ones are loops; of the library's, so is the sum for a bias' gradient."""
+"""Convolutions: depthwise ones are loops; of the library's, so is the sum for a bias' gradient, and
+on a GPU the sum with a bias."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxgraph.sizes import nonzero
+from inductor import devices
 from inductor.convolutions import depthwise_convolution
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
@@ -17,6 +19,23 @@ from inductor.lowering.pooling import window_positions
 from inductor.lowering.reduction import reduce
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
+
+
+@lower(aten.convolution.default)
+def convolution(
+    ctx: Lowering, x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any
+) -> Tensor:
+    """cuDNN adds no bias: eager does, in a pass over the result. Here it joins the kernel that
+    reads the result. Depthwise convolutions of eager's own add it to a sum in a register.
+    """
+    val, groups = ctx.val(), settings[-1]
+    if bias is None or not devices.is_gpu(val.device) or not val.dtype.is_floating_point:
+        raise NotLowered("no bias that a kernel could add")
+    if groups > 1 and groups == x.size[1]:
+        raise NotLowered("a depthwise convolution")
+    result = ctx.aten(aten.convolution.default, [x, weight, None, *settings], {})
+    column = views.view(ctx, bias, (bias.numel, *[1] * (len(result.size) - 2)))
+    return ctx.pointwise(ops.add, [result, column], val.dtype)
 
 
 @lower(aten.convolution_backward.default)

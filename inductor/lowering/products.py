@@ -87,7 +87,7 @@ OF_FLOAT8 = frozenset([aten._scaled_mm.default, aten.permute.default])
 _PRODUCTS = frozenset(
     [
         aten.mm.default, aten.bmm.default, aten.addmm.default, aten._int_mm.default,
-        aten._scaled_mm.default,
+        aten._scaled_mm.default, aten.convolution.default,
     ]
 )  # fmt: skip
 

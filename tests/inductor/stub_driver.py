@@ -47,7 +47,7 @@ class Stub:
     captures, one of its own, as of torch.cuda.graph.
     """
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, opened: bool = True) -> None:
         own = library.with_name(f"{next(_numbers)}-{library.name}")  # a library is loaded once
         shutil.copy(library, own)
         self.path = str(own)
@@ -55,6 +55,10 @@ class Stub:
         self.library.stub_log.restype = ctypes.c_char_p
         self._current, self._capturing = 7, threading.local()
         self.errors: list[BaseException] = []  # of what ran in place of kernels
+        if opened:
+            self.open()
+
+    def open(self) -> None:
         self.driver = _plan.Driver(self.path, lambda device: self.stream)
 
     @property
@@ -82,6 +86,10 @@ class Stub:
     def fail(self, function: str, code: int, after: int = 0) -> None:
         """Have the call of a driver's function fail, after so many that do not."""
         self.library.stub_fail(function.encode(), code, after)
+
+    def armed(self, function: str) -> bool:
+        """Whether a call of the function is still to fail."""
+        return bool(self.library.stub_armed(function.encode()))
 
     def live(self, kind: str) -> int:
         return self.library.stub_live(kind.encode())

@@ -121,6 +121,12 @@ EXPORT void stub_fail(const char* function, int code, int after) {
   failures[function] = {code, after};
 }
 
+// Whether the failure of a function is still to come.
+EXPORT int stub_armed(const char* function) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return failures.count(function) != 0;
+}
+
 EXPORT void stub_on_launch(Callback given) { callback = given; }
 
 EXPORT int stub_live(const char* kind) {

@@ -354,7 +354,6 @@ def test_a_capture_that_fails(stub, function):
     assert "replay" not in kinds(stub) and stub.live("graph") == 0
 
 
-@torch.no_grad()
 class Cuda:
     """What TorchGraph asks torch for: a graph that fails at `failing`; `log` is what happened."""
 

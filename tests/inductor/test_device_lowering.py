@@ -143,6 +143,21 @@ def statistics(y, v):
     return F.batch_norm(y, None, None, v, v, training=True)
 
 
+@pytest.mark.parametrize(("groups", "plain"), [(1, True), (2, True), (4, False)])
+@pytest.mark.parametrize("call", [F.conv2d, F.conv_transpose2d])
+def test_the_bias_of_a_convolution_joins_a_kernel(call, groups, plain):
+    """cuDNN would leave it to a pass over the result; depthwise convolutions of eager's add it."""
+
+    def fn(x, w, b):
+        return (F.gelu(call(x, w, b, groups=groups)),)
+
+    sizes = (2, 4, 8, 8), (4, 4 // groups, 3, 3), (4,)
+    c = planned(fn, *((size, f32, CUDA) for size in sizes))
+    assert steps(c) == ["convolution", "launch"]
+    convolution = c.spec.steps[0]
+    assert (convolution.args[2] is None) == plain
+
+
 def test_images_of_convolutions_have_channels_innermost():
     """Those of one pixel are products then, with all that reads them."""
     fn, inputs = bottleneck(inference)
@@ -245,6 +260,18 @@ def test_predictions():
         ["z"],
     )  # fmt: skip
     assert product == 2 * 4 * 8 * 2
+
+
+def test_eager_adds_the_bias_of_a_convolution_in_a_pass():
+    from benchmarks import device_plan, roofline
+
+    net, x = torch.nn.Conv2d(4, 8, 3), torch.randn(2, 4, 6, 6)
+    ((gm, inputs),) = device_plan.captured(net, {"input": x}, training=True)
+    parts = device_plan.plans(gm, inputs, training=True, whole=True, fusion=False)
+    forward, backward = (roofline.works_of_eager(part) for part in parts)
+    nbytes = 2 * 8 * 4 * 4 * 4
+    assert [(w.name, w.bytes) for w in forward][1:] == [("add_", 2 * nbytes)]
+    assert ("sum", nbytes) in [(w.name, w.bytes) for w in backward]
 
 
 def test_eager_runs_no_copies_of_statistics_and_nothing_twice():

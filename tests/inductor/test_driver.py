@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import itertools
 import shutil
 import threading
 import weakref
@@ -15,6 +16,7 @@ import torch
 
 from fxgraph.sizes import Size, Symbol
 from inductor.runtime import _plan
+from inductor.runtime.device_graph import DeviceGraphs
 from inductor.runtime.driver import Loaded
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
@@ -27,7 +29,14 @@ from inductor.runtime.plan import (
     TritonSpec,
 )
 from tests.inductor import stub_driver
-from tests.inductor.stub_driver import ILLEGAL_ADDRESS, LOST, OUT_OF_MEMORY, Stub, image
+from tests.inductor.stub_driver import (
+    ILLEGAL_ADDRESS,
+    LOST,
+    OUT_OF_MEMORY,
+    SimulatedDevice,
+    Stub,
+    image,
+)
 from tests.inductor.test_pipeline import fake_tensor_mode
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
@@ -341,6 +350,68 @@ def test_a_launch_fails(stub, code, kind, text, owning):
             plan(torch.ones(8))
     else:
         assert torch.equal(plan(torch.ones(8))[0], torch.full((8,), 8.0))
+
+
+# Each call of the driver's in the life of a plan with a device graph fails in turn.
+LIFE = (
+    "cuInit", "cuDeviceGet", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent",
+    "cuCtxPushCurrent", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncGetAttribute",
+    "cuFuncSetAttribute", "cuLaunchKernel", "cuStreamBeginCapture", "cuStreamEndCapture",
+    "cuGraphInstantiate", "cuGraphLaunch", "cuModuleUnload",
+)  # fmt: skip
+FAILURES = (OUT_OF_MEMORY, LOST, 1)
+
+
+def life(library, function, code, after):
+    """The errors of each stage: loading, then calls until a graph was replayed twice; whether the
+    failure came at all. Each call that raises nothing gives what it should."""
+    errors, held, stub = [], [], Stub(library, opened=False)
+    stub.fail(function, code, after)
+    try:
+        stub.open()
+        spec = doubling(steps=2)
+        loaded = Loaded(load(stub, shared=100_000), device=SimulatedDevice(stub))
+        plan = link(spec, callables={"k0": loaded})
+        call = DeviceGraphs(plan, spec, loaded.device, 1)
+    except RuntimeError as error:
+        errors.append(error)
+        return errors, held, stub
+    twice(stub)
+    for turn in range(5):
+        x = torch.full((8,), float(turn))
+        held.append(weakref.ref(x))
+        try:
+            assert torch.equal(call.take([x])[0], torch.full((8,), 4.0 * turn))
+        except RuntimeError as error:
+            errors.append(error.with_traceback(None))
+        del x
+    call.reset()
+    return errors, held, stub
+
+
+@pytest.mark.parametrize("function", LIFE)
+def test_any_call_fails(library, function):
+    """One clear error for a call that fails; memory is given back, and what follows works unless
+    the device is lost."""
+    reached = 0
+    for code in FAILURES:
+        for after in itertools.count():
+            errors, held, stub = life(library, function, code, after)
+            assert not any(reference() is not None for reference in held)
+            if stub.armed(function):
+                break
+            reached += 1
+            kind = torch.OutOfMemoryError if code == OUT_OF_MEMORY else RuntimeError
+            assert code == LOST or len(errors) <= 1, (code, after, errors)
+            for error in errors:
+                assert isinstance(error, kind) or "the driver returned" in str(error)
+                assert str(code) in str(error)
+            assert stub.live("graph") == stub.library.stub_contexts() == 0
+            if code != LOST:
+                assert stub.live("context") == 0
+                # A module stays where unloading itself failed.
+                assert stub.live("module") == 0 or not errors, (code, after)
+    assert reached >= len(FAILURES)
 
 
 def test_the_current_stream_cannot_be_told(library):

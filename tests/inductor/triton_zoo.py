@@ -1,6 +1,6 @@
 """Models of libraries, small, in Triton's interpreter, inference and training, against eager:
 `python -m tests.inductor.interpreting triton_zoo [NAME...]`. Of one layer: a second has the same
-kernels. Residual networks and perceptrons are in triton_models.py, which has the half types, too.
+kernels. Residual networks and perceptrons are in triton_models.py.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from torch import nn
 from tests.inductor.triton_models import cases_of
 
 MODELS = {}
-f32, f16 = torch.float32, torch.float16
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def model(*dtypes):
-    def register(build):
-        MODELS[build.__name__] = (build, (f32, *dtypes))
-        return build
-
-    return register
+def model(build):
+    MODELS[build.__name__] = (build, TYPES)
+    return build
 
 
 def images(size=32, name="x", count=2):
@@ -30,7 +27,7 @@ def text(**more):
     return {"input_ids": torch.randint(64, (2, 9)), **more}
 
 
-@model(f16)
+@model
 def vit():
     from transformers import ViTConfig, ViTModel
 
@@ -41,7 +38,7 @@ def vit():
     return ViTModel(config, add_pooling_layer=False), images(16, "pixel_values")
 
 
-@model()
+@model
 def bert():
     from transformers import BertConfig, BertModel
 
@@ -52,7 +49,7 @@ def bert():
     return BertModel(config, add_pooling_layer=False), text()
 
 
-@model()
+@model
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -60,7 +57,7 @@ def gpt2():
     return GPT2LMHeadModel(config), text(use_cache=False)
 
 
-@model()
+@model
 def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -71,7 +68,7 @@ def llama():
     return LlamaForCausalLM(config), text(use_cache=False)
 
 
-@model()
+@model
 def t5():
     from transformers import T5Config, T5EncoderModel
 
@@ -81,17 +78,17 @@ def t5():
     return T5EncoderModel(config), text()
 
 
-@model()
+@model
 def lstm():
     return Recurrent(), {"x": torch.randn(2, 5, 6)}
 
 
-@model()
+@model
 def unet():
     return UNet(), images(16)
 
 
-@model()
+@model
 def convnext():
     from transformers import ConvNextConfig, ConvNextModel
 
