@@ -281,6 +281,8 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
 @bound_late
 def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
     """A fresh result, as a tensor of the class."""
+    if late_bound.is_wrapper(tensor.fake) and not isinstance(tensor.fake, cls):  # torch refuses
+        raise Unsupported(breaks.UncapturedCall("Tensor.as_subclass"))
     if cls is not torch.Tensor and not is_known_subclass(cls):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.as_subclass({cls.__name__})"))
     made = (
@@ -295,8 +297,6 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
 
 def _as_subclass(tx: Interpreter, tensor: TensorValue, cls: Value) -> Value:
     """tensor.as_subclass(cls): another tensor that shares the storage."""
-    if late_bound.is_wrapper(tensor.fake):  # which torch refuses
-        raise Unsupported(breaks.UncapturedCall("Tensor.as_subclass"))
     with unseen(tx):
         alias = call_in_graph(tx, "call_function", torch.ops.aten.alias.default, [tensor], {})
     assert isinstance(alias, TensorValue)

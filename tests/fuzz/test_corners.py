@@ -58,6 +58,7 @@ FOUND = {
         "run(T(3, 4).as_subclass(Negated))",
     ),
     "a wrapper as another class": ("y = x.as_subclass(Sub)", f"run({TWO})"),
+    "a wrapper times a subclass": ("y = x * sub", f"run({TWO})"),
     "a wrapper in inference mode": (
         "y = x * net.b\nx.mul_(2)",
         f"t = {TWO}\nwith torch.inference_mode(): result = run({TWO})\n"
