@@ -54,7 +54,8 @@ def functions_below(
     """The functions of autograd's graph that a backward from the tensors runs, without those that
     made the ones in `behind`, and what is behind these.
     """
-    known = {get_gradient_edge(tensor).node for tensor in behind if tensor.requires_grad}
+    with torch.inference_mode(False):  # in which leaves have no nodes
+        known = {get_gradient_edge(tensor).node for tensor in behind if tensor.requires_grad}
     return _reached(_begins(tensors), known.__contains__) - known
 
 

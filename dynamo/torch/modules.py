@@ -354,7 +354,9 @@ def _module_setattr(tx, module, name, value):
     attr = name.as_constant()
     of_torch = UserFunctionValue(_OWN["__setattr__"]), [module, name, value], {}
     is_tensor = isinstance(value, TensorValue)
-    if is_tensor and issubclass(value.python_type(), torch.nn.Parameter):
+    if is_tensor and isinstance(value.fake, torch.nn.Parameter):  # also one of a user's class
+        if tx.output.has_overrides:  # torch asks them for grad_fn
+            return of_torch
         others, table_name = ("_buffers",), "_parameters"
     elif isinstance(value, ModuleValue):
         others, table_name = ("_parameters", "_buffers"), "_modules"

@@ -30,6 +30,7 @@ from dynamo.torch.numpy_values import (
     TO_TORCH,
     ArrayValue,
     array_of,
+    compute,
     divides_as_torch,
     refuse,
     require_quiet_errors,
@@ -40,7 +41,7 @@ from dynamo.values.builtins.table import TABLE
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
-from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph.symbolic_values import is_symbolic
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def call_torch(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value
     wrapped = [_argument(tx, arg) for arg in args]
     named = {key: _argument(tx, value) for key, value in kwargs.items()}
     kind = "call_method" if isinstance(target, str) else "call_function"
-    return call_in_graph(tx, kind, target, wrapped, named)
+    return compute(tx, kind, target, wrapped, named)
 
 
 def _argument(tx: Interpreter, arg: Any) -> Value:

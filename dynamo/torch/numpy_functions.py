@@ -54,6 +54,7 @@ from dynamo.torch.numpy_values import (
     ArrayValue,
     alias_of,
     array_of,
+    compute,
     refuse,
     require_quiet_errors,
     result,
@@ -67,7 +68,7 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.symbol import SymbolValue
-from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -452,9 +453,15 @@ def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
     return array_view(call_torch(tx, torch.stack, ListValue([row.tensor for row in rows])))
 
 
+def _array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
+    if tx.output.has_overrides:
+        raise refuse("Tensor.__array__(), of which classes and modes are asked")
+    return array_of(tx, tensor)
+
+
 def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
     if isinstance(data, TensorValue):
-        data = array_of(tx, data)
+        data = _array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None:
         return array_view(call_torch(tx, "clone", data.tensor)) if data.scalar else data
     if isinstance(data, ArrayValue) and dtype is not None:
@@ -475,7 +482,7 @@ def _copied_array(
     if _constant(copy, True) is not True:
         raise refuse("numpy.array that does not copy")
     if isinstance(data, TensorValue):
-        data = array_of(tx, data)
+        data = _array_of(tx, data)
     if isinstance(data, ArrayValue) and dtype is None and data.tensor.fake.is_contiguous():
         return _copy(tx, data)
     if isinstance(data, ArrayValue) and dtype is not None:
@@ -659,7 +666,7 @@ def _tensor_numpy(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: 
     if args or kwargs or not forced.python_type_is(bool):
         raise refuse("Tensor.numpy() with arguments")
     if forced.truth(tx) and tensor.fake.requires_grad:
-        detached = call_in_graph(tx, "call_method", "detach", [tensor], {})
+        detached = compute(tx, "call_method", "detach", [tensor], {})
         assert isinstance(detached, TensorValue)
         return array_of(tx, detached)
     return array_of(tx, tensor)

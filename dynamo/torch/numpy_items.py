@@ -29,6 +29,7 @@ from dynamo.torch.numpy_values import (
     FUNCTIONS,
     HALF,
     ArrayValue,
+    compute,
     refuse,
     require_quiet_errors,
     result,
@@ -37,7 +38,7 @@ from dynamo.values.base import Value
 from dynamo.values.containers.containers import SequenceValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.scalars.constant import ConstantValue
-from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -78,7 +79,7 @@ def getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
         return _picked_beside_slices(tx, array, key)
     parts = with_positive_steps(tx, array, key)
     given = _key(tx, key) if parts is None else parts[0]
-    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
+    tensor = compute(tx, "call_function", operator.getitem, [array.tensor, given], {})
     if _picks_one(array, key):
         return result(tx, call_torch(tx, "clone", tensor))
     if parts is not None:
@@ -99,7 +100,7 @@ def _picked_beside_slices(tx: Interpreter, array: ArrayValue, key: Value) -> Val
     if any(not isinstance(part, kinds) and not _is_new_or_rest(part) for part in key.wrapped()):
         raise refuse("index arrays beside numbers")
     given = [array.tensor, _key(tx, key)]
-    found = call_in_graph(tx, "call_function", operator.getitem, given, {})
+    found = compute(tx, "call_function", operator.getitem, given, {})
     return picked(tx, array, key, found)
 
 

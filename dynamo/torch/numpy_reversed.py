@@ -18,7 +18,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, Source
-from dynamo.torch.numpy_values import ArrayValue, refuse, view_of_array, view_of_read_only
+from dynamo.torch.numpy_values import ArrayValue, compute, refuse, view_of_array, view_of_read_only
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins.table import TABLE
@@ -27,7 +27,7 @@ from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.recipes import Loaded, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.memory_overlap import version_of
-from dynamo.values.tensors.tensor import TensorValue, call_in_graph, wrap_tensor
+from dynamo.values.tensors.tensor import TensorValue, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -202,7 +202,7 @@ def _positive(part: slice, size: int) -> Value:
 
 def flipped(tx: Interpreter, tensor: Value, dims: tuple[int, ...]) -> Value:
     operands = [tensor, ConstantValue(dims)]
-    return call_in_graph(tx, "call_function", torch.flip, operands, {})
+    return compute(tx, "call_function", torch.flip, operands, {})
 
 
 # -- np.broadcast_to -------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def _broadcast_to(tx: Interpreter, array: Value, shape: Value) -> Value:
         fits = False
     if not fits or not array.tensor.fake.is_contiguous():
         raise refuse("numpy.broadcast_to this shape")
-    found = call_in_graph(tx, "call_method", "expand", [array.tensor, ConstantValue(sizes)], {})
+    found = compute(tx, "call_method", "expand", [array.tensor, ConstantValue(sizes)], {})
     kept: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
-    found = call_in_graph(tx, "call_method", "clone", [found], kept)
+    found = compute(tx, "call_method", "clone", [found], kept)
     assert isinstance(found, TensorValue)
     return BroadcastArray(found, array, np.broadcast_to, ConstantValue(sizes))
 

@@ -23,6 +23,7 @@ from dynamo.torch.numpy_values import (
     TO_NUMPY,
     TO_TORCH,
     ArrayValue,
+    compute,
     refuse,
     require_quiet_errors,
 )
@@ -32,7 +33,7 @@ from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.symbol import SymbolValue
-from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph import effects
 from fxgraph.symbolic_values import hint_of
 
@@ -325,9 +326,7 @@ class _Call:
             kind = ConstantValue(TO_TORCH[constant.dtype])
             item = ConstantValue(constant.item())
             size = ConstantValue(())
-            return call_in_graph(
-                self.tx, "call_function", torch.full, [size, item], {"dtype": kind}
-            )
+            return compute(self.tx, "call_function", torch.full, [size, item], {"dtype": kind})
         if isinstance(constant, type):
             return ConstantValue(np.dtype(constant).name)
         return value
@@ -344,7 +343,7 @@ class _Call:
                 return literal
         self._compare()
         path = ConstantValue(self.path)
-        found = call_in_graph(self.tx, "call_function", translate, [path, *self.args], self.kwargs)
+        found = compute(self.tx, "call_function", translate, [path, *self.args], self.kwargs)
         return self.fitted(found, sample)
 
     def literal(self, sample: Any) -> Value | None:
@@ -362,9 +361,7 @@ class _Call:
         kind = ConstantValue(TO_TORCH[sample.dtype])
         data = from_constant(sample.tolist())
         named: dict[str, Value] = {"dtype": kind, "device": ConstantValue("cpu")}
-        return self.fitted(
-            call_in_graph(self.tx, "call_function", torch.tensor, [data], named), sample
-        )
+        return self.fitted(compute(self.tx, "call_function", torch.tensor, [data], named), sample)
 
     def fitted(self, found: Value, sample: Any) -> Value:
         if isinstance(sample, (list, tuple)):
@@ -430,7 +427,7 @@ class _Call:
         return found if plain else self._method(found, "permute", ConstantValue(tuple(inverse)))
 
     def _method(self, tensor: TensorValue, name: str, *args: Value, **kwargs: Value) -> TensorValue:
-        made = call_in_graph(self.tx, "call_method", name, [tensor, *args], kwargs)
+        made = compute(self.tx, "call_method", name, [tensor, *args], kwargs)
         assert isinstance(made, TensorValue)
         return made
 

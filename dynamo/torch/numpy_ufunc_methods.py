@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dynamo.torch.numpy_values import ArrayValue, refuse, result
+from dynamo.torch.numpy_values import ArrayValue, compute, refuse, result
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE, real_object
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.scalars.constant import ConstantValue
-from dynamo.values.tensors.tensor import call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -63,7 +62,7 @@ def _extreme(
     """The largest, or smallest, item so far."""
     if array.dtype.kind not in "iuf" or not array.tensor.fake.is_contiguous():
         raise refuse("numpy.ufunc.accumulate of this array")
-    pair = call_in_graph(tx, "call_function", function, [array.tensor, axis], {})
+    pair = compute(tx, "call_function", function, [array.tensor, axis], {})
     return result(tx, pair.getitem(tx, ConstantValue(0)), array.dtype)
 
 

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynamo import breaks, numpy_wrapping
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import ModuleSource, Source
+from dynamo.torch.overrides import unseen
+from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins.table import handles
@@ -176,7 +179,7 @@ class ArrayValue(Value):
             return self.tensor
         if not wanted.is_floating_point:
             return None
-        return call_in_graph(tx, "call_method", "to", [self.tensor, ConstantValue(wanted)], {})
+        return compute(tx, "call_method", "to", [self.tensor, ConstantValue(wanted)], {})
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         number = self._as_number_for(tx, other)
@@ -198,7 +201,7 @@ def _part(tx: Interpreter, array: ArrayValue, name: str) -> Value:
             return array
         raise refuse("ndarray.imag of real numbers")
     target = torch.real if name == "real" else torch.imag
-    part = call_in_graph(tx, "call_function", target, [array.tensor], {})
+    part = compute(tx, "call_function", target, [array.tensor], {})
     assert isinstance(part, TensorValue)
     made = ArrayValue(part)
     made.scalar = array.scalar
@@ -310,7 +313,19 @@ def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
         raise refuse("Tensor.numpy() of a tensor with a gradient, on a device, or conjugated")
     if fake.dtype not in TO_NUMPY:
         raise refuse(f"Tensor.numpy() of {fake.dtype}")
-    return ArrayValue(tensor)
+    if is_traceable_wrapper_subclass(fake):  # has no memory of its own: eager raises
+        raise refuse("Tensor.numpy() of a wrapper")
+    return ArrayValue(tensor.plain if isinstance(tensor, SubclassTensorValue) else tensor)
+
+
+def compute(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A node of the graph for numpy's own work, of which torch asks no class and no mode."""
+    if not tx.output.has_overrides:
+        return call_in_graph(tx, op, target, args, kwargs)
+    with unseen(tx):
+        return call_in_graph(tx, op, target, args, kwargs)
 
 
 def result(tx: Interpreter, tensor: Value, dtype: Any = None) -> ArrayValue:
@@ -328,7 +343,7 @@ def alias_of(tx: Interpreter, array: ArrayValue) -> Value:
     """torch.from_numpy(array): another tensor with its memory."""
     if array.is_reversed:
         raise refuse("a tensor of a reversed view")
-    return call_in_graph(tx, "call_method", "detach", [array.tensor], {})
+    return compute(tx, "call_method", "detach", [array.tensor], {})
 
 
 @handles(numpy_wrapping.array_of)
@@ -346,7 +361,7 @@ def _unwrapped_tensor(tx, array):
         raise refuse("a tensor of such an array")
     if array.tensor.node.op.startswith("call_"):
         return array.tensor
-    return call_in_graph(tx, "call_method", "view_as", [array.tensor, array.tensor], {})
+    return compute(tx, "call_method", "view_as", [array.tensor, array.tensor], {})
 
 
 @builder(np.finfo, np.iinfo)

@@ -20,6 +20,7 @@ from dynamo.torch.overrides import (
     overrides_by_default,
     unseen,
 )
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles, real_object
 from dynamo.values.late_bound import bound_late
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 class SubclassTensorValue(TensorValue):
     """A tensor of class `cls`; `node` and `fake` are those of the plain tensor with its content."""
+
+    is_wrapper = False
 
     def __init__(
         self, node: Node, fake: torch.Tensor, cls: type, source: Source | None = None
@@ -138,6 +141,9 @@ class SubclassTensorValue(TensorValue):
     ) -> Value:
         if self._own(tx, name) is not MISSING:
             return self.getattr(tx, name).call(tx, args, kwargs)
+        if name == "requires_grad_" and not self.is_wrapper:
+            # The leaf would be the plain tensor in the graph.
+            raise Unsupported(breaks.TensorMetadata("Tensor.requires_grad_()"))
         if not overrides_by_default(self.cls):
             dispatched = dispatch(tx, "call_method", name, [self, *args], kwargs)
             if dispatched is not None:
@@ -275,6 +281,8 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
 @bound_late
 def as_subclass(tx: Interpreter, tensor: TensorValue, cls: type) -> TensorValue:
     """A fresh result, as a tensor of the class."""
+    if late_bound.is_wrapper(tensor.fake) and not isinstance(tensor.fake, cls):  # torch refuses
+        raise Unsupported(breaks.UncapturedCall("Tensor.as_subclass"))
     if cls is not torch.Tensor and not is_known_subclass(cls):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.as_subclass({cls.__name__})"))
     made = (

@@ -8,6 +8,7 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,7 +27,7 @@ from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
-from dynamo.values.containers.containers import SizeValue
+from dynamo.values.containers.containers import SequenceValue, SizeValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.descriptors import MISSING, class_lookup
 from dynamo.values.recipes import GraphOutput, Recipe, exact
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 class WrapperTensorValue(SubclassTensorValue):
     """A tensor of class `cls`: `fake` is an instance of the class, and `node` gives one."""
+
+    is_wrapper = True
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(node, fake, type(fake), source)
@@ -195,11 +198,20 @@ _NOT_KNOWN = ("torch.distributed", "torch._subclasses")
 VALUES: dict[type, type[WrapperTensorValue]] = {}
 
 
+def _check_plain(tx: Interpreter, args: Sequence[Value], name: str) -> None:
+    """Refuse to wrap tensors of users' classes: in the graph they are plain ones."""
+    lists = [arg.items(tx) for arg in args if isinstance(arg, SequenceValue)]
+    for value in itertools.chain(args, *lists):
+        if isinstance(value, SubclassTensorValue) and not value.is_wrapper:
+            raise Unsupported(breaks.UncapturedCall(name))
+
+
 @bound_late
 def make_wrapper(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """A wrapper that the program makes: the class is called in the graph."""
+    _check_plain(tx, [*args, *kwargs.values()], cls.__name__)
     return call_in_graph(tx, "call_function", cls, args, kwargs)
 
 
@@ -214,6 +226,7 @@ def _make_nested(function: Callable[..., Any], by_layout: bool) -> None:
         given = None if layout is None or not layout.is_constant() else layout.as_constant()
         if by_layout and given is not torch.jagged:
             raise Unsupported(breaks.UncapturedCall(f"torch.nested.{function.__name__}"))
+        _check_plain(tx, [*args, *kwargs.values()], f"torch.nested.{function.__name__}")
         _jagged._nt_view_dummy()  # torch keeps the first that is made: not one of fake tensors
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
@@ -238,7 +251,10 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     _check_parts(obj)
     fake = None if source.made_by_frame else symbolic_fake(tx, obj, source)
     guard_wrapper(tx, obj, source, fake)
-    node = tx.output.add_input(obj, source, static=False, fake=fake)
+    try:
+        node = tx.output.add_input(obj, source, static=False, fake=fake)
+    except AssertionError:  # torch's: unflattened, it is of another shape (t_() of a wrapper)
+        raise Unsupported(breaks.UnknownObject(cls.__name__)) from None
     value = VALUES.get(cls, WrapperTensorValue)(node, node.meta["example_value"], source)
     if type(value.fake) is not type(obj):  # unflattened as an instance of a base
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))

@@ -392,13 +392,13 @@ class Inputs:
         for node, fake in zip(self.nodes, self.fakes):
             if isinstance(fake, torch.Tensor):
                 tracer.bind_sizes(fake, node)
-        self._versions = [_version(fake) for fake in self.fakes]
+        self._versions = [version_of(fake) for fake in self.fakes]
 
     def bumps(self, index: int) -> int:
         """How often the program has moved the input's version counter."""
         alias = self.tracer.view_of(self.fakes[index]).alias
         return max(
-            _version(fake) - before
+            version_of(fake) - before
             for fake, before in zip(self.fakes, self._versions)
             if isinstance(fake, torch.Tensor) and self.tracer.view_of(fake).alias is alias
         )
@@ -463,7 +463,7 @@ def _are_twins(one: torch.Tensor, other: torch.Tensor) -> bool:
     return geometry(one) == geometry(other) and start_of(one) == start_of(other)
 
 
-def _version(fake: Any) -> int:
+def version_of(fake: Any) -> int:
     counted = isinstance(fake, torch.Tensor) and not fake.is_inference()
     return fake._version if counted else 0
 

@@ -26,8 +26,9 @@ from torch.utils._python_dispatch import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.aot.functionalize import tracing
+from fxgraph.aot.functionalize import tracing, version_of
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.effects import of_overload
 from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.expressions import evaluate
 from fxgraph.fake_results import make_fake, metadata
@@ -171,7 +172,7 @@ class Trace:
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
         for node, example in zip(placeholders, example_inputs, strict=True):
             self._add_input(node, example)
-        held = [(wrapper_of(fake), list(map(id, plain_leaves(fake)))) for fake in self.fakes]
+        held = self._held()
         versions = self._versions()
         with tracing(grad=grad), self.mode, self.record:
             try:
@@ -185,19 +186,26 @@ class Trace:
         self.writes = versions != self._versions()
         if not isinstance(self.results, tuple):
             raise Unfunctionalizable("results in a nest beside tensor subclasses")
-        for fake, before in zip(self.fakes, held, strict=True):
-            if (wrapper_of(fake), list(map(id, plain_leaves(fake)))) != before:
-                raise Unfunctionalizable("a tensor subclass is given other tensors to wrap")
+        if self._held() != held:
+            raise Unfunctionalizable("a tensor subclass is given other tensors to wrap")
 
     @property
     def symbols(self) -> dict[Any, int]:
         """Symbol -> the number of the input that is its value."""
         return {one.node.expr: i for i, one in enumerate(self.fakes) if is_symbol(one)}
 
+    def _held(self) -> list[Any]:
+        """Layouts of what the inputs wrap."""
+        parts = [(fake, one) for fake in self.fakes for one in plain_leaves(fake)]
+        return [
+            (wrapper_of(fake), id(one), metadata(one) if isinstance(one, torch.Tensor) else None)
+            for fake, one in parts
+        ]
+
     def _versions(self) -> list[int]:
         tensors = [fake for fake in self.fakes if isinstance(fake, torch.Tensor)]
         seen = [one for fake in tensors for one in (fake, *plain_leaves(fake))]
-        return [one._version for one in seen]
+        return [version_of(one) for one in seen]
 
     def _add_input(self, node: Node, example: Any) -> None:
         like = node.meta["example_value"]
@@ -223,7 +231,10 @@ class Trace:
     def _fake(self, example: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The input; like: of which sizes are symbols, as capture found them."""
         if not layout_numbers(like):
-            return self.mode.from_tensor(example, static_shapes=True)
+            try:
+                return self.mode.from_tensor(example, static_shapes=True)
+            except AssertionError as error:  # of another shape when unflattened
+                raise Unfunctionalizable("a tensor subclass of another shape") from error
         if is_traceable_wrapper_subclass(example):
             names, context = flatten(example)
             inner = {
@@ -275,7 +286,7 @@ class _Recorder(TorchDispatchMode):
         suffix = path.replace(".", "_")
         node = self.graph.placeholder(f"{source.target}_{suffix}" if path else str(source.target))
         node.meta.update(source.meta, val=fake, example_value=fake)
-        node.meta["version"] = fake._version
+        node.meta["version"] = version_of(fake)
         if path:
             node.meta["source"] = f"{source.meta.get('source', source.name)}.{path}"
             node.meta.pop("static", None)
@@ -289,7 +300,7 @@ class _Recorder(TorchDispatchMode):
 
     def add_tangent(self, name: str, fake: torch.Tensor) -> Node:
         node = self.graph.placeholder(name)
-        node.meta.update(val=fake, example_value=fake, source=name, version=fake._version)
+        node.meta.update(val=fake, example_value=fake, source=name, version=version_of(fake))
         self._bind(fake, node)
         return node
 
@@ -345,7 +356,7 @@ class _Recorder(TorchDispatchMode):
         made = [leaf for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
         if any(isinstance(leaf, torch.ScriptObject) for leaf in leaves((args, kwargs))):
             raise Unfunctionalizable(f"{func} takes an object of C++")
-        if not made and not func._schema.is_mutable:
+        if not made and not of_overload(func).impure():
             return result
         self._lifts = func is torch.ops.aten.lift_fresh.default
         node = self.graph.call_function(

@@ -71,12 +71,14 @@ class World:
         RemovableHandle.next_id = 0
         torch.manual_seed(7)
         random.seed(7)
-        self.random = (torch.get_rng_state(), random.getstate())
+        np.random.seed(7)
+        self.random = _random_states()
 
     def step(self, statement: ast.stmt) -> Any:
         """Execute one step; a picture of what can be seen afterwards."""
         torch.set_rng_state(self.random[0])
         random.setstate(self.random[1])
+        np.random.set_state(self.random[2])
         printed = io.StringIO()
         code, is_value = _compile_step(statement, self.filename)
         with contextlib.redirect_stdout(printed), _modes_restored() as modes:
@@ -85,7 +87,7 @@ class World:
             except Exception as error:
                 result = error
             modes += [*read_modes(), torch.get_default_dtype(), autocast_nesting()]
-        self.random = (torch.get_rng_state(), random.getstate())
+        self.random = _random_states()
         names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
         names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
         picture = Picture(self.filename)
@@ -94,8 +96,12 @@ class World:
             "printed": printed.getvalue(),
             "names": picture.of(names),
             "modes": modes,
-            "random": [float(torch.rand(())), random.random()],
+            "random": [float(torch.rand(())), random.random(), np.random.rand()],
         }
+
+
+def _random_states() -> tuple[Any, Any, Any]:
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()
 
 
 @contextlib.contextmanager
@@ -137,7 +143,7 @@ class Picture:
         if isinstance(obj, (types.BuiltinFunctionType, types.CodeType)):
             return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
         if isinstance(obj, torch.Generator):
-            return "generator"
+            return ("generator", hash(obj.get_state().numpy().tobytes()))
         if id(obj) in self.known:
             return ("again", self.known[id(obj)])
         self.known[id(obj)] = len(self.known)
@@ -150,7 +156,15 @@ class Picture:
             known = (str(obj.dtype), obj.shape, obj.flags.writeable)
             return (name, *known, [repr(v) for v in obj.reshape(-1).tolist()])
         if isinstance(obj, torch.Tensor):
-            return (name, *self._tensor(obj))
+            with torch._C.DisableTorchFunctionSubclass():
+                return (name, *self._tensor(obj))
+        if isinstance(obj, random.Random):
+            return (name, hash(obj.getstate()))
+        if isinstance(obj, np.random.RandomState):
+            state = obj.get_state()
+            return (name, hash(state[1].tobytes()), state[2:])
+        if isinstance(obj, np.random.Generator):
+            return (name, repr(obj.bit_generator.state))
         if isinstance(obj, type):
             if obj.__module__ != "differential_program":
                 return f"class {obj.__qualname__}"
@@ -179,10 +193,10 @@ class Picture:
         return [(k, self.of(v)) for k, v in vars(cls).items() if k not in skipped]
 
     def _tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            return (str(tensor.dtype), tensor.requires_grad)
         if is_traceable_wrapper_subclass(tensor):
-            known = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, tensor.is_leaf)
-            grad = self.of(tensor.grad) if tensor.is_leaf else None
-            return (*known, grad, self.of(tensor.__dict__))
+            return self._wrapper(tensor)
         with torch._C.DisableTorchFunctionSubclass():
             return self._values(tensor)
 
@@ -203,6 +217,15 @@ class Picture:
             self.of(tensor.grad) if tensor.is_leaf else None,
             self.of(getattr(tensor, "__dict__", None) or None),
         )
+
+    def _wrapper(self, tensor: Any) -> tuple[Any, ...]:
+        """Flags and layout of a wrapper subclass, and its inner tensors."""
+        inner, held = tensor.__tensor_flatten__()
+        flags = (tensor.requires_grad, tensor.is_leaf)
+        layout = (str(tensor.dtype), str(tensor.shape), str(tensor.stride()))
+        grad = self.of(tensor.grad) if tensor.is_leaf else None
+        parts = [(one, self.of(getattr(tensor, one))) for one in inner]
+        return (*layout, *flags, parts, repr(held), grad)
 
     def _function(self, function: types.FunctionType) -> Any:
         if function.__module__ != "differential_program":

@@ -79,6 +79,8 @@ class Draw:
         if self.name == "randint" and len(self.args) == 2:
             return self.args[0], self.args[1]
         if self.name == "choice":
+            if isinstance(self.args[0], int):  # numpy's, of range(n)
+                return 0, self.args[0] - 1
             return min(self.args[0]), max(self.args[0])
         if self.name == "randrange":
             numbers = range(*self.args)

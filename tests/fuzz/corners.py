@@ -1,0 +1,81 @@
+"""Random programs of torch's and Python's corners: python -m tests.fuzz.corners [--programs N]
+[--seed S] [--backend B].
+
+Tensor subclasses made inside and outside, function and dispatch modes, numpy's functions and
+scalars, random generators of Python, numpy and torch, copies, gradients and hooks inside the frame,
+identities (pointers, ids, hashes, texts), weak references, thread-locals, warnings, legacy
+constructors, parameters of computed values, lazy modules, foreach operations, exceptions
+(corner_parts.py), among the statements of training programs (training_parts.py). What they read
+changes between the calls. Eager and compiled must agree after every step in everything that can be
+seen, numbers within what fused kernels round. For what differs the smallest program is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from tests.fuzz import corner_parts, training, training_parts
+from tests.fuzz.training import choices, run_programs
+
+TENSORS = {name: choices(text) for name, text in corner_parts.TENSORS.items()}
+STATEMENTS = {name: choices(text) for name, text in corner_parts.STATEMENTS.items()}
+CHANGED = ("arr", "p0", "ema")  # globals that f assigns
+
+
+@dataclass(frozen=True)
+class Program(training.Program):
+    def definitions(self) -> str:
+        inner = "\n".join([*self.body, f"return {self.result}"]).replace("\n", "\n    ")
+        made = ["net = Net()", "ema = copy.deepcopy(net)", "a = T(3, 4, grad=True)", *self.setups]
+        simple = "def forward(self, x): return self.norm(self.inner(x @ self.w + self.b))"
+        head = f"def f(x, n=1):\n    global {', '.join(CHANGED)}"
+        lines = [f"class Net(Base):\n    {simple}", *made, f"{head}\n    {inner}", ""]
+        return "\n".join([training_parts.PREAMBLE, corner_parts.PREAMBLE, *lines])
+
+    def __str__(self) -> str:
+        head = self.definitions().partition(corner_parts.PREAMBLE)[2]
+        return f"# dynamic={self.dynamic}\n{head}---\n" + "\n".join(self.steps)
+
+
+class Programs(training.Programs):
+    """Programs, drawn one after the other; each follows from the seed and its number."""
+
+    def __init__(self, seed: int, first: int = 0) -> None:
+        super().__init__(seed, first)
+        self.texts["ARGUMENTS"] = choices(corner_parts.ARGUMENTS)
+        self.texts["NUMBERS"] = choices(corner_parts.NUMBERS)
+        self.texts["WRAPS"] = choices(corner_parts.WRAPS)
+        self.texts["CHANGES"] = choices(corner_parts.CHANGES)
+
+    def _program(self) -> Program:
+        kinds = [*TENSORS, *STATEMENTS]
+        self.kinds = self.random.sample(kinds, self.random.choice([1, 2, 2, 3]))
+        body = [self.random.choice(training_parts.STARTS)]
+        body += [self._statement() for _ in range(self.random.randrange(2, 8))]
+        steps = []
+        for _ in range(self.random.randrange(2, 5)):
+            steps += [self._change() for _ in range(self.random.choice([0, 1, 1, 2]))]
+            steps += self._call("function")
+        dynamic = self.random.choice([None, None, None, None, True, False])
+        return Program(
+            "function", [], body, self.random.choice(training_parts.RETURNS), steps, dynamic
+        )
+
+    def _plain_statement(self) -> str:
+        kind = self.random.random()
+        name = self.random.choice(self.kinds)
+        if kind < 0.15:
+            return super()._plain_statement()
+        tensors = name in TENSORS and (name not in STATEMENTS or kind < 0.55)
+        if not tensors:
+            return self._filled(self.random.choice(STATEMENTS[name]))
+        return f"{self.random.choice('yyzv')} = {self._filled(self.random.choice(TENSORS[name]))}"
+
+    def _argument(self) -> str:
+        argument = self._one("ARGUMENTS")
+        return f"{argument}, {self._one('NUMBERS')}" if self._chance(0.3) else argument
+
+
+if __name__ == "__main__":
+    sys.exit(run_programs(Programs, "python -m tests.fuzz.corners", __doc__))

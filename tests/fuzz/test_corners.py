@@ -1,0 +1,105 @@
+"""Random programs of torch's and Python's corners: compiled, they do what eager does.
+
+`make fuzz` runs more of them, with a seed of its own that it prints.
+"""
+
+import itertools
+
+import pytest
+
+from tests.fuzz.corners import Program, Programs
+from tests.fuzz.training import BACKENDS, mismatch
+
+
+def disagreements(seed: int, count: int, backend: str) -> str:
+    drawn = itertools.islice(Programs(seed), count)
+    told = [(program, mismatch(program, backend)) for program in drawn]
+    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+
+
+def test_programs():
+    wrong = disagreements(0, 8, "eager")
+    assert not wrong, wrong
+
+
+def test_aot_eager():
+    wrong = disagreements(1, 4, "aot_eager")
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+def test_inductor():
+    wrong = disagreements(2, 4, "inductor")
+    assert not wrong, wrong
+
+
+TWO = "Two(T(3, 4), T(3, 4) + 1, 'x')"
+# name -> statements of f, steps.
+FOUND = {
+    "memory of a wrapper": ("y = x.detach().numpy()", f"run({TWO})"),
+    "a wrapper transposed in place": (
+        "x.t_()\nlog.append(torch.initial_seed())\ny = x * 2",
+        f"run({TWO})",
+    ),
+    "a parameter that is a wrapper": (
+        "net.extra = nn.Parameter(x.detach()[0])\nif n > 1:\n    z = Two(x, x).sum(0)\ny = x * 1",
+        f"run({TWO}, 3)\nlog.append(list(net._parameters))",
+    ),
+    "a parameter of a class that is asked": (
+        "with listed:\n    net.late = nn.Parameter(x.detach())\ny = x * net.late",
+        "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4))",
+    ),
+    "a wrapper around a subclass": (
+        "y = Two(x * 1, x * 2, 'L').sin()",
+        "run(T(3, 4).as_subclass(Negated))",
+    ),
+    "a jagged tensor around a subclass": (
+        "y = torch.nested.as_nested_tensor([x, x], layout=torch.jagged).sin().unbind()[0]",
+        "run(T(3, 4).as_subclass(Negated))",
+    ),
+    "a wrapper as another class": ("y = x.as_subclass(Sub)", f"run({TWO})"),
+    "a wrapper times a subclass": ("y = x * sub", f"run({TWO})"),
+    "a wrapper in inference mode": (
+        "y = x * net.b\nx.mul_(2)",
+        f"t = {TWO}\nwith torch.inference_mode(): result = run({TWO})\n"
+        "with torch.inference_mode(): result = run(t)",
+    ),
+    "random states beside a wrapper": (
+        "y = x * 1\nwith torch.random.fork_rng():\n    y = torch.normal(0.0, 1.0, (4,)) + y",
+        f"run({TWO})\nrun({TWO})",
+    ),
+    "a seed beside a wrapper": (
+        "torch.manual_seed(4)\ny = x + torch.rand(4)",
+        f"run({TWO})\nrun({TWO}.requires_grad_())",
+    ),
+    "a leaf of a subclass": (
+        "y = x.detach().clone().requires_grad_()\n(y * p0).sum().backward()\nlog.append(y.grad)",
+        "run(T(3, 4).as_subclass(Sub))\nrun(T(3, 4).as_subclass(Noted))",
+    ),
+    "memory of a subclass": (
+        "y = x * 1\nlog.append(y.detach().numpy())",
+        "run(T(3, 4).as_subclass(Noted))",
+    ),
+    "numpy's work under a mode": (
+        "with Listed():\n    y = x * len(np.unique(arr))\n    log.append(arr * 2 + arr.max())",
+        "run(T(3, 4))\nrun(T(3, 4).as_subclass(Noted))",
+    ),
+    "an array of a subclass": (
+        "y = x * np.asarray(x.detach()).sum()\nwith listed:\n    log.append(np.array(t0))",
+        "run(T(3, 4).as_subclass(Noted))",
+    ),
+    "gradients of gradients in inference mode": (
+        "y = x @ net.w\ng, = torch.autograd.grad(y.sum(), net.w, create_graph=True)",
+        "with torch.inference_mode(): run(T(3, 4))",
+    ),
+    "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name, backend):
+    body, steps = FOUND[name]
+    program = Program("function", [], body.splitlines(), "y", steps.splitlines())
+    told = mismatch(program, backend)
+    assert told is None, told
