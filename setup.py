@@ -3,7 +3,7 @@
 dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
 dynamo._guards           the guard tree; C++ against torch
 fxgraph.aot._autograd    compiled training graphs, and graphs in parts; C++ against torch
-fxgraph.aot._recurrent   kernels of recurrent layers; C++ against torch
+fxgraph.aot._recurrent   kernels of recurrences: layers, running products; C++ against torch
 inductor.runtime._plan   the plan executor; C++ against torch
 
 FRAMEGRAPH_EXT=hook,guards,autograd,recurrent,plan builds only those named; FRAMEGRAPH_EXT=none

@@ -4,8 +4,9 @@ A choice belongs to a key, which says everything that the times depend on beside
 and the number of threads. Choices are entries of the cache on disk, one for each key; two processes
 that measure the same publish one after the other, and a damaged entry is measured again.
 
-A call during which the system took the processor from a thread of this process says nothing: on a
-busy machine it takes five times as long. Where no other calls were seen, only a candidate that is
+A call during which the system took the processor from a thread of this process, or let one that
+woke up wait for a processor, says nothing: on a busy machine it takes five times as long. Where no
+other calls were seen, only a candidate that is
 far ahead is chosen in place of the first; the next processes measure again and count the least
 times of all, until one sees undisturbed calls or ATTEMPTS have been made in the last hour.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,12 +30,13 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "5"  # of entries, and of the code that measured them
+FORMAT = "6"  # of entries, and of the code that measured them
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
 LONGER, MOST_ROUNDS = 0.01, 100
 LONGEST = 0.03  # seconds, while a candidate was not seen undisturbed
+LATE = 0.05  # of a call's time: its threads may wait so long for processors, as they do if idle
 DISTURBED_AHEAD = 0.5  # of the first candidate's time, where calls were disturbed
 ATTEMPTS = 3  # processes that measure, where calls were disturbed in all of them
 STANDS = 3600  # seconds, what they found: the machine may be quiet then
@@ -138,19 +141,22 @@ def _measured(
             log.debug("%s cannot be measured: %s", name, error)
     start = time.perf_counter()
     end = start + budget.left
-    for number in range(MOST_ROUNDS):
-        for name, call in calls.items():
-            interruptions, started = _interruptions(), time.perf_counter()
-            call()
-            spent = time.perf_counter() - started
-            least[name] = min(least[name], spent)
-            if _interruptions() == interruptions:
-                undisturbed[name] = min(undisturbed[name], spent)
-        now = time.perf_counter()
-        seen = all(undisturbed[name] < float("inf") for name in calls)
-        enough = number >= ROUNDS - 1 and now > start + (LONGER if seen else LONGEST)
-        if number and (now > end or enough):
-            break
+    with _Waits() as waits:
+        for number in range(MOST_ROUNDS):
+            for name, call in calls.items():
+                before_it = _interruptions(), waits.seconds()
+                started = time.perf_counter()
+                call()
+                spent = time.perf_counter() - started
+                least[name] = min(least[name], spent)
+                late = waits.seconds() - before_it[1]
+                if _interruptions() == before_it[0] and late <= LATE * spent:
+                    undisturbed[name] = min(undisturbed[name], spent)
+            now = time.perf_counter()
+            seen = all(undisturbed[name] < float("inf") for name in calls)
+            enough = number >= ROUNDS - 1 and now > start + (LONGER if seen else LONGEST)
+            if number and (now > end or enough):
+                break
     attempts = 0
     if seen:
         least = undisturbed
@@ -173,6 +179,35 @@ def _interruptions() -> int:
     import resource  # not on every system
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+class _Waits:
+    """How long the threads that this process has on entry wait for processors: when they are taken
+    from one, and when they wake up. Nothing where the system does not tell.
+    """
+
+    def __init__(self) -> None:
+        self._files: list[int] = []
+
+    def __enter__(self) -> _Waits:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir("/proc/self/task"):
+                with contextlib.suppress(FileNotFoundError):  # a thread that has ended
+                    path = f"/proc/self/task/{thread}/schedstat"
+                    self._files.append(os.open(path, os.O_RDONLY))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for file in self._files:
+            os.close(file)
+
+    def seconds(self) -> float:
+        """The sum of all threads so far, of each as of the last time it began to run."""
+        total = 0
+        for file in self._files:
+            with contextlib.suppress(OSError, IndexError):  # as above
+                total += int(os.pread(file, 100, 0).split()[1])
+        return total / 1e9
 
 
 def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:

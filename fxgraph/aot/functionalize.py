@@ -43,6 +43,7 @@ from fxgraph.aot.recurrent import (
     run_recurrent,
     runs_recurrent,
 )
+from fxgraph.aot.running_product import cumprod
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.aot.view_steps import lead_to, steps_of
@@ -250,6 +251,8 @@ class TracingInterpreter(Interpreter):
             return self.call_method(target.__name__, args, kwargs)
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args, self.differentiates_twice)
+        if target is torch.cumprod:
+            return self._cumprod(super().call_function, target, args, kwargs)
         if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
             raise Unfunctionalizable("the default dtype changes")
         if self.inference and target in GRAD_SWITCHES:
@@ -279,8 +282,14 @@ class TracingInterpreter(Interpreter):
             if tensor.requires_grad:  # and autograd is not told of them
                 raise Unfunctionalizable(f"{target} gives views without a history")
             return _PARTS[target](*args, **kwargs)
+        if target == "cumprod":
+            return self._cumprod(super().call_method, target, args, kwargs)
         result = scalars.call(target, args, kwargs)
         return super().call_method(target, args, kwargs) if result is NotImplemented else result
+
+    def _cumprod(self, call: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> Any:
+        result = NotImplemented if self.differentiates_twice else cumprod(*args, **kwargs)
+        return call(target, args, kwargs) if result is NotImplemented else result
 
     def _run_bodies(self, n: Node) -> Any:
         """Trace through transforms; bodies that cannot be traced are no fault of the program's."""

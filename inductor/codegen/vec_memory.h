@@ -65,14 +65,26 @@ template <class T> INLINE vec<T> raw_load(const T* p, Part k) {
     return r;
   }
 }
+// Masked stores of AVX2 take more than ten cycles on some processors.
+#if defined(FG_AVX512)
+constexpr int LEAST_MASKED = 0;
+#else
+constexpr int LEAST_MASKED = 64;
+#endif
 template <class T> INLINE void raw_store(T* p, vec<T> x, Part k) {
   typedef moves_of<T> M;
-  if constexpr (M::exist) {
+  if constexpr (M::exist && sizeof x >= LEAST_MASKED) {
     M::store(p, (typename M::V)x, M::lanes(k));
-  } else if constexpr (sizeof x <= 16 && little_endian) {
-    Words all{};
-    __builtin_memcpy(&all, &x, sizeof x);
-    store_bytes(p, all, k.n * sizeof(T));
+  } else if constexpr (sizeof x <= 32 && little_endian) {
+    Words parts[2]{};
+    __builtin_memcpy(parts, &x, sizeof x);
+    int64_t n = k.n * sizeof(T);
+    char* to = (char*)p;
+    if (sizeof x == 32 && n >= 16) {
+      __builtin_memcpy(to, parts, 16);
+      to += 16, n -= 16, parts[0] = parts[1];
+    }
+    if (sizeof x < 32 || n) store_bytes(to, parts[0], n);
   } else {
     LANES if (l < k.n) p[l] = x[l];
   }

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -323,12 +327,15 @@ def test_the_first_stays_unless_another_is_ahead(ahead, name):
 class Clocked(Counted):
     """Calls by a clock of their own; each takes a multiple of its seconds while it is interrupted.
 
-    interrupted: of each candidate, how many of the first calls that count.
+    interrupted: of each candidate, how many of the first calls that count. late: its threads then
+    wake up late, instead of being taken from their processors.
     """
 
-    def __init__(self, monkeypatch, interrupted, **seconds):
+    def __init__(self, monkeypatch, interrupted, late=False, **seconds):
         super().__init__(**seconds)
         self.now, self.interruptions, self.interrupted = 0.0, 0, interrupted
+        self.late, self.waited = late, 0.0
+        monkeypatch.setattr(measure._Waits, "seconds", lambda _: self.waited)
         clock = SimpleNamespace(perf_counter=lambda: self.now, time=lambda: self.now)
         monkeypatch.setattr(measure, "time", clock)
         monkeypatch.setattr(measure, "_interruptions", lambda: self.interruptions)
@@ -336,22 +343,27 @@ class Clocked(Counted):
     def run(self, name):
         self.calls[name] += 1
         hit = 1 < self.calls[name] <= 1 + self.interrupted[name]
-        self.interruptions += hit
+        if self.late:
+            self.waited += self.seconds[name] * (4 if hit else measure.LATE / 2)
+        else:
+            self.interruptions += hit
         self.now += self.seconds[name] * (5 if hit else 1)
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("turns", [0, 1, 6])
-def test_interrupted_calls_say_nothing(monkeypatch, turns):
-    counted = Clocked(monkeypatch, {"slow": 0, "fast": turns}, slow=4e-4, fast=1e-4)
+def test_interrupted_calls_say_nothing(monkeypatch, turns, late):
+    counted = Clocked(monkeypatch, {"slow": 0, "fast": turns}, late, slow=4e-4, fast=1e-4)
     choice = fastest("a", counted(), Budget(1.0))
     assert choice.name == "fast" and choice.times["fast"] < 101 and not choice.disturbed
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(("slower", "name"), [(1.5, "first"), (6, "other")])
-def test_where_all_calls_are_interrupted(monkeypatch, slower, name):
+def test_where_all_calls_are_interrupted(monkeypatch, slower, name, late):
     """The first stays, unless another is far ahead, and two other processes measure again."""
     always = {"first": 1000, "other": 1000}
-    counted = Clocked(monkeypatch, always, first=1e-3 * slower, other=1e-3)
+    counted = Clocked(monkeypatch, always, late, first=1e-3 * slower, other=1e-3)
     choice = fastest("a", counted(), Budget(1.0))
     assert choice.disturbed and choice.name == name
     calls = dict(counted.calls)
@@ -382,6 +394,38 @@ def test_least_times_of_processes_that_were_disturbed(monkeypatch):
 def test_the_system_tells_of_interruptions():
     before = measure._interruptions()
     assert before >= 0 and measure._interruptions() >= before
+
+
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("begun", flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/schedstat"), reason="the system does not tell of waiting threads"
+)
+def test_the_system_tells_of_threads_that_wait():
+    """A thread that shares its processor with another process waits for half of the time."""
+    before = os.sched_getaffinity(0)
+    processor = min(before)
+    command = [sys.executable, "-c", HOG, str(processor)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout.readline() == b"begun\n"
+            os.sched_setaffinity(0, {processor})
+            with measure._Waits() as waits:
+                start, waited = time.perf_counter(), waits.seconds()
+                while time.perf_counter() < start + 0.3:
+                    pass
+                waited = waits.seconds() - waited
+        finally:
+            os.sched_setaffinity(0, before)
+            hog.kill()
+    assert waited > 0.05 and waited > measure.LATE * 0.3
 
 
 def test_the_budget_is_kept():

@@ -8,6 +8,9 @@
 #include <Python.h>
 #include <torch/library.h>
 
+#include <atomic>
+#include <thread>
+
 #include "../../../csrc/built_from.h"
 #include "kernels.h"
 
@@ -136,6 +139,61 @@ Order order_of(int64_t steps, int64_t batch, bool reverse, const Maybe& sizes) {
   return {steps, batch, reverse, rows};
 }
 
+// The parts of one parallel region wait for one another. A thread may do several parts, where the region got fewer threads
+// than it asked for. Where threads are more than processors, one that waits hands over its own.
+class Barrier {
+ public:
+  explicit Barrier(int64_t parts) : parts_(parts) {}
+  void wait(int64_t done) {
+    const uint64_t round = round_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(done, std::memory_order_acq_rel) + done == parts_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      return round_.store(round + 1, std::memory_order_release);
+    }
+    for (int spins = 0; round_.load(std::memory_order_acquire) == round;)
+      if (spins < SPINS) ++spins, pause();
+      else std::this_thread::yield();
+  }
+
+ private:
+  static constexpr int SPINS = 1000;  // about 20 us
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
+#endif
+  }
+  const int64_t parts_;
+  alignas(64) std::atomic<int64_t> arrived_{0};
+  alignas(64) std::atomic<uint64_t> round_{0};
+};
+
+// phase.run(step, its part of the blocks) for every step and phase. Each thread reads the same blocks at every step,
+// which stay in its cache.
+template <class Active>
+void run_in_step(const std::vector<Phase>& phases, int64_t steps, int64_t threads, const Active& active) {
+  auto blocks = [&](const Phase& phase, int64_t part) { return phase.blocks * part / threads; };
+#if AT_PARALLEL_OPENMP
+  Barrier barrier(threads);
+  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t step = 0; step < steps; ++step)
+      for (const Phase& phase : phases) {
+        const Part part{0, active(step), blocks(phase, begin), blocks(phase, end)};
+        if (part.block < part.block_end) phase.run(step, part);
+        barrier.wait(end - begin);
+      }
+  });
+#else  // parts of other pools may be done one after the other
+  for (int64_t step = 0; step < steps; ++step)
+    for (const Phase& phase : phases)
+      at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+        const Part part{0, active(step), blocks(phase, begin), blocks(phase, end)};
+        if (part.block < part.block_end) phase.run(step, part);
+      });
+#endif
+}
+
 // The phases of each step in their order; `forward`: from the first step on. `weights` elements of `size` bytes meet
 // every row at every step.
 void run_steps(const Order& order, bool forward, int64_t weights, int64_t size, const std::vector<Phase>& phases) {
@@ -153,10 +211,11 @@ void run_steps(const Order& order, bool forward, int64_t weights, int64_t size, 
     return at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) { rows(cuts[begin], cuts[end]); });
   }
   if (threads == 1 || work < SMALL) return rows(0, batch);
-  for (int64_t i = 0; i < steps; ++i)
-    for (const Phase& phase : phases)
-      at::parallel_for(0, phase.blocks, 1,
-                       [&](int64_t begin, int64_t end) { phase.run(i, {0, active(i), begin, end}); });
+  int64_t blocks = 0;
+  for (const Phase& phase : phases) blocks = std::max(blocks, phase.blocks);
+  const int64_t parts = std::min({threads, blocks, work / (SMALL / 2)});
+  if (parts <= 1) return rows(0, batch);
+  run_in_step(phases, steps, parts, active);
 }
 
 struct Sizes {

@@ -121,21 +121,34 @@ constexpr int vectors(Kind kind) { return kind == LSTM ? 4 : kind == GRU ? 3 : 2
 constexpr int units(Kind kind) { return kind == LSTM || kind == GRU ? 1 : 2; }
 constexpr int most_rows(int vectors) { return (REGISTERS == 32 ? 24 : 12) / vectors; }
 
+// The fewer of a step's rows and columns stay in registers beside the sums, and one of the others at a time.
 template <class T, int M, int N> INLINE void product(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum) {
   Vec<T> acc[M][N] = {};
   const Vec<T>* b = (const Vec<T>*)w;
-  for (int64_t i = 0; i < k; ++i, b += N) {
-    Vec<T> x[M];
+  for (int64_t i = 0; i < k; ++i, b += N)
+    if constexpr (M <= N) {
+      Vec<T> x[M];
 #pragma GCC unroll 12
-    for (int m = 0; m < M; ++m) x[m] = all<T>(a[m * a_row + i]);
+      for (int m = 0; m < M; ++m) x[m] = all<T>(a[m * a_row + i]);
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      Vec<T> y = b[n];
-      keep(y);
+      for (int n = 0; n < N; ++n) {
+        Vec<T> y = b[n];
+        keep(y);
 #pragma GCC unroll 12
-      for (int m = 0; m < M; ++m) acc[m][n] += x[m] * y;
+        for (int m = 0; m < M; ++m) acc[m][n] += x[m] * y;
+      }
+    } else {
+      Vec<T> y[N];
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) keep(y[n] = b[n]);
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        Vec<T> x = all<T>(a[m * a_row + i]);
+        keep(x);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) acc[m][n] += x * y[n];
+      }
     }
-  }
 #pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
