@@ -42,6 +42,11 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "large, or if a second is over and the graph may break",
     ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
+    "no_graph_seconds": (
+        0.5,
+        "how many seconds of the processor captures of library frames that give no graph may take "
+        "beyond those that give one, before library frames that get no tensor are left alone",
+    ),
     "data_dependent_loop_limit": (
         16,
         "a loop that reads tensors in each turn, and breaks the graph, runs as it is if a turn has "

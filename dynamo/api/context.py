@@ -35,6 +35,8 @@ class CompileContext:
     history: History = field(default_factory=History)  # the sizes seen, by code object
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)
+    # Seconds of captures of library frames that gave no graph, less those of all captures with one.
+    in_vain: float = 0.0
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
     # Sources of numbers that are symbols from the first capture on.
     varying: frozenset[str] = frozenset()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import _hook, breaks, directives, stances
+from dynamo.api.vain_frames import is_vain, note_time
 from dynamo.break_regions import enter_region, leave_region, set_regions
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
@@ -161,6 +162,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= context.limit:
         _limit_reached(record, context, older)
         return None
+    if is_vain(frame, context):
+        return None
     if not older and stances.current().eager_first and origin(code) is None:
         return _run_once(frame, context)
     reason = None if context.fullgraph else _skip_reason(frame, context)
@@ -173,7 +176,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
 def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
     """GuardedCode of the frame by capture; None for a frame that capture leaves to Python."""
     code = frame.f_code
-    start = time.perf_counter()
+    start, began = time.perf_counter(), time.process_time()
     capture = Capture(frame, context, record)
     with preserved_state():
         try:
@@ -196,6 +199,7 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
             return None
         finally:
             capture.release()
+            note_time(context, record, time.process_time() - began)
     record.times["total"] = time.perf_counter() - start
     if log_times.isEnabledFor(logging.DEBUG):
         spent = ", ".join(f"{phase} {seconds:.4f} s" for phase, seconds in record.times.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import sysconfig
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 log_guards = logging.getLogger("dynamo.guards")
 log_recompiles = logging.getLogger("dynamo.recompiles")
 
-LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+# Folders of installed packages, those of an environment below this one among them.
+LIBRARIES = tuple(
+    {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    | {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+)
 
 
 def keep_original(

@@ -35,10 +35,13 @@ _OWN_NAMESPACES = (
 )
 
 
-def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -> None:
+def refuse_changed_state(
+    tx: Interpreter, name: str, functions: Iterable[Any], marked: bool = False
+) -> None:
     """Raise Unsupported where one of the functions, in Python, reads an object or a global by
     names and items that the frame has changed, or reaches too many objects to tell. Possible
-    writes of the functions are noted for reads behind their call.
+    writes of the functions are noted for reads behind their call. `marked`: allow_in_graph has
+    promised that there are none, and is believed where too many objects are reached to tell.
     """
     effects = tx.output.side_effects
     changed = effects.changes_objects() or effects.context_variables
@@ -50,7 +53,8 @@ def refuse_changed_state(tx: Interpreter, name: str, functions: Iterable[Any]) -
     key = tuple(map(id, functions))
     if key not in known:
         found = functions, *_reached_by(functions)
-        tx.output.written.note(tx, name, *found)
+        if found[-1] or not marked:
+            tx.output.written.note(tx, name, *found)
         known[key] = found
     _, reached, complete = known[key]
     if not changed:

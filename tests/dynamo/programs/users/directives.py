@@ -397,4 +397,44 @@ PROGRAMS = {
         log
     """,
     ),
+    "allowed_that_reach_much": (
+        1,
+        "",
+        """
+        class Node:
+            def __init__(self): self.state = 0
+        many, memo = [Node() for _ in range(1500)], {}
+        def look(n):
+            for node in many[:2]: node.state = n
+            memo[n] = n
+            return memo
+        @dynamo.allow_in_graph
+        def known(x, n): return x * len(look(n))
+        class Kept:
+            state = 2
+        kept = Kept()
+        def f(x): return known(known(x + 1, 1).sin(), 1) * kept.state
+        ---
+        run(T(3))
+        run(T(3))
+        memo
+    """,
+    ),
+    "allowed_that_reach_much_behind_changes": (
+        5,
+        "CHANGED_STATE",
+        """
+        many, state = [object() for _ in range(1500)], {"factor": 1}
+        def look(): return state["factor"] + len(many)
+        @dynamo.allow_in_graph
+        def scaled(x): return x * look()
+        def f(x):
+            state["factor"] += 1
+            return scaled(x + 1) * 2
+        ---
+        run(T(3))
+        run(T(3))
+        state
+    """,
+    ),
 }
