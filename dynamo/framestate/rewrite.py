@@ -38,6 +38,7 @@ from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, load_shared, share_loads
 from dynamo.interp.checks import STATE_FUNCTIONS
+from dynamo.interp.data_dependent_loops import makes_numbers
 from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
 from dynamo.polyfills import module_hooks
@@ -234,21 +235,25 @@ class FrameRewriter:
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
         examples = [item.example for item in inputs]
 
+        runs_natively = makes_numbers(self.stop, output)
+
         def call_backend() -> Callable[..., Any]:
             return self._call_backend(context.backend_now, module, examples)
 
         asks = output.has_overrides and has_wrappers(module)
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
         with restored_state(), overrides:  # the graph may end in the middle of a `with`
-            compiled = compile_with_blocks(
-                output, lambda: compiled_once(output, module, inputs, call_backend)
-            )
+            if runs_natively:
+                compiled = compile_with_blocks(output, lambda: module.forward)
+            else:
+                compiled = compile_with_blocks(
+                    output, lambda: compiled_once(output, module, inputs, call_backend)
+                )
         if asks:
             compiled = WithoutOverrides(compiled)
-        op_count = output.op_count
-        report = getattr(compiled, "compile_report", None) or {}
-        entry = GraphRecord(module, op_count, report)
-        self.record.graphs.append(entry)
+        if not runs_natively:
+            report = getattr(compiled, "compile_report", None) or {}
+            self.record.graphs.append(GraphRecord(module, output.op_count, report))
         if getattr(compiled, "binds_static", False):
             inputs = [item for item in inputs if not item.static]
         name = f"__compiled_{next(_graph_counter)}"

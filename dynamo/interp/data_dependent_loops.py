@@ -14,9 +14,11 @@ the graph, numbers are symbols in it, and what depends on data goes either way.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.bytecode.returns import returns_behind
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from dynamo.interp.root import Stop
 
 _CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
+_LOOP = "DATA_DEPENDENT_LOOP"
 _LISTS = "Tensor.tolist()"
 _LONGEST = 20_000  # instructions
+_MOST_NUMBERS = 16  # elements and operations that are no work for a backend
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
 _PRODUCT = 8
@@ -154,6 +158,30 @@ def is_alone(stop: Stop, output: OutputGraph) -> bool:
     nodes = [n for n in output.graph.nodes if n.op.startswith("call_")]
     results = [n for n in nodes if isinstance(n.meta.get("example_value"), torch.Tensor | tuple)]
     return stop.is_break and not output.plan.numbers and len(results) <= 1
+
+
+def makes_numbers(stop: Stop, output: OutputGraph) -> bool:
+    """Whether a graph only makes a few numbers from nothing, such as `torch.rand(1) < 0.5`, and
+    breaks where one is read: its operations run as in eager execution, and count as no graph.
+    """
+    for_data = stop.is_break and (is_data(stop.reason) or stop.reason.code == _LOOP)
+    nodes = [node for node in output.graph.nodes if node.op != "output"]
+    if not for_data or output.context.export or len(nodes) > _MOST_NUMBERS:
+        return False
+    if any(node.op in ("placeholder", "get_attr") and _tensors(node) for node in nodes):
+        return False
+    return all(_is_small(tensor) for node in nodes for tensor in _tensors(node))
+
+
+def _tensors(node: Node) -> list[torch.Tensor]:
+    leaves = tree_leaves(node.meta.get("example_value"))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    sizes = [size for size in tensor.shape if type(size) is int]
+    few = len(sizes) == tensor.dim() and math.prod(sizes) <= _MOST_NUMBERS
+    return few and tensor.device.type == "cpu" and not tensor.requires_grad
 
 
 def trial_for(stop: Stop) -> Trial | None:

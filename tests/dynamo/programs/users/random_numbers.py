@@ -528,4 +528,60 @@ PROGRAMS = {
         torch.rand(2)
     """,
     ),
+    "drawn_numbers_that_decide": (
+        3,
+        """
+        def f(x, p):
+            if torch.rand(1) >= p: return x * 2
+            a = torch.empty(1).uniform_(0.1, 0.9).item()
+            for _ in range(3):
+                h = int(torch.randint(0, 10, size=(1,)).item())
+                if h + torch.empty(1).uniform_(0, 3).item() > 11.5: return x + h
+            if torch.randint(2, (1,)).item(): x = x + 1
+            return x * a
+        ---
+        torch.manual_seed(3)
+        [run(T(3), 0.7) for _ in range(12)]
+        torch.rand(1)
+    """,
+    ),
+    "drawn_order_of_steps": (
+        1,
+        """
+        def f(x):
+            for i in torch.randperm(4):
+                if i == 0: x = x * float(torch.empty(1).uniform_(0.5, 1.5))
+                elif i == 1: x = x + 1
+            b = float(torch.empty(1).uniform_(0.5, 1.5)) if torch.rand(1) < 0.5 else None
+            return x if b is None else x * b
+        ---
+        torch.manual_seed(3)
+        [run(T(3)) for _ in range(6)]
+        torch.rand(1)
+    """,
+    ),
+    "drawn_numbers_that_live_on": (
+        2,
+        """
+        def f(x):
+            drawn = torch.rand(2, 2)
+            with torch.no_grad(): drawn.mul_(2)
+            if drawn.sum() > 2: drawn += 1
+            return x * drawn[0, 0], drawn
+        ---
+        torch.manual_seed(3)
+        [run(T(3)) for _ in range(6)]
+    """,
+    ),
+    "drawn_tensors_of_many_numbers": (
+        3,
+        """
+        def f(x):
+            drawn = torch.rand(20)
+            return x + 1 if drawn.max().item() > 0.9 else [x - 1]
+        ---
+        torch.manual_seed(3)
+        [run(T(3)) for _ in range(4)]
+    """,
+    ),
 }
