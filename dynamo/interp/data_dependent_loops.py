@@ -37,6 +37,7 @@ _LOOP = "DATA_DEPENDENT_LOOP"
 _LISTS = "Tensor.tolist()"
 _LONGEST = 20_000  # instructions
 _MOST_NUMBERS = 16  # elements and operations that are no work for a backend
+_PAIR = 2  # elements of a tensor that a continuation gets: a number, or a range
 # The gain of a compiled product (its weight is packed, what follows runs in its kernel), in
 # other operations.
 _PRODUCT = 8
@@ -161,16 +162,33 @@ def is_alone(stop: Stop, output: OutputGraph) -> bool:
 
 
 def makes_numbers(stop: Stop, output: OutputGraph) -> bool:
-    """Whether a graph only makes a few numbers from nothing, such as `torch.rand(1) < 0.5`, and
-    breaks where one is read: its operations run as in eager execution, and count as no graph.
+    """Whether a graph only makes a few numbers from nothing, such as `torch.rand(1) < 0.5`, or
+    behind a break from such ones, and breaks where one is read, or later, when all have been: its
+    operations run as in eager execution, and count as no graph.
     """
-    for_data = stop.is_break and (is_data(stop.reason) or stop.reason.code == _LOOP)
+    for_data = stop.is_break and (
+        is_data(stop.reason) or stop.reason.code == _LOOP or _gives_numbers(output)
+    )
     nodes = [node for node in output.graph.nodes if node.op != "output"]
     if not for_data or output.context.export or len(nodes) > _MOST_NUMBERS:
         return False
-    if any(node.op in ("placeholder", "get_attr") and _tensors(node) for node in nodes):
-        return False
-    return all(_is_small(tensor) for node in nodes for tensor in _tensors(node))
+    given = [node for node in nodes if node.op in ("placeholder", "get_attr")]
+    most = _MOST_NUMBERS
+    if any(map(_tensors, given)):
+        if origin(output.root_frame.code) is None or any(map(_is_parameter, given)):
+            return False
+        most = _PAIR
+    return all(_is_small(tensor, most) for node in nodes for tensor in _tensors(node))
+
+
+def _gives_numbers(output: OutputGraph) -> bool:
+    """Whether numbers of Python are all that leaves the graph."""
+    results = next(node for node in output.graph.nodes if node.op == "output").all_input_nodes
+    return bool(results) and not any(map(_tensors, results))
+
+
+def _is_parameter(node: Node) -> bool:
+    return node.op == "get_attr" or bool(node.meta.get("static"))
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
@@ -178,9 +196,9 @@ def _tensors(node: Node) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
+def _is_small(tensor: torch.Tensor, most: int) -> bool:
     sizes = [size for size in tensor.shape if type(size) is int]
-    few = len(sizes) == tensor.dim() and math.prod(sizes) <= _MOST_NUMBERS
+    few = len(sizes) == tensor.dim() and math.prod(sizes) <= most
     return few and tensor.device.type == "cpu" and not tensor.requires_grad
 
 

@@ -584,4 +584,22 @@ PROGRAMS = {
         [run(T(3)) for _ in range(4)]
     """,
     ),
+    "drawn_numbers_in_a_list": (
+        2,
+        """
+        def draw(a, b): return torch.empty(1).uniform_(a, b).item()
+        def f(x):
+            pair = torch.rand(2)
+            low = float(pair[0])
+            drawn = []
+            for i in range(3):
+                drawn.append(draw(low, 1 + i) if torch.rand(1) < 0.5 else draw(low * pair[1], 2))
+            print(len(drawn))
+            return x * drawn[0] + drawn[2]
+        ---
+        torch.manual_seed(3)
+        [run(T(3)) for _ in range(6)]
+        torch.rand(1)
+    """,
+    ),
 }
