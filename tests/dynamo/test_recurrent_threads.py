@@ -54,7 +54,7 @@ assert not failed, failed
 """
 
 
-@pytest.mark.parametrize("limit", [None, "2"], ids=["as_many_as_asked", "fewer_than_asked"])
+@pytest.mark.parametrize("limit", [None, "1", "2"], ids=["as_many_as_asked", "one", "two"])
 def test_threads_that_share_steps(limit, monkeypatch):
     """A team may get fewer threads than it asks for: nobody waits for those that are absent."""
     if limit is not None:

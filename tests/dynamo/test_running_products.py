@@ -51,6 +51,14 @@ def test_no_numbers_and_infinities():
     both(x.t(), 0, tangent)
 
 
+def test_strides_of_single_elements():
+    """They say nothing of the memory, and the gradient's are as of any result."""
+    odd = torch.randn(6, 7).as_strided((6, 1), (1, 5))
+    both(odd, 0, torch.randn(6, 1))
+    image = torch.randn(2, 3, 1, 1).to(memory_format=torch.channels_last)
+    both(image, 1, torch.randn(2, 3, 1, 1))
+
+
 def test_one_operator():
     targets = []
 

@@ -169,6 +169,15 @@ class Barrier {
   alignas(64) std::atomic<uint64_t> round_{0};
 };
 
+// How many parts can run at once, of so many threads. More would spin while others have the processors.
+int64_t at_once(int64_t threads) {
+#if AT_PARALLEL_OPENMP
+  return std::min<int64_t>(threads, omp_get_num_procs());
+#else
+  return threads;
+#endif
+}
+
 // phase.run(step, its part of the blocks) for every step and phase. Each thread reads the same blocks at every step,
 // which stay in its cache.
 template <class Active>
@@ -213,7 +222,7 @@ void run_steps(const Order& order, bool forward, int64_t weights, int64_t size, 
   if (threads == 1 || work < SMALL) return rows(0, batch);
   int64_t blocks = 0;
   for (const Phase& phase : phases) blocks = std::max(blocks, phase.blocks);
-  const int64_t parts = std::min({threads, blocks, work / (SMALL / 2)});
+  const int64_t parts = std::min({at_once(threads), blocks, work / (SMALL / 2)});
   if (parts <= 1) return rows(0, batch);
   run_in_step(phases, steps, parts, active);
 }

@@ -64,7 +64,7 @@ template <class T> struct Row {
 at::Tensor running_product_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& y, int64_t dim) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const at::Tensor grads = grad.contiguous(), xs = x.contiguous(), ys = y.contiguous();
-  at::Tensor result = at::empty_like(xs);
+  at::Tensor result = at::empty(xs.sizes(), xs.options());
   if (!xs.numel()) return result;
   const int64_t n = xs.size(dim), inner = xs.stride(dim), rows = xs.numel() / n;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, xs.scalar_type(), "running_product_backward", [&] {
