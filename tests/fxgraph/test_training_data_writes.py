@@ -228,3 +228,36 @@ def test_inputs_that_contexts_hold_are_read_as_they_are_in_backward(write, backe
         return found
 
     torch.testing.assert_close(trained(dynamo.compile(holding, backend=backend)), trained(holding))
+
+
+def two_convolutions(x, w, v):
+    y = F.conv2d(x, w).tanh()
+    return F.conv2d(y, v), y
+
+
+def one_convolution(x, w, v):
+    return (F.conv2d(x, w.sin()).sigmoid(),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [scale, replace])
+@pytest.mark.parametrize("whose", [0, 1, -1])  # the images, a weight, a result
+@pytest.mark.parametrize("f", [one_convolution, two_convolutions])
+def test_images_that_are_kept_in_another_layout(f, whose, write):
+    """Eager saves the tensors that the caller has, not copies with channels innermost."""
+    f32 = {"dtype": torch.float32}
+
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for _ in range(2):
+            x = r(4, 16, 24, 24, grad=False, **f32)
+            w, v = (r(32, n, 3, 3, **f32) for n in (16, 32))
+            results = call(x, w, v)
+            write([x, w, *results][whose])
+            sum(y.cos().mean() for y in results).backward()
+            found += [w.grad, v.grad]
+        return found
+
+    found = trained(dynamo.compile(f, backend="inductor"))
+    torch.testing.assert_close(found, trained(f), rtol=1e-3, atol=1e-4)
