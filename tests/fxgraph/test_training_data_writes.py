@@ -147,6 +147,23 @@ def product(x, w):
     return x.mm(w.t()).sin()
 
 
+class HoldsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, x[0]
+        return x * w.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
+
+
+def holding(x, w):
+    return HoldsInput.apply(x, w * 2).exp()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("other", OF_OTHER_STRIDES)
 @pytest.mark.parametrize("f", [chained, product])
@@ -188,23 +205,6 @@ def test_steps_of_an_optimizer_that_writes_by_data_between_two_losses(backend):
 
     found = trained(lambda model: dynamo.compile(model, backend=backend))
     torch.testing.assert_close(found, trained(lambda model: model))
-
-
-class HoldsInput(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(w)
-        ctx.x, ctx.row = x, x[0]
-        return x * w.sin()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (w,) = ctx.saved_tensors
-        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
-
-
-def holding(x, w):
-    return HoldsInput.apply(x, w * 2).exp()
 
 
 def write_in_place(tensor):
@@ -261,3 +261,32 @@ def test_images_that_are_kept_in_another_layout(f, whose, write):
 
     found = trained(dynamo.compile(f, backend="inductor"))
     torch.testing.assert_close(found, trained(f), rtol=1e-3, atol=1e-4)
+
+
+class HoldsWhole(HoldsInput):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, 0
+        return x * w.sin()
+
+
+def held(x, w):
+    return HoldsWhole.apply(x, w).exp() * w
+
+
+@pytest.mark.slow
+def test_held_inputs_of_varying_sizes_and_data_of_another_layout():
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for size in (3, 5, 6, 7):
+            x, w = r(size, 4), r(size, 4)
+            y = call(x, w)
+            x.data = (x.data.t().contiguous() * 2).t()
+            y.sum().backward(inputs=[w])
+            found.append(w.grad)
+        return found
+
+    found = trained(dynamo.compile(held, backend="inductor"))
+    torch.testing.assert_close(found, trained(held))
