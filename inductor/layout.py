@@ -33,6 +33,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from fxgraph.aot.partition import RELAID
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
@@ -306,6 +307,7 @@ class _Rewrite(GraphRewriter):
             val = node.meta["val"]
             copied.meta = dict(new.meta)
             copied.meta["val"] = _reordered(val) if layout is torch.channels_last else val
+            copied.meta[RELAID] = True
             if layout is torch.channels_last:
                 self._moved.add(copied)
             self.spent += _elements(val)

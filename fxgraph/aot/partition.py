@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from fxgraph import effects
 from fxgraph.aot import inplace
@@ -31,6 +32,7 @@ from fxgraph.symbolic_values import hint_of, is_symbol, is_symbolic
 aten = torch.ops.aten
 _COPY_SHARE = 1.1  # of what its owner may write, a copy is made
 RECOMPUTED = "recomputed"  # in the meta of a node: in the backward it is computed anew
+RELAID = "relaid"  # in the meta of a copy: a pass made it, for another layout alone
 _DATA_SIZE = 1024  # the assumed value of a size that depends on data
 # Besides operators that torch tags as pointwise: those that fill, and others that move or make
 # elements.
@@ -91,6 +93,7 @@ def partition(
         raise Unfunctionalizable("an attribute is written")
     inputs = [n for n in joint.nodes if n.op == "placeholder" and n not in tangents]
     live = _live(joint, tangents, writers, places_of, saved_by_eager)
+    _read_laid_out(joint, live)
     _read_live_views(joint, _behind(joint, tangents, writers, live), live)
     behind = _behind(joint, tangents, writers, live)
     checks = [node for node in joint.nodes if _is_effect(node)]
@@ -183,10 +186,12 @@ def _behind(
 
 
 def _base(node: Node) -> Node:
-    """The node whose memory `node` looks at, through items of views too."""
+    """The node whose memory `node` looks at, through items of views too, and through copies that
+    are none in the program.
+    """
     while node.op == "call_function":
         source = node.args[0] if node.target is operator.getitem else node
-        if not (isinstance(source, Node) and is_view(source.target)):
+        if not (isinstance(source, Node) and (is_view(source.target) or RELAID in source.meta)):
             break
         node = source.args[0]  # type: ignore[assignment]
     return node
@@ -208,9 +213,32 @@ def _live(
     return {node for node in found if node not in places_of.values()} | stored
 
 
+def _read_laid_out(joint: Graph, live: Collection[Node]) -> None:
+    """Have the backward read a result in the layout that the caller gets it in, and lay it out
+    again, where a pass keeps it in another one.
+
+    before                                  after
+        y = aten.sigmoid(x)                     y = aten.sigmoid(x)
+        z = aten.sigmoid_backward(t, y)         value = aten.clone(y)
+        value = aten.clone(y)  # is live        again = aten.clone(value)
+                                                z = aten.sigmoid_backward(t, again)
+    """
+    for value in [node for node in live if RELAID in node.meta]:
+        del value.meta[RELAID]
+        source: Any = value.args[0]
+        late = [user for user in source.users if user.meta.get(PART) == BACKWARD]
+        source.append(value)
+        with joint.inserting_after(value):
+            layout = suggest_memory_format(source.meta["val"])
+            again = joint.call_function(aten.clone.default, (value,), {"memory_format": layout})
+        again.meta |= {"val": source.meta["val"], RELAID: True}
+        for user in late:
+            user.replace_input_with(source, again)
+
+
 def _read_live_views(joint: Graph, behind: Collection[Node], live: Collection[Node]) -> None:
-    """Give the backward views of its own of `live` tensors; others that are computed again read
-    these as they were in the forward.
+    """Give the backward views of its own of `live` tensors, and copies in other layouts; others
+    that are computed again read these as they were in the forward.
     """
     made: dict[Node, Node] = {}
 
@@ -221,7 +249,7 @@ def _read_live_views(joint: Graph, behind: Collection[Node], live: Collection[No
             source = late(node.args[0])  # type: ignore[arg-type]
             with joint.inserting_after(node):
                 made[node] = joint.node_copy(node, lambda n: source if n is node.args[0] else n)
-            made[node].meta |= {PART: BACKWARD, _OF_FORWARD: True}
+            made[node].meta |= {PART: BACKWARD, _OF_FORWARD: RELAID not in node.meta}
         return made[node]
 
     for node in list(joint.nodes):

@@ -147,6 +147,23 @@ def product(x, w):
     return x.mm(w.t()).sin()
 
 
+class HoldsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, x[0]
+        return x * w.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
+
+
+def holding(x, w):
+    return HoldsInput.apply(x, w * 2).exp()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("other", OF_OTHER_STRIDES)
 @pytest.mark.parametrize("f", [chained, product])
@@ -190,23 +207,6 @@ def test_steps_of_an_optimizer_that_writes_by_data_between_two_losses(backend):
     torch.testing.assert_close(found, trained(lambda model: model))
 
 
-class HoldsInput(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(w)
-        ctx.x, ctx.row = x, x[0]
-        return x * w.sin()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (w,) = ctx.saved_tensors
-        return gradient * w.sin(), gradient * ctx.x * w.cos() + ctx.row
-
-
-def holding(x, w):
-    return HoldsInput.apply(x, w * 2).exp()
-
-
 def write_in_place(tensor):
     with torch.no_grad():
         tensor.mul_(2)
@@ -228,3 +228,65 @@ def test_inputs_that_contexts_hold_are_read_as_they_are_in_backward(write, backe
         return found
 
     torch.testing.assert_close(trained(dynamo.compile(holding, backend=backend)), trained(holding))
+
+
+def two_convolutions(x, w, v):
+    y = F.conv2d(x, w).tanh()
+    return F.conv2d(y, v), y
+
+
+def one_convolution(x, w, v):
+    return (F.conv2d(x, w.sin()).sigmoid(),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [scale, replace])
+@pytest.mark.parametrize("whose", [0, 1, -1])  # the images, a weight, a result
+@pytest.mark.parametrize("f", [one_convolution, two_convolutions])
+def test_images_that_are_kept_in_another_layout(f, whose, write):
+    """Eager saves the tensors that the caller has, not copies with channels innermost."""
+    f32 = {"dtype": torch.float32}
+
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for _ in range(2):
+            x = r(4, 16, 24, 24, grad=False, **f32)
+            w, v = (r(32, n, 3, 3, **f32) for n in (16, 32))
+            results = call(x, w, v)
+            write([x, w, *results][whose])
+            sum(y.cos().mean() for y in results).backward()
+            found += [w.grad, v.grad]
+        return found
+
+    found = trained(dynamo.compile(f, backend="inductor"))
+    torch.testing.assert_close(found, trained(f), rtol=1e-3, atol=1e-4)
+
+
+class HoldsWhole(HoldsInput):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        ctx.x, ctx.row = x, 0
+        return x * w.sin()
+
+
+def held(x, w):
+    return HoldsWhole.apply(x, w).exp() * w
+
+
+@pytest.mark.slow
+def test_held_inputs_of_varying_sizes_and_data_of_another_layout():
+    def trained(call):
+        torch.manual_seed(0)
+        found = []
+        for size in (3, 5, 6, 7):
+            x, w = r(size, 4), r(size, 4)
+            y = call(x, w)
+            x.data = (x.data.t().contiguous() * 2).t()
+            y.sum().backward(inputs=[w])
+            found.append(w.grad)
+        return found
+
+    found = trained(dynamo.compile(held, backend="inductor"))
+    torch.testing.assert_close(found, trained(held))

@@ -168,7 +168,7 @@ class Call {
       const Saved& place = graph_.saved[i];
       const bool output = place.from == Saved::Value &&
                           std::find(own_values.begin(), own_values.end(), place.index) != own_values.end();
-      if (place.from != Saved::Held) node->save(i, saved(place), output);
+      node->save(i, saved(place), output);
     }
     for (const Watched& item : segment.watched) node->watch(item.value ? values_[item.index] : input(item.index));
     for (size_t i = 0; i < objects_.size(); ++i) node->hold(input(i));
@@ -178,7 +178,7 @@ class Call {
   }
 
   at::Tensor saved(const Saved& place) const {
-    if (place.from == Saved::Input) return input(place.index);
+    if (place.from == Saved::Input || place.from == Saved::Held) return input(place.index);
     if (place.from == Saved::Memory) return input(place.index).tensor_data();
     return place.from == Saved::Value ? values_[place.index] : result(graph_.values + place.index);
   }

@@ -114,10 +114,12 @@ void CompiledNode::hold(const at::Tensor& given) {
 }
 
 void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) {
-  if (training().saved[number].from == Saved::Input && training().layouts[number].varies && is_plain(tensor)) {
+  const Saved::From from = training().saved[number].from;
+  const bool given = from == Saved::Input || from == Saved::Held;
+  if (given && training().layouts[number].varies && is_plain(tensor)) {
     seen_[number] = {false, tensor.sizes().vec(), tensor.strides().vec(), tensor.options()};
   }
-  saved_[number] = torch::autograd::SavedVariable(tensor, output);
+  if (from != Saved::Held) saved_[number] = torch::autograd::SavedVariable(tensor, output);
 }
 
 void CompiledNode::watch(const at::Tensor& tensor) {
