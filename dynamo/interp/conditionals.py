@@ -67,15 +67,18 @@ from dynamo.torch.subgraph import Subgraph, share_lifted
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.containers.ranges import SymbolicRangeIterator
+from dynamo.values.functions.monkey_patches import refuse_replacement
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, is_exact, number_of, number_value
 from dynamo.values.tensors.choice import ChoiceValue, is_option, options_of
 from dynamo.values.tensors.memory_overlap import version_of
-from dynamo.values.tensors.tensor import TensorValue
+from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import Node, effects
 from fxgraph.expressions import negated
 from fxgraph.higher_order import branch, loop
+from fxgraph.size_forms import row_major
 from fxgraph.sym_node import choose
+from fxgraph.symbolic_values import depends_on_data
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -331,19 +334,50 @@ def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRange
     """Put the loop of a FOR_ITER over range(n), where n depends on data, into the graph; False if
     that is not possible.
     """
-    if _run_counted_loop(tx, head, iterator):
+    if iterator.position or not iterator.of_loop:
+        return False
+    return _run_counted(tx, head, (iterator.of.start, iterator.of.stop))
+
+
+def run_loop_over_rows(tx: Interpreter, instr: Instruction, rows: TensorValue) -> bool:
+    """Put the loop behind a GET_ITER over the rows of a tensor, whose number depends on data, into
+    the graph, before the loop's iterator is made; False if that is not possible.
+    """
+    head, fake = tx.program[instr.index + 1][1], rows.fake
+    if head.op != "FOR_ITER" or fake.ndim == 0 or not depends_on_data(fake.shape[0]):
+        return False
+    if tx.output.modes.asked:
+        return False
+    refuse_replacement(tx, rows, "__iter__")
+    # Rows are copied; of a row that is unpacked at once, nobody sees the strides.
+    unpacked = tx.program[head.index + 1][1].op == "UNPACK_SEQUENCE"
+    if unpacked and fake.ndim == 2 and not row_major(fake):
+        whole: Any = call_in_graph(tx, "call_method", "contiguous", [rows], {})
+        rows = whole
+    tx.push(rows)  # in the place of the iterator
+    made = _run_counted(tx, head, (ConstantValue(0), number_value(tx, fake.shape[0])), rows)
+    if not made:
+        tx.pop()
+    return made
+
+
+def _run_counted(
+    tx: Interpreter, head: Instruction, ends: tuple[Value, Value], rows: TensorValue | None = None
+) -> bool:
+    if _try_counted(tx, head, ends, rows):
         return True
     if tx.output.conditionals.asked != (tx.code, head.index):
         return False
     with tx.output.symbols.data.selecting(sizes=True):
-        return _run_counted_loop(tx, head, iterator)
+        return _try_counted(tx, head, ends, rows)
 
 
-def _run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRangeIterator) -> bool:
-    output, ends = tx.output, (iterator.of.start, iterator.of.stop)
-    conditionals = output.conditionals
+def _try_counted(
+    tx: Interpreter, head: Instruction, ends: tuple[Value, Value], rows: TensorValue | None
+) -> bool:
+    output, conditionals = tx.output, tx.output.conditionals
     conditionals.asked = None
-    if iterator.position or not iterator.of_loop or not conditionals.are_enabled(tx):
+    if not conditionals.are_enabled(tx):
         return False
     if not any(isinstance(end, SymbolValue) and end.depends_on_data() for end in ends):
         return False
@@ -356,7 +390,7 @@ def _run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRang
     forget = output.symbols.data.forgetting()
     try:
         conditionals.enter(tx.code, head, broken, place)
-        run_counted(tx, turn, ends, broken, state, place)
+        run_counted(tx, turn, ends, broken, state, place, rows)
     except Refused as refused:
         state.restore(tx)
         forget()

@@ -1,4 +1,5 @@
-"""Loops that go on while a tensor says so, or over range(n) where n is data, as loops in the graph.
+"""Loops that go on while a tensor says so, or over range(n) or n rows of a tensor, where n is data,
+as loops in the graph.
 
     while x.norm() > 1:            gt = x.norm() > 1
         x = x * w             ->   loop = fxgraph.higher_order.loop(gt, body_0, (x,), (w,))
@@ -69,10 +70,14 @@ def run_counted(
     broken: BreakBefore,
     state: State,
     place: str,
+    rows: TensorValue | None = None,
 ) -> None:
-    """Go on behind the loop over range(*ends), whose iterator is on the stack. Raises Refused."""
+    """Go on behind the loop over range(*ends), or over `rows` of this number, whose iterator is on
+    the stack. Raises Refused.
+    """
     with refusals():
         loop = _CountedLoop(tx, turn, ends, broken, state, place)
+        loop.rows = rows
         loop.record(loop.goes_on(loop.counter))
 
 
@@ -273,9 +278,12 @@ class _Loop:
 
 
 class _CountedLoop(_Loop):
-    """Its counter is one more tensor that changes."""
+    """Its counter is one more tensor that changes. rows: the tensor whose rows are iterated over,
+    if these are no numbers.
+    """
 
     may_fail = True
+    rows: TensorValue | None = None
 
     def __init__(
         self,
@@ -310,7 +318,8 @@ class _CountedLoop(_Loop):
     def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
         begins = super()._begin(inputs)
         self.number = inputs[-1]
-        self.tx.push(LoopCounter.of_loop(self.tx, self.number, self.start, self.broken))
+        counter = LoopCounter.of_loop(self.tx, self.number, self.start, self.broken)
+        self.tx.push(counter if self.rows is None else self.rows.getitem(self.tx, counter))
         return begins
 
     def _run(self) -> TensorValue:

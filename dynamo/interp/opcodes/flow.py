@@ -13,6 +13,7 @@ from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import (
     run_conditional,
     run_counted_loop,
+    run_loop_over_rows,
 )
 from dynamo.interp.empty_regions import run_masked_region, run_region
 from dynamo.interp.guessed_branches import guessed_before, guessed_number, guessed_truth
@@ -37,6 +38,7 @@ from dynamo.values.stack_items import (
 )
 from dynamo.values.tensors.captured_scalars import truth_in_graph
 from dynamo.values.tensors.deferred_places import DeferredPlaces
+from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -185,6 +187,8 @@ def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
+    if type(value) is TensorValue and run_loop_over_rows(tx, instr, value):
+        return
     tx.in_tail_position(value, "__iter__", [ReturnContinuation(checked_iterator)])
     try:
         iterator = value.iterate(tx)
