@@ -143,7 +143,7 @@ DynamicShapeOp = _reason(
     "DYNAMIC_SHAPE_OP",
     "the shape of the result of {0} depends on the values of a tensor",
     "use an operation with a fixed result shape (torch.where with three arguments, a mask), or "
-    "compute on the result as a whole, which the graph can hold: no loop over its rows",
+    "compute on the result as a whole, which the graph can hold: no comprehension over its rows",
 )
 OpError = _reason(
     "OpError",
