@@ -155,15 +155,15 @@ def no_item(x):
 @program("DYNAMIC_SHAPE_OP")
 def selects(x):
     y, total = x + 1, 0.0
-    for row in y[y > 2]:
-        total = total + row
+    for limit in (2, 3):
+        total = total + sum([row * 2 for row in y[y > limit]])
     return total
 
 
 @mended("DYNAMIC_SHAPE_OP")
-def masks(x):
+def selects_as_a_whole(x):
     y = x + 1
-    return torch.where(y > 2, y, 0.0).sum()
+    return (y[y > 2] * 2).sum() + (y[y > 3] * 2).sum()
 
 
 # -- tensors --------------------------------------------------------------------------------------

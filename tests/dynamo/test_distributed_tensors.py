@@ -34,6 +34,8 @@ BACKENDS = ["eager", "aot_eager", "inductor"]
 
 @pytest.fixture(scope="module")
 def mesh():
+    if dist.is_initialized():  # by a program of another test
+        dist.destroy_process_group()
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     yield init_device_mesh("cpu", (1,))
     dist.destroy_process_group()

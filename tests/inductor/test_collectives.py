@@ -20,6 +20,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def group(tmp_path_factory):
     store = tmp_path_factory.mktemp("group") / "store"
+    if dist.is_initialized():  # by a program of another test
+        dist.destroy_process_group()
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield dist.group.WORLD
     dist.destroy_process_group()
