@@ -78,7 +78,7 @@ def _parts(value: Any, kind: type) -> Iterable[Any]:
     if issubclass(kind, dict):
         parts += dict.values(value)
     elif issubclass(kind, (list, tuple)):
-        parts += kind.__mro__ and (list if issubclass(kind, list) else tuple).__iter__(value)
+        parts += (list if issubclass(kind, list) else tuple).__iter__(value)
     for base in kind.__mro__:
         descriptor = vars(base).get("__dict__")
         if isinstance(descriptor, types.GetSetDescriptorType):

@@ -148,7 +148,7 @@ def breaks_in_loop(stop: Stop) -> bool:
 
 
 def loops_over_data(stop: Stop) -> bool:
-    """Whether the graph breaks at data in a loop, or where one begins over the rows of a tensor."""
+    """Whether the graph breaks at data in a loop."""
     return is_of_data(stop) and breaks_in_loop(stop)
 
 

@@ -164,10 +164,8 @@ class OutputGraph:
         self.conditionals = Conditionals(self)
         self.trial: Trial | None = None
         self.emptiness: Emptiness | None = None  # where the iteration being captured is not made
-        # The number of steps after which capture stops.
-        self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
-        # Loops that are captured to their end (values/iterators/resumed_iterators.py).
-        self.unrolled: list[Any] = []
+        self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step  # steps of capture
+        self.unrolled: list[Any] = []  # loops to be captured to their end (resumed_iterators.py)
         self.began = time.thread_time()
         # No interpreter looks up before this step.
         self.limit_at = self.next_event = min(config.loop_limit, _STEPS)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dynamo.values.objects.descriptors import is_absent as is_absent
     from dynamo.values.objects.exception_objects import make_exception as make_exception
     from dynamo.values.objects.instance_dict import InstanceDictValue as InstanceDictValue
+    from dynamo.values.objects.instance_dict import changed_attributes as changed_attributes
     from dynamo.values.objects.opaque_objects import LargeIntValue as LargeIntValue
     from dynamo.values.objects.slots import call_slot as call_slot
     from dynamo.values.objects.storage import fill_storage as fill_storage

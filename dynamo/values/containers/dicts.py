@@ -776,22 +776,10 @@ def make_dict(tx: Interpreter, pairs: Iterable[tuple[Value, Value]]) -> DictValu
 def build_dict(tx: Interpreter, obj: dict, source: Source | None) -> Value:
     owner = tx.output.side_effects.changed_dicts.get(id(obj))
     if owner is not None:
-        return _changed_attributes(tx, obj, source, owner)
+        return late_bound.changed_attributes(tx, obj, source, owner)
     tx.guard(source, "type", type(obj))
     value = DICT_CLASSES[type(obj)]({}, source, real=obj)
     tx.output.side_effects.track_existing(value)
-    return tx.output.remember(obj, source, value)
-
-
-def _changed_attributes(
-    tx: Interpreter, obj: dict[str, Any], source: Source | None, owner: Any
-) -> Value:
-    """The instance dict of an object whose attributes the frame has changed."""
-    if not hasattr(owner, "dict_source"):  # a class or a function
-        raise Unsupported(breaks.UnknownObject("an instance dict"))
-    value = late_bound.InstanceDictValue(owner, source)
-    if source is not None:
-        tx.guard(source, "aliased", owner.dict_source())
     return tx.output.remember(obj, source, value)
 
 

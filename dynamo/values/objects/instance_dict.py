@@ -120,3 +120,16 @@ class InstanceDictValue(DictValue):
     def recipe(self) -> Recipe:
         by_function = reads_by_function(self.owner.python_type())
         return plain_reader("__dict__") if by_function else Attribute("__dict__"), [self.owner]
+
+
+@bound_late
+def changed_attributes(
+    tx: Interpreter, obj: dict[str, Any], source: Source | None, owner: Any
+) -> Value:
+    """The instance dict of an object whose attributes the frame has changed."""
+    if not hasattr(owner, "dict_source"):  # a class or a function
+        raise Unsupported(breaks.UnknownObject("an instance dict"))
+    value = InstanceDictValue(owner, source)
+    if source is not None:
+        tx.guard(source, "aliased", owner.dict_source())
+    return tx.output.remember(obj, source, value)
