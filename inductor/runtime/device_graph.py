@@ -4,6 +4,9 @@
     call 2   captures: arguments that moved since are read from memory of the graph's own
     later    copies those arguments there, and replays
 
+Results of another graph's replays (what a forward leaves to its backward) stay in their place while
+that graph lives: they are read there, and a graph that read them elsewhere is captured anew.
+
 A replay writes its results where the replay before it wrote: if one of those is still alive by
 then, the call runs the plan instead, and from then on that result is handed out as a copy. So no
 result that anyone holds is ever written over.
@@ -29,6 +32,10 @@ from inductor.runtime.plan import AtenStep, NumberSpec, PlanSpec, TensorSpec
 
 MEMORY_SHARE = 1 / 4  # of the device's memory, for the graphs of one plan
 MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
+MOST_RENEWALS = 4  # of an argument's place in another graph's memory; then the argument is copied
+MOST_WAITS = 8  # calls in a row that are made as the plan because another graph made none
+
+_replayed: set[int] = set()  # the memory, as _memory, of results of all graphs that live
 
 
 def device_for(spec: PlanSpec, loaded: dict[str, Any]) -> Nvidia | str:
@@ -216,6 +223,9 @@ class _Graph:
         self.frame = owner.frame
         self.where = {k: arguments[k].data_ptr() for k in self.frame.tensors}
         self.own: dict[int, torch.Tensor | None] = {}  # arguments that move, and memory for them
+        # Arguments that other graphs made, and how often each was found elsewhere.
+        self.renewals = {k: 0 for k in self.frame.tensors if _is_replayed(arguments[k])}
+        self.waits = 0
         self.graph: Any = None
         self.nbytes = 0
         self.memory: torch.Tensor | None = None  # of temporaries
@@ -260,6 +270,7 @@ class _Graph:
     def drop(self) -> None:
         if self.graph is not None:
             self.graph.reset()
+        _replayed.difference_update(_memory(group.kept) for group in self.groups)
         self.graph, self.memory, self.groups, self.results = None, None, [], []
         self.nbytes = 0
 
@@ -280,10 +291,24 @@ class _Graph:
             if self.frame.written_at.intersection(moved):
                 self._refuse("an argument that is written is elsewhere in each call")
                 return False
-            self.own.update(dict.fromkeys(moved))
+            there = [
+                k
+                for k in moved
+                if self.renewals.get(k, 0) < MOST_RENEWALS and _is_replayed(arguments[k])
+            ]
+            for k in there:
+                self.where[k] = arguments[k].data_ptr()
+                self.renewals[k] = self.renewals.get(k, 0) + 1
+            elsewhere = [k for k in moved if k not in there]
+            gone = any(k in self.renewals for k in elsewhere)
+            if gone and not there and self.waits < MOST_WAITS:  # that graph will be there again
+                self.waits += 1
+                return False
+            self.own.update(dict.fromkeys(elsewhere))
             if self.graph is not None:
                 self.drop()
                 return False
+        self.waits = 0
         if self.graph is not None and self.owner.plan.bound() != self.bound:
             self.drop()
             self.owner.tell("parameters moved, so it was captured anew")
@@ -292,7 +317,8 @@ class _Graph:
 
     def _capture(self, arguments: Sequence[Any]) -> bool:
         self.captures += 1
-        if self.captures > MOST_CAPTURES + len(self.own) + len(self.copied):
+        renewals = max(self.renewals.values(), default=0)
+        if self.captures > MOST_CAPTURES + len(self.own) + len(self.copied) + renewals:
             self._refuse("none, since parameters keep moving")
             return False
         device, plan = self.owner.device, self.owner.plan
@@ -339,6 +365,7 @@ class _Graph:
         self.groups = [
             _Group(tensor, number in self.copied) for number, tensor in enumerate(kept.values())
         ]
+        _replayed.update(_memory(group.kept) for group in self.groups if not group.copied)
         for out, result in zip(self.frame.outputs, results, strict=True):
             if out.kind == "value":
                 self.results.append(_Constant(result))
@@ -374,6 +401,10 @@ class _Graph:
 
 def _memory(tensor: torch.Tensor) -> int:
     return _plan.memory_of(tensor)[0]
+
+
+def _is_replayed(tensor: torch.Tensor) -> bool:
+    return _memory(tensor) in _replayed
 
 
 def _all_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import gc
 import shutil
@@ -235,6 +236,54 @@ def test_training(stub):
                 want -= 0.1 * want.grad
             got.grad = want.grad = None
     assert kinds(stub).count("replay") >= 2
+
+
+def graphs_of_training(net, calls, keep=False):
+    """The graphs of the forward and the backward, after steps whose gradients are those of eager.
+    keep: whether each result is alive while the next is made, as that of a loop's last step."""
+    other, run, held = copy.deepcopy(net), compiled(net), None
+    for step in range(calls):
+        x = torch.randn(4, 8)
+        result = run(x)
+        result.square().sum().backward()
+        other(x).square().sum().backward()
+        for got, want in zip(net.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-4)
+            got.grad = want.grad = None
+        held = result if keep and step % 3 == 0 else None
+    del held
+    found = [one for one in gc.get_objects() if isinstance(one, DeviceGraphs)]
+    assert len(found) == 2
+    return [graph for one in found for graph in one.graphs.values()]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_backward_reads_what_the_forward_left_where_it_is(stub, keep):
+    """Of the backward's arguments, the gradient and the model's input alone are copied."""
+    gc.collect()
+    net = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+    graphs = graphs_of_training(net, 9, keep)
+    assert all(graph.graph is not None for graph in graphs)
+    own = [len(graph.own) for graph in graphs]
+    assert max(own) <= 2 + keep, own
+    assert kinds(stub)[-2:] == ["replay"] * 2
+
+
+@torch.no_grad()
+def test_results_of_two_graphs_by_turns(stub):
+    """Read where either leaves them at first, then copied: no graph is captured for ever."""
+    gc.collect()
+    first, second = (lambda x: torch.exp(x) * 2), (lambda x: torch.sin(x) + 1)
+    last = compiled(lambda x: torch.relu(x) + 3)
+    runs, kept = [(compiled(fn), fn) for fn in (first, second)], []
+    for step in range(40):
+        x = torch.randn(4, 8)
+        kept.append(x)
+        run, fn = runs[step % 2]
+        torch.testing.assert_close(last(run(x)), torch.relu(fn(x)) + 3)
+    assert kinds(stub)[-2:] == ["replay"] * 2
+    found = [one for one in gc.get_objects() if isinstance(one, DeviceGraphs)]
+    assert [len(g.own) for one in found for g in one.graphs.values()] == [1, 1, 1]
 
 
 def test_two_forwards_before_a_backward(stub):

@@ -399,6 +399,17 @@ def test_custom_op():
     assert torch.equal(link(spec)(x)[0], x * 3)
 
 
+def test_no_tensor_where_the_schema_declares_one():
+    """The backward of attention on a device declares a bias; from its forward there may be none."""
+
+    with torch.library._scoped_library("framegraph_test", "FRAGMENT") as scope:
+        scope.define("tripled(Tensor x, Tensor bias) -> Tensor")
+        scope.impl("tripled", lambda x, bias: x * 3 if bias is None else x, "CPU")
+        x = torch.randn(4)
+        spec = aten_plan("framegraph_test::tripled", "", (x, None), {}, [x], [x])
+        assert torch.equal(link(spec)(x)[0], x * 3)
+
+
 # --- outputs --------------------------------------------------------------------------------------
 
 

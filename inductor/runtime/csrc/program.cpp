@@ -111,7 +111,9 @@ IValue constant_list(py::handle item, const c10::TypePtr& element, int32_t fixed
 
 // A constant argument as the schema's type wants it.
 IValue constant(py::handle item, const c10::TypePtr& declared, int32_t fixed) {
-  if (item.is_none()) return {};
+  if (item.is_none()) {  // attention's backward declares a bias that there need not be
+    return declared->kind() == TypeKind::TensorType ? IValue(at::Tensor()) : IValue();
+  }
   const c10::TypePtr type = without_optional(declared);
   switch (type->kind()) {
     case TypeKind::TensorType: {  // a Python number where a tensor is declared: x + 1
