@@ -85,6 +85,7 @@ class TritonKernel(TritonSpec):
         return TritonSpec(*(getattr(self, f.name) for f in fields(TritonSpec)))
 
     def step(self, label: str = "") -> LaunchStep:
+        self.label = label
         scratch = self.space.name if self.space is not None and self.scratch else ""
         sizes: list[Extent] = [*self.sizes]
         return LaunchStep(

@@ -30,7 +30,7 @@ from inductor.runtime.plan import TritonSpec
 
 log = logging.getLogger(__name__)
 
-FORMAT = "1"  # of entries
+FORMAT = "2"  # of entries
 WORKER = Path(__file__).with_name("triton_worker.py")
 MATH = Path(__file__).with_name("triton_math.py")
 MOST_WORKERS = 8
@@ -50,7 +50,7 @@ class KernelError(RuntimeError):
 
     def __init__(self, kernel: TritonSpec, target: str, text: str) -> None:
         super().__init__(f"{kernel.name} does not compile for {target}: {text}")
-        self.kernel = kernel
+        self.kernel, self.text = kernel, text
 
 
 @dataclass(frozen=True)
@@ -95,24 +95,50 @@ def compile_kernels(
     kernels: Sequence[TritonSpec], target: str, *, aligned: bool = True
 ) -> list[Cubin]:
     """The code of each kernel, from the cache or made now, as many at once as there are processors.
+    Kernels that differ in names alone, as those of a model's equal layers do, have one.
 
     aligned: the kernels rely on addresses that are multiples of 16 bytes. Raises NoTriton, and
     KernelError for the first kernel that does not compile.
     """
     check_target(target)
-    keys = [_key(kernel, target, aligned) for kernel in kernels]
+    keys = [_key(renamed(kernel), target, aligned) for kernel in kernels]
     found = {key: _recall(key) for key in keys}
     missing = {key: k for key, k in zip(keys, kernels, strict=True) if found[key] is None}
     if missing:
-        made = _Workers(list(missing.values()), target, aligned).run()
+        made = _Workers([renamed(kernel) for kernel in missing.values()], target, aligned).run()
         for key, one in zip(missing, made, strict=True):
             if isinstance(one, Cubin):
                 _keep(key, one)
                 found[key] = one
-        for one in made:
-            if not isinstance(one, Cubin):
-                raise one or RuntimeError("a kernel was not compiled")
+        for one, kernel in zip(made, missing.values(), strict=True):
+            if isinstance(one, KernelError):
+                raise KernelError(kernel, target, one.text)
+            if one is None:
+                raise RuntimeError("a kernel was not compiled")
     return [found[key] for key in keys]  # type: ignore[misc]
+
+
+def renamed(kernel: TritonSpec) -> TritonSpec:
+    """The kernel with its parameters named by position, and itself by its label: the name that
+    profilers show."""
+    label = re.sub(r"\W+", "_", kernel.label).strip("_")[:60]
+    names = {name: f"arg{k}" for k, name in enumerate(kernel.signature)}
+    names[kernel.name] = f"fused_{label or 'kernel'}"
+    used = set(_WORD.findall(kernel.source))
+    if (set(names.values()) - names.keys()) & used:  # a name of something else
+        return kernel
+    return dataclasses.replace(
+        kernel,
+        name=names[kernel.name],
+        source=_WORD.sub(lambda word: names.get(word[0], word[0]), kernel.source),
+        signature={names[name]: kind for name, kind in kernel.signature.items()},
+        constants={names[name]: value for name, value in kernel.constants.items()},
+        divisible=[names[name] for name in kernel.divisible],
+        careful={names[name]: value for name, value in kernel.careful.items()},
+    )
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @functools.cache

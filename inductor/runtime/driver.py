@@ -53,8 +53,9 @@ class Nvidia:
         Raises NoTriton, KernelError, DeviceError and torch.OutOfMemoryError.
         """
         made = self.compiled(kernels)
+        codes = {id(one): self._code(one) for one in {id(one): one for one in made}.values()}
         return {
-            kernel.name: Loaded(self._code(one), functools.partial(self._careful, kernel), self)
+            kernel.name: Loaded(codes[id(one)], functools.partial(self._careful, kernel), self)
             for kernel, one in zip(kernels, made, strict=True)
         }
 

@@ -165,7 +165,7 @@ class TritonSpec:
     divisible: parameters that are sizes known to be multiples of 16, so that whole groups of
     elements are inside of a mask and are read at once. careful: constants of the form that takes
     any addresses, where they are others. scratch: bytes of memory that Triton has for each program.
-    contract: whether a * b + c may be rounded once.
+    contract: whether a * b + c may be rounded once. label: of what it computes.
     """
 
     name: str
@@ -179,6 +179,7 @@ class TritonSpec:
     careful: dict[str, int] = field(default_factory=dict)
     scratch: int = 0
     contract: bool = False
+    label: str = ""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -46,11 +47,37 @@ def store(tmp_path, monkeypatch):
 def test_several_kernels_for_one_target(store):
     kernels = [kernel(f"k{n}", f"tl.load(x + i, mask=i < n0) * {n}") for n in range(3)]
     made = compile_kernels([*kernels, kernels[0]], "sm_90")
-    assert [one.symbol for one in made] == ["k0", "k1", "k2", "k0"]
+    assert [one.symbol for one in made] == ["fused_kernel"] * 4 and made[0] is made[3]
     assert all(one.image[:4] == b"\x7fELF" and one.warps == 4 and one.aligned for one in made)
     assert all(one.spills == 0 and one.registers > 0 and one.shared == 0 for one in made)
     assert len(list((store.root / "kernels").glob("*/*.cubin"))) == 3
     assert not list((store.root / "tmp").iterdir())
+
+
+def test_kernels_of_equal_layers_are_compiled_once(store):
+    """They differ in the names of kernels and buffers; not those that read two of them by turns."""
+    value = "tl.load(x + i, mask=i < n0) - tl.load(y + i, mask=i < n0)"
+    kinds = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n0": "i64", "XBLOCK": "constexpr"}
+    text = SOURCE.replace("(x,", "(x, y,")
+
+    def layer(name, first, second, text=text, **more):
+        names = {"x": first, "y": second}
+        source = re.sub(
+            r"\b[xy]\b", lambda word: names[word[0]], text.format(name=name, value=value)
+        )
+        signature = {names.get(key, key): kind for key, kind in kinds.items()}
+        return TritonSpec(name, source, signature, {"XBLOCK": 256}, label="sub + 1", **more)
+
+    other = layer("k2", "arg0", "buf1", text.replace("(x, y,", "(y, x,"))
+    other.signature = {"buf1": "*fp32", "arg0": "*fp32", **dict([*other.signature.items()][2:])}
+    kernels = [
+        layer("k0", "arg0", "buf1"), layer("k1", "buf1", "arg0"), other,
+        layer("k3", "buf3", "arg1"), layer("k4", "buf3", "arg1", divisible=["n0"]),
+    ]  # fmt: skip
+    made = compile_kernels(kernels, "sm_90")
+    assert made[0] is made[1] is made[3] and {one.symbol for one in made} == {"fused_sub_1"}
+    assert len({id(one) for one in made}) == 3
+    assert len(list((store.root / "kernels").glob("*/*.cubin"))) == 3
 
 
 def test_a_second_process_starts_none(store, monkeypatch):
@@ -113,7 +140,7 @@ def test_what_is_found_needs_no_triton(store):
         text=True,
         timeout=120,
     )
-    assert done.stdout == "k0\n", done.stderr
+    assert done.stdout == "fused_kernel\n", done.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\nELF", b"[1]\n", b"no json"])

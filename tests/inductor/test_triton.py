@@ -174,7 +174,7 @@ def test_compiled_to_machine_code(target):
     """All kernels at once, as a graph's are; none spills."""
     kernels = [kernel.spec() for name in COMPILED for kernel in emit_case(name)[1]]
     for kernel, made in zip(kernels, compile_kernels(kernels, target), strict=True):
-        assert made.image[:4] == b"\x7fELF" and made.symbol == kernel.name
+        assert made.image[:4] == b"\x7fELF" and made.symbol.startswith("fused_")
         # Triton before 3.9 reduces large arguments of sine and cosine in an array of 28 bytes.
         reduces = "tl.sin(" in kernel.source or "tl.cos(" in kernel.source
         assert 0 < made.registers <= 255, kernel.source
@@ -188,7 +188,7 @@ def test_narrow_products_compile_to_machine_code(name, monkeypatch):
     c = triton_products.compiled(fn, list(inputs))
     _, spec = build_plan(c.program, c.items, triton_products.Template(c.program))
     (made,) = compile_kernels(spec.triton, "sm_90")
-    assert made.spills == 0 and made.symbol == "k0"
+    assert made.spills == 0 and made.symbol.startswith("fused_product")
 
 
 @pytest.mark.parametrize(
