@@ -572,7 +572,7 @@ def compile_traced(
         compiled = _compiled(c)
         forwards.append(compiled.compile_report)
         compiled_report.update(compiled.compile_report)
-        tell()
+        _tell_of_graphs(compiled, tell)
         return compiled
 
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
@@ -581,7 +581,7 @@ def compile_traced(
         part.inference = False
         compiled = _compiled(part)
         reports.append(compiled.compile_report)
-        tell()
+        _tell_of_graphs(compiled, tell)
         return getattr(compiled, "take", None) or (lambda given: compiled(*given))
 
     def note(text: str) -> None:
@@ -608,6 +608,14 @@ def compile_functional(
     c.functional = functional
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
     return FreedGraphsCallable(_compiled(c), functional.spent, statics), c
+
+
+def _tell_of_graphs(compiled: Any, tell: Callable[[], None]) -> None:
+    """Tell now, and whenever device graphs, if there are any, have a note more."""
+    for one in (compiled, getattr(compiled, "plan", None)):
+        if isinstance(one, DeviceGraphs):
+            one.told = tell
+    tell()
 
 
 def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> dict[str, Any]:

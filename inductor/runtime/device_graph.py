@@ -95,7 +95,7 @@ class DeviceGraphs:
     """A plan with its device graphs, called as the plan is. most: sets of sizes. most_bytes: of
     memory that they hold together; 0 stands for a share of the device's.
 
-    notes: lines for the reader of the report, once each.
+    notes: lines for the reader of the report, once each. told: called after each.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class DeviceGraphs:
         self.frame = _Frame(spec, plan)
         self.graphs: dict[tuple[int, ...], _Graph] = {}
         self.notes: list[str] = []
+        self.told: Callable[[], None] | None = None
         self._busy = threading.Lock()
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
@@ -129,6 +130,8 @@ class DeviceGraphs:
         note = f"device graph: {text}"
         if note not in self.notes:
             self.notes.append(note)
+            if self.told is not None:
+                self.told()
 
     def nbytes(self) -> int:
         """Of memory that the graphs hold."""
@@ -291,19 +294,16 @@ class _Graph:
             if self.frame.written_at.intersection(moved):
                 self._refuse("an argument that is written is elsewhere in each call")
                 return False
-            there = [
-                k
-                for k in moved
-                if self.renewals.get(k, 0) < MOST_RENEWALS and _is_replayed(arguments[k])
-            ]
+            replayed = {k for k in moved if _is_replayed(arguments[k])}
+            there = [k for k in replayed if self.renewals.get(k, 0) < MOST_RENEWALS]
             for k in there:
                 self.where[k] = arguments[k].data_ptr()
                 self.renewals[k] = self.renewals.get(k, 0) + 1
-            elsewhere = [k for k in moved if k not in there]
-            gone = any(k in self.renewals for k in elsewhere)
+            gone = any(k in self.renewals for k in moved if k not in replayed)
             if gone and not there and self.waits < MOST_WAITS:  # that graph will be there again
                 self.waits += 1
                 return False
+            elsewhere = [k for k in moved if k not in there]
             self.own.update(dict.fromkeys(elsewhere))
             if self.graph is not None:
                 self.drop()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import dynamo
+from dynamo.api.compile import compile_fresh
 from fxgraph.sizes import Size, Symbol
 from inductor import pipeline
 from inductor.runtime import _plan, cubin, driver
@@ -241,9 +242,10 @@ def test_training(stub):
 def graphs_of_training(net, calls, keep=False):
     """The graphs of the forward and the backward, after steps whose gradients are those of eager.
     keep: whether each result is alive while the next is made, as that of a loop's last step."""
-    other, run, held = copy.deepcopy(net), compiled(net), None
+    other, run, held, kept = copy.deepcopy(net), compiled(net), None, []
     for step in range(calls):
         x = torch.randn(4, 8)
+        kept.append(x)  # so that the next one is elsewhere
         result = run(x)
         result.square().sum().backward()
         other(x).square().sum().backward()
@@ -269,6 +271,18 @@ def test_a_backward_reads_what_the_forward_left_where_it_is(stub, keep):
     assert kinds(stub)[-2:] == ["replay"] * 2
 
 
+def test_the_report_of_training_tells_of_graphs(stub):
+    net = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU())
+    run, context = compile_fresh(net, mode="reduce-overhead")
+    held = []
+    for _ in range(4):
+        held.append(run(torch.randn(4, 8)))
+        held[-1].sum().backward()
+    ((graph,),) = (record.graphs for record in context.records)
+    (note,) = (note for note in graph.report["notes"] if "device graph" in note)
+    assert note.startswith("forward: device graph: 1 of ") and "lived on" in note
+
+
 @torch.no_grad()
 def test_results_of_two_graphs_by_turns(stub):
     """Read where either leaves them at first, then copied: no graph is captured for ever."""
@@ -281,8 +295,8 @@ def test_results_of_two_graphs_by_turns(stub):
         kept.append(x)
         run, fn = runs[step % 2]
         torch.testing.assert_close(last(run(x)), torch.relu(fn(x)) + 3)
-    assert kinds(stub)[-2:] == ["replay"] * 2
     found = [one for one in gc.get_objects() if isinstance(one, DeviceGraphs)]
+    assert kinds(stub)[-2:] == ["replay"] * 2
     assert [len(g.own) for one in found for g in one.graphs.values()] == [1, 1, 1]
 
 
