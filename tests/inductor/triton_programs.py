@@ -69,6 +69,14 @@ def written_through_a_view_and_read_there(x):
     return torch.deg2rad(y.clamp(max=1))
 
 
+@program(torch.tensor([0.0, -0.0, 1.0, NAN]), torch.tensor([True, False, True, False]))
+def zeros_below_zero(x, mask):
+    """In types that are computed in themselves, and as constants."""
+    y = x.double()
+    constants = torch.where(mask, x, -0.0), x + -0.0, y + -0.0, torch.full_like(x, -0.0)
+    return -x, -y, torch.copysign(y, -0.0), *constants, F.pad(x, (1, 1), value=-0.0)
+
+
 @program(rand(2, 3, 8, 8))
 def pooling_gradients(x):
     value, at = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [0, 0])
