@@ -9,6 +9,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from tests.inductor.compiling import moved, traced_on
+
 PROGRAMS = {}
 INF, NAN = float("inf"), float("nan")
 
@@ -183,7 +185,6 @@ def run_symbolic(name):
 
 
 def run(name, device="cpu"):
-    from fxgraph import symbolic_trace
     from inductor.codegen.triton import TritonModule
     from inductor.pipeline import new_compilation, run_stages
     from inductor.plan_steps import build_plan
@@ -191,9 +192,9 @@ def run(name, device="cpu"):
     from inductor.runtime.link import link
 
     fn, examples, tolerance = PROGRAMS[name]
-    inputs = [x.to(device) for x in examples]
+    inputs = [moved(x, device) for x in examples]
     with torch.no_grad():
-        c = run_stages(new_compilation(symbolic_trace(fn), inputs), until="schedule")
+        c = run_stages(new_compilation(traced_on(device, fn), inputs), until="schedule")
         triton = TritonModule(c.program, everywhere=True)
         _, spec = build_plan(c.program, c.items, triton)
         assert not spec.source and (triton.kernels or not inputs[0].numel())
