@@ -76,7 +76,8 @@ def _row(
 
 # --- one operand
 
-_row("neg", 1, aten="neg _neg_view", any="-{0}")
+# Triton before 3.9 negates by 0 - x, which has no -0.0.
+_row("neg", 1, aten="neg _neg_view", float="{0} * -1.0", any="-{0}")
 _row("abs", 1, any="tl.abs({0})")
 _row("relu", 1, any="tl.where({0} < 0, 0, {0})")
 _row("sign", 1, any="({0} > 0).to({T}) - ({0} < 0).to({T})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ def type_name(dtype: torch.dtype) -> str:
 
 def constant(value: Any, dtype: torch.dtype) -> str:
     """A typed scalar; a bare Python number would take Triton's default type."""
+    if dtype.is_floating_point and value == 0 and math.copysign(1, value) < 0:
+        return f"({constant(0.0, dtype)} * -1.0)"  # Triton before 3.9 makes 0.0 of -0.0
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         text = f'float("{value}")'
     else:

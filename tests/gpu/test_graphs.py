@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import threading
 
 import pytest
 import torch
 
 import dynamo
+from inductor.runtime import cache
 from tutorials import models
 
 pytestmark = [
@@ -89,9 +91,15 @@ def test_inference(name, dtype, mode):
             close(run(x), net, x)
 
 
+# Shares of norms. One relu whose argument is nearly 0, and falls on the other side, moves gradients
+# by up to 0.04; TF32 moves them by 0.17 and more.
+ALLOWED_OF_GRADIENTS = {"block": 1e-3, "attention": 1e-3, "resnet18": 0.08}
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["block", "attention", "resnet18"])
+@pytest.mark.parametrize("name", ALLOWED_OF_GRADIENTS)
 def test_training(name, mode):
+    """Gradients are hardly further from those of float64 than eager's are."""
     net, example = built(name)
     other, _ = built(name)
     other.load_state_dict(net.state_dict())
@@ -100,9 +108,16 @@ def test_training(name, mode):
         x = example()
         run(x).square().mean().backward()
         other(x).square().mean().backward()
-        for got, want in zip(net.parameters(), other.parameters(), strict=True):
-            torch.testing.assert_close(got.grad, want.grad, rtol=1e-2, atol=1e-3)
-            got.grad = want.grad = None
+        exact = copy.deepcopy(net).double()
+        exact.zero_grad()
+        exact(x.double()).square().mean().backward()
+        for params in zip(net.parameters(), other.parameters(), exact.parameters(), strict=True):
+            got, eager, want = (parameter.grad for parameter in params)
+            off, theirs = ((gradient - want).norm().item() for gradient in (got, eager))
+            allowed = 2 * theirs + ALLOWED_OF_GRADIENTS[name] * want.norm().item()
+            assert off <= allowed, (got.shape, off, theirs, allowed)
+        net.zero_grad()
+        other.zero_grad()
 
 
 @torch.no_grad()
@@ -111,13 +126,16 @@ def test_measured_choices(dtype, tmp_path, monkeypatch):
     """Of kernels, and of products by the template or the library; a second compile remembers."""
     monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
     net, example = built("block", dtype)
+    found = []
     for _ in range(2):
         dynamo.reset()
         run = dynamo.compile(net, mode="max-autotune")
         for _ in range(3):
             x = example()
             close(run(x), net, x)
-    assert list((tmp_path / "choices").rglob("*.json"))
+        found.append(set((cache.store().root / "choices").rglob("*.json")))
+        shutil.rmtree(cache.store().root / "plans", ignore_errors=True)
+    assert found[0] and found[1] == found[0], found
 
 
 @torch.no_grad()

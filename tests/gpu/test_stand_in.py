@@ -16,6 +16,7 @@ SAMPLE = {
     "values": (
         "scalars_of_the_cpu", "the_second_device", "streams", "random_numbers_go_on",
         "autocast_bfloat16", "libraries_by_name", "results_that_live_on", "AdamW fused scaled",
+        "measured_choices_are_remembered",
     ),
     "launches": ("scalars_of_the_cpu",),
 }  # fmt: skip

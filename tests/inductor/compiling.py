@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import symbolic_trace
+from fxgraph import GraphModule, symbolic_trace
 from inductor.pipeline import Compilation, new_compilation, run_stages
 
 
@@ -27,6 +27,21 @@ def staged(
     """`fn` (of tensors, returning a tuple) run through the stages."""
     with torch.no_grad():
         return run_stages(new_compilation(symbolic_trace(fn), args, options), until=until)
+
+
+def moved(x: torch.Tensor, device: str | torch.device) -> torch.Tensor:
+    """A copy on a device, of the same strides: Tensor.to packs what has gaps."""
+    ends = [(n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)]
+    flat = x.as_strided((1 + sum(ends) if x.numel() else 0,), (1,))
+    return flat.to(device, copy=True).as_strided(x.shape, x.stride(), 0)
+
+
+def traced_on(device: str | torch.device, fn: Callable[..., Any]) -> GraphModule:
+    """The graph of `fn`, with the tensors that it makes while it is traced on a device."""
+    gm = symbolic_trace(fn)
+    for name in {node.target for node in gm.graph.nodes if node.op == "get_attr"}:
+        setattr(gm, name, moved(getattr(gm, name), device))
+    return gm
 
 
 def kernels(c: Compilation) -> int:

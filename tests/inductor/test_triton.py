@@ -28,6 +28,7 @@ from tests.inductor import (
     triton_products,
     triton_rows,
 )
+from tests.inductor.compiling import moved, traced_on
 from tests.inductor.test_device_lowering import planned
 from tests.inductor.test_pipeline import fake_tensor_mode
 from tests.inductor.triton_cases import CASES, Builder, emit_case
@@ -189,6 +190,41 @@ def test_narrow_products_compile_to_machine_code(name, monkeypatch):
     _, spec = build_plan(c.program, c.items, triton_products.Template(c.program))
     (made,) = compile_kernels(spec.triton, "sm_90")
     assert made.spills == 0 and made.symbol.startswith("fused_product")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("way", ["shares", "described", "specialized"])
+def test_narrow_products_compile_by_other_ways(way, target, monkeypatch):
+    """Triton multiplies no fewer than 32 columns of 8 bits."""
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    kernels = []
+    tiles = Tiles(64, 64, 64, 4, 3) if way == "specialized" else None
+    for name in ("of_int8", "of_float8", "of_float8_by_rows"):
+        fn, inputs, _ = triton_products.CASES[name]
+        if name == "of_int8":
+            inputs = [
+                triton_products.int8(32, 48),
+                triton_products.int8(16, 48).t(),
+                inputs[2][:32],
+            ]
+        elif target == "sm_80":  # which has no float8
+            continue
+        c = triton_products.compiled(fn, list(inputs))
+        triton = triton_products.OtherWay(c.program, way, tiles)
+        kernels += build_plan(c.program, c.items, triton)[1].triton
+        assert any("dot(" in kernel.source for kernel in kernels)
+    if way == "shares" or target != "sm_80":  # which has no descriptors
+        assert not any(made.spills for made in compile_kernels(kernels, target))
+
+
+def test_constants_and_strides_on_a_device():
+    """Of cases that tests/gpu runs: what is moved has the strides that kernels were made for."""
+    x = torch.randn(2, 3)[:, :2]
+    assert moved(x, "meta").stride() == (3, 1) and torch.equal(moved(x, "cpu"), x)
+    for fn, *_ in (*PROGRAMS.values(), *triton_products.CASES.values()):
+        gm = traced_on("meta", fn)
+        held = [getattr(gm, node.target) for node in gm.graph.nodes if node.op == "get_attr"]
+        assert all(value.device.type == "meta" for value in held)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from inductor.ir import Buffer, Tensor
 from inductor.lowering.context import Lowering
 from inductor.ops import ops
 from inductor.schedule.fusion import Kernel, schedule
+from tests.inductor.compiling import moved
 
 CASES = {}
 f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -456,7 +457,7 @@ def run_case(name, device="cpu"):
     from inductor.runtime.triton_launch import Launcher
 
     b, kernels, wants, tolerance = emit_case(name)
-    memory = {f"arg{i}": x.to(device) for i, x in enumerate(b.inputs)}
+    memory = {f"arg{i}": moved(x, device) for i, x in enumerate(b.inputs)}
     for buffer in b.ctx.program.buffers.values():
         if buffer.name not in memory:
             memory[buffer.name] = torch.empty_strided(

@@ -11,7 +11,6 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from fxgraph import symbolic_trace
 from inductor import devices
 from inductor.codegen import triton_product_ways
 from inductor.codegen.triton import TritonModule
@@ -19,18 +18,20 @@ from inductor.codegen.triton_products import Tiles
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
 from inductor.runtime.link import link
+from tests.inductor.compiling import traced_on
 
-CASES = {}
+CASES, REFERENCES = {}, {}
 f32, f16, bf16, f8 = torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn
 # The interpreter cuts off where bfloat16 is rounded.
 TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2, torch.int8: 1e-5, f8: 8e-2}
 
 
-def case(*examples, launches=1):
-    """launches: kernels that a call takes."""
+def case(*examples, launches=1, reference=None):
+    """launches: kernels that a call takes. reference: in place of what the CPU has not."""
 
     def register(fn):
         CASES[fn.__name__] = fn, examples, launches
+        REFERENCES[fn.__name__] = reference or fn
         return fn
 
     return register
@@ -167,7 +168,14 @@ def of_float8(x, w, one, other, b):
     return torch.relu(torch._scaled_mm(x, w.t(), one, other, bias=b, out_dtype=torch.bfloat16))
 
 
-@case(rand(32, 48, dtype=f8), rand(16, 48, dtype=f8), rand(32, 1).abs(), rand(1, 16).abs())
+def float8_by_rows(x, w, rows, columns):
+    return F.silu((x.float() @ w.float().t() * rows * columns).bfloat16())
+
+
+@case(
+    rand(32, 48, dtype=f8), rand(16, 48, dtype=f8), rand(32, 1).abs(), rand(1, 16).abs(),
+    reference=float8_by_rows,  # PyTorch before 2.13 scales by rows on a GPU alone
+)  # fmt: skip
 def of_float8_by_rows(x, w, rows, columns):
     return F.silu(torch._scaled_mm(x, w.t(), rows, columns, out_dtype=torch.bfloat16))
 
@@ -264,14 +272,16 @@ class OtherWay(Template):
     def __init__(self, program, way, tiles=None) -> None:
         super().__init__(program)
         self.sizes = (5, 7, 3)  # in multiprocessors: the first for which there is such a way
-        self.plain = replace(tiles or Tiles(16, 16, 16, 4, 3), way="")
+        self.tiles = tiles
         self.way = way
 
     @mock.patch.object(triton_product_ways, "LEAST_SHARE", 16)
     def _products(self, item, name, local, kept):
+        inner = max(16, 32 // item.step.dtype.itemsize)  # what Triton multiplies at least
+        plain = replace(self.tiles or Tiles(16, 16, inner, 4, 3), way="")
         for units in self.sizes:
             self.device = replace(devices.DEVICES["h100"], units=units)
-            found = triton_product_ways.ways(item.step, [self.plain], self.device)
+            found = triton_product_ways.ways(item.step, [plain], self.device)
             tiles = next((tiles for tiles in found if tiles.way == self.way), None)
             if tiles is not None:
                 break
@@ -300,7 +310,8 @@ def planned(c, device="cpu", way=""):
 
 
 def compiled(fn, inputs):
-    c = new_compilation(symbolic_trace(fn), inputs, {"tuning": "off"})
+    gm = traced_on(inputs[0].device, fn)
+    c = new_compilation(gm, inputs, {"tuning": "off"})
     return run_stages(c, until="schedule")
 
 
@@ -318,7 +329,8 @@ def run(name, device="cpu", way=""):
         spec, plan = planned(compiled(fn, inputs), way=way)
         kinds = [step.kind for step in spec.steps if step.kind != "view"]
         assert "aten" not in kinds or device != "cpu", kinds  # which checks indices by an operator
-        got, want = plan(*inputs), listed(fn(*(x.clone() for x in examples)))
+        want = listed(REFERENCES[name](*(x.clone() for x in examples)))
+        got = plan(*inputs)
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         close(g, w, examples[0].dtype)

@@ -9,6 +9,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from tests.inductor.compiling import moved, traced_on
+
 PROGRAMS = {}
 INF, NAN = float("inf"), float("nan")
 
@@ -67,6 +69,14 @@ def written_through_a_view_and_read_there(x):
     y = (x * 2)[:, 1:]
     y.index_fill_(0, torch.tensor([0]), 1.0)
     return torch.deg2rad(y.clamp(max=1))
+
+
+@program(torch.tensor([0.0, -0.0, 1.0, NAN]), torch.tensor([True, False, True, False]))
+def zeros_below_zero(x, mask):
+    """In types that are computed in themselves, and as constants."""
+    y = x.double()
+    constants = torch.where(mask, x, -0.0), x + -0.0, y + -0.0, torch.full_like(x, -0.0)
+    return -x, -y, torch.copysign(y, -0.0), *constants, F.pad(x, (1, 1), value=-0.0)
 
 
 @program(rand(2, 3, 8, 8))
@@ -175,7 +185,6 @@ def run_symbolic(name):
 
 
 def run(name, device="cpu"):
-    from fxgraph import symbolic_trace
     from inductor.codegen.triton import TritonModule
     from inductor.pipeline import new_compilation, run_stages
     from inductor.plan_steps import build_plan
@@ -183,9 +192,9 @@ def run(name, device="cpu"):
     from inductor.runtime.link import link
 
     fn, examples, tolerance = PROGRAMS[name]
-    inputs = [x.to(device) for x in examples]
+    inputs = [moved(x, device) for x in examples]
     with torch.no_grad():
-        c = run_stages(new_compilation(symbolic_trace(fn), inputs), until="schedule")
+        c = run_stages(new_compilation(traced_on(device, fn), inputs), until="schedule")
         triton = TritonModule(c.program, everywhere=True)
         _, spec = build_plan(c.program, c.items, triton)
         assert not spec.source and (triton.kernels or not inputs[0].numel())

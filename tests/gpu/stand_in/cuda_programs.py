@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import shutil
 import threading
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import dynamo
+from inductor.runtime import cache, driver
 from tests.gpu.stand_in import launching
 from tests.gpu.stand_in.harness import DEVICE, GRAPHS, Program, rand, repeated, same
 from tests.inductor.test_operators import tensors_of
@@ -30,6 +33,31 @@ def program(fn: Program) -> Program:
 @program
 def scalars_of_the_cpu() -> None:
     repeated(lambda x, y: (x * y + 1, y + x.sum()), rand(8), torch.tensor(3.0))
+
+
+@program
+def measured_choices_are_remembered() -> None:
+    """Of kernels and of a product; by another compile too, which has no plan."""
+    times, before = [], driver.Nvidia.time
+
+    def time(self: Any, call: Any) -> float:
+        times.append(before(self, call))
+        return times[-1]
+
+    def fn(x: Any, w: Any) -> Any:
+        return torch.softmax(torch.relu(x @ w), -1)
+
+    few = mock.patch.multiple(driver, ROUNDS=1, CALLS=1)
+    with few, mock.patch.object(driver.Nvidia, "time", time), torch.no_grad():
+        x, w = rand(8, 16), rand(16, 40)
+        for turn in range(2):
+            dynamo.reset()
+            times.clear()
+            same(dynamo.compile(fn, mode="max-autotune-no-cudagraphs")(x, w), fn(x, w))
+            assert bool(times) == (turn == 0), times
+            choices = list((cache.store().root / "choices").rglob("*.json"))
+            assert len(choices) >= 2, choices
+            shutil.rmtree(cache.store().root / "plans", ignore_errors=True)
 
 
 @program
