@@ -48,7 +48,7 @@ from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.notices import amount_of_memory, notify
-from fxgraph.passes import cse
+from fxgraph.passes import cse, known_masks
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
 from inductor.attention import generated_attention
@@ -127,7 +127,10 @@ class Compilation:
 
 def _functionalize(c: Compilation) -> None:
     if c.functional is None:  # a part of a training graph is functional already
-        c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
+        gm, count = known_masks(c.gm)
+        if count:
+            c.notes.append(f"attention: {_count(count, 'mask')} known from the graph alone")
+        c.functional = functionalize(gm, c.inputs, keep=LOWERINGS)
         if cse(c.functional.graph_module.graph):
             c.functional.graph_module.recompile()
     numbers = float_inputs(c.functional)
@@ -527,6 +530,7 @@ def trace(
     gm: Any, example_inputs: Sequence[Any], *, training: bool
 ) -> FunctionalGraph | TrainingGraph:
     """The first stage alone, with or without the backward: the input of compile_traced."""
+    gm, _ = known_masks(gm)
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
     return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange)

@@ -36,6 +36,7 @@ SCORES = "scores"  # in the meta of a node that stands for scores on their way t
 _HALVES = (torch.bfloat16, torch.float16)
 
 aten = torch.ops.aten
+LEAST_SCORES = 1 << 28  # bytes, on a GPU
 
 
 def _attention_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -394,13 +395,15 @@ def _fits(q: Node, k: Node, v: Node, scores: Node, changed: Node, result: Node) 
 
 
 def _suits_gpu(q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Whether sizes are known and blocks of queries full: the keys of few are better read by many
-    programs.
+    """Whether sizes are known, and the scores so many that their memory counts: the library's
+    products of float32 and a softmax take half the time of the kernel (measured on an H200).
     """
     if not devices.device_model(q.device.index or 0).products:
         return False
-    known = all(isinstance(n, int) for n in (*q.shape, *k.shape))
-    return known and q.shape[-2] >= LEAST_QUERIES
+    if not all(isinstance(n, int) for n in (*q.shape, *k.shape)):
+        return False
+    scores = 4 * math.prod(q.shape[:-1]) * k.shape[-2]
+    return q.shape[-2] >= LEAST_QUERIES and scores >= LEAST_SCORES
 
 
 def _swaps_last(node: Node) -> bool:

@@ -67,10 +67,11 @@ CONFIGURATIONS = (
 LARGEST_EXACT = 64 * 64
 # --- the cost model -------------------------------------------------------------------------------
 # Shares of a multiprocessor's peak that a tile reaches, by its elements: a smaller one reads more
-# for each operation. The library's kernels are that much faster than ours of the same tiles.
+# for each operation. The library's kernels are faster than ours of the same tiles: by so much
+# outside of tensor cores, in them by `Device.ahead`.
 _SHARES = ((128 * 256, 1.0), (128 * 128, 0.9), (128 * 64, 0.7), (64 * 64, 0.5), (32 * 64, 0.3))
 _LEAST_SHARE = 0.15
-LIBRARY_AHEAD, LIBRARY_AHEAD_EXACT = 1.1, 1.6
+LIBRARY_AHEAD_EXACT = 1.6
 CACHE = 2.5  # bandwidth of the device's cache, in that of its memory
 Sizes = tuple[Extent, Extent, Extent, Extent]
 
@@ -131,7 +132,7 @@ def seconds(size: Sizes, dtype: torch.dtype, precision: str, tiles: Tiles, devic
 def library_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> float:
     """The same by the library: the best of all tiles, and of sums split over programs."""
     batch, rows, inner, columns = map(hint, size)
-    ahead = LIBRARY_AHEAD_EXACT if is_exact(dtype, precision) else LIBRARY_AHEAD
+    ahead = LIBRARY_AHEAD_EXACT if is_exact(dtype, precision) else device.ahead
     largest = Tiles(128, 256, 64, 8, 3)
     found = []
     for parts in (1, 2, 4, 8, 16):

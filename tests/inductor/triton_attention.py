@@ -7,10 +7,12 @@ from __future__ import annotations
 import inspect
 import math
 from functools import partial
+from unittest import mock
 
 import torch
 
 from benchmarks.device_plan import captured
+from inductor import softmax_attention
 from inductor.codegen.triton import TritonModule
 from inductor.pipeline import new_compilation, run_stages
 from inductor.plan_steps import build_plan
@@ -130,7 +132,7 @@ def turned(q, k, v):
 def planned(fn, inputs):
     ((gm, given),) = captured(fn, dict(zip(inspect.signature(fn).parameters, inputs, strict=True)))
     c = new_compilation(gm, given, {"tuning": "off"})
-    with torch.no_grad():
+    with torch.no_grad(), mock.patch.object(softmax_attention, "LEAST_SCORES", 0):
         run_stages(c, until="schedule")
         _, spec = build_plan(c.program, c.items, TritonModule(c.program, everywhere=True))
     return spec, given
