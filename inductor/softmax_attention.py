@@ -388,22 +388,21 @@ def _fits(q: Node, k: Node, v: Node, scores: Node, changed: Node, result: Node) 
         return False
     if not _is_operand(vals[2], torch.float32, *_HALVES) or vals[4].dtype != vals[2].dtype:
         return False
-    if devices.is_gpu(vals[0].device) and not _suits_gpu(*vals[:2]):
+    if devices.is_gpu(vals[0].device) and not _suits_gpu(vals[0], vals[3]):
         return False
     sizes = [vals[0].shape[-1], vals[2].shape[-1]]
     return all(isinstance(n, int) for n in sizes) and 1 <= sizes[0] == sizes[1] <= HEAD
 
 
-def _suits_gpu(q: torch.Tensor, k: torch.Tensor) -> bool:
+def _suits_gpu(q: torch.Tensor, scores: torch.Tensor) -> bool:
     """Whether sizes are known, and the scores so many that their memory counts: the library's
     products of float32 and a softmax take half the time of the kernel (measured on an H200).
     """
     if not devices.device_model(q.device.index or 0).products:
         return False
-    if not all(isinstance(n, int) for n in (*q.shape, *k.shape)):
+    if not all(isinstance(n, int) for n in (*q.shape, *scores.shape)):
         return False
-    scores = 4 * math.prod(q.shape[:-1]) * k.shape[-2]
-    return q.shape[-2] >= LEAST_QUERIES and scores >= LEAST_SCORES
+    return q.shape[-2] >= LEAST_QUERIES and 4 * scores.numel() >= LEAST_SCORES
 
 
 def _swaps_last(node: Node) -> bool:

@@ -388,6 +388,11 @@ def test_deterministic_algorithms(on):
     assert all((name in found[name]) == on for name in fns), found
 
 
+def attention_kernels(c):
+    labels = [step.label for step in c.spec.steps if step.kind == "launch"]
+    return sum(label.startswith("attention of") for label in labels)
+
+
 def test_products_of_a_device_without_tensor_cores_for_triton(monkeypatch):
     """They are the library's, and scores of attention are in memory: by Triton both would spill."""
 
@@ -396,8 +401,11 @@ def test_products_of_a_device_without_tensor_cores_for_triton(monkeypatch):
         return (F.gelu(weights @ v),)
 
     inputs = [((2, 4, 64, 32), f32, CUDA)] * 3
-    assert "bmm" not in steps(planned(attend, *inputs))
+    large = [((16, 16, 512, 32), f32, CUDA)] * 3  # scores whose memory counts
+    assert "bmm" not in steps(planned(attend, *large))
+    assert attention_kernels(planned(attend, *large)) == 1
+    assert attention_kernels(planned(attend, *inputs)) == 0
     monkeypatch.setattr(devices, "device_model", lambda *about: devices.DEVICES["t4"])
-    c = planned(attend, *inputs)
+    c = planned(attend, *large)
     assert steps(c).count("bmm") == 2 and "launch" in steps(c)
-    assert not any(s.label.startswith("attention of") for s in c.spec.steps if s.kind == "launch")
+    assert attention_kernels(c) == 0
