@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.device_plan import captured
 from fxgraph.aot import functionalize_training, training_callable
-from inductor import devices
+from inductor import devices, softmax_attention
 from inductor.codegen.triton import TritonModule
 from inductor.lowering.graph import LOWERINGS
 from inductor.options import Options
@@ -154,7 +154,8 @@ def plans(fn, inputs, left=()):
             run_stages(c, until="schedule")
             return build_plan(c.program, c.items, TritonModule(c.program, everywhere=True))[1]
 
-    with mock.patch.object(devices, "is_gpu", lambda device: True):
+    few = mock.patch.object(softmax_attention, "LEAST_SCORES", 0)
+    with few, mock.patch.object(devices, "is_gpu", lambda device: True):
         traced = functionalize_training(gm, given, keep=LOWERINGS, arrange=arrange)
     return traced, given, plan
 
