@@ -661,6 +661,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.trunc: _rounding(math.trunc),
     math.pow: _math_pow,
     math.isfinite: lambda n: float not in _types(n) or abs(n) <= sys.float_info.max,
+    math.isnan: lambda n: float in _types(n) and n != n,
     math.isinf: lambda n: float in _types(n) and abs(n) > sys.float_info.max,
     **{
         getattr(math, name): _math(name)

@@ -12,6 +12,17 @@ PROGRAMS = {
     "extremes": (2, "", "def f(x): return x * max(0.25, x.mean()), x / min(x.sum(), 2), max(0.5, x.sum())"),
     "extreme_beside_a_number": (2, "", "def f(x): return x.sum() * max(0.25, x.mean())"),
     "extremes_in_order": (2, "", "def f(x): return max(x.sum() * math.nan, 1.0), max(1.0, x.sum() * math.nan)"),
+    "of_numbers_read": (2, "", "def f(x): return x * max(0, min(1, x.sum().item())), max([0.5, x.mean().item()])"),
+    "nan_or_infinite": (
+        2,
+        "",
+        """
+        def f(x):
+            n = x.sum().item()
+            if math.isnan(n) or math.isinf(n): x = x + 1
+            return x * n
+        """,
+    ),
     "two_numbers": (
         2,
         "",
