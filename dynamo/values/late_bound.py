@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from dynamo.interp.chosen_operations import branch_on_choice as branch_on_choice
     from dynamo.torch.function_modes import length_by_modes as length_by_modes
     from dynamo.torch.function_modes import unbound_by_modes as unbound_by_modes
     from dynamo.torch.overrides import dispatch as dispatch
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from dynamo.values.scalars.texts import shown_operand as shown_operand
     from dynamo.values.tensors.captured_scalars import truth_of_input as truth_of_input
     from dynamo.values.tensors.captured_scalars import with_numbers as with_numbers
+    from dynamo.values.tensors.choice import call_on_choice as call_on_choice
     from dynamo.values.tensors.choice import chosen_extreme as chosen_extreme
-    from dynamo.values.tensors.choice import chosen_operands as chosen_operands
     from dynamo.values.tensors.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
     from dynamo.values.tensors.deferred_scalar import tensor_truth_value as tensor_truth_value
     from dynamo.values.tensors.indexing import select as select

@@ -561,7 +561,7 @@ def call_in_graph(
         if dispatched is not None:
             return dispatched
     if any(arg.alternatives for arg in args):
-        args = late_bound.chosen_operands(tx, target, args)
+        return late_bound.call_on_choice(tx, op, target, args, kwargs)
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)

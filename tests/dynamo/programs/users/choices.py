@@ -118,7 +118,7 @@ PROGRAMS = {
     "narrow": (2, "", "def f(x): return x.bfloat16() * max(0.123456, x.mean()), x.half() / min(1.0, x.norm())"),
     "integers": (None, "def f(x): return x.long() * max(2, x.long().sum()), x * max(2, x.long().sum())"),
     "gradients": (
-        None,
+        1,
         """
         def f(x): return (x * max(0.1, x.sum())).sum()
         ---
