@@ -25,13 +25,16 @@ OF_INTS = """
 math.isqrt(n); math.gcd(n, n + 2); math.lcm(n, 4); math.comb(n, 2); math.factorial(n)
 math.hypot(n, 2); math.log(n, 3); math.ldexp(1.0, n); pow(n, 2, 5); n**n; n ** -n; round(n, -1)
 n.bit_length(); n << n; n >> n; math.remainder(n, 3); math.isclose(n, 3); math.gamma(n)
-n * math.inf; n < math.inf; -0.0 + n; math.pow(n, n); divmod(n, 4)[1] + math.gcd(n, 6)
+n * math.inf; n < math.inf; n > -math.inf; n == math.inf; math.inf != n; -0.0 + n
+math.pow(n, n); divmod(n, 4)[1] + math.gcd(n, 6)
 """
 OF_FLOATS = """
 math.hypot(n, 2); math.atan2(n, -0.0); math.fmod(n, 2); math.log1p(n); math.expm1(n); math.asin(n)
 math.acosh(n); math.atanh(n); math.sinh(n); math.erf(n); math.lgamma(n); math.copysign(2, n)
 math.ldexp(n, 3); math.degrees(n); math.isnan(n); n.is_integer(); n**n; n**0.5; (-2.5) ** n
 round(n, -1); n + math.inf; n * -0.0; n < math.inf; min(n, math.inf); max(n, -0.0); n // math.inf
+n <= math.inf; n > math.inf; n >= math.inf; n == math.inf; n != math.inf; math.inf > n
+n < -math.inf; n <= -math.inf; n >= -math.inf; n == -math.inf; n != -math.inf; math.inf <= n
 math.log(3, n); math.sin(n) + math.asin(math.tanh(n))
 """
 # Of an int and a float, of which the data decide.

@@ -23,6 +23,22 @@ PROGRAMS = {
             return x * n
         """,
     ),
+    "best_so_far": (
+        3,
+        """
+        s = {"best": math.inf, "n": 0, "total": 0.0}
+        def f(x):
+            a = x.sum().item()
+            s["total"] += a
+            if a < s["best"]:
+                s["best"], s["n"] = a, 0
+            else:
+                s["n"] += 1
+            return x * 2
+        ---
+        for i in range(8): log.append((run(T(3) - i % 3), dict(s)))
+        """,
+    ),
     "two_numbers": (
         2,
         "",
