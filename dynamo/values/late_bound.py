@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dynamo.values.scalars.texts import shown as shown
     from dynamo.values.scalars.texts import shown_operand as shown_operand
     from dynamo.values.tensors.captured_scalars import truth_of_input as truth_of_input
+    from dynamo.values.tensors.captured_scalars import whether_equal as whether_equal
     from dynamo.values.tensors.captured_scalars import with_numbers as with_numbers
     from dynamo.values.tensors.choice import call_on_choice as call_on_choice
     from dynamo.values.tensors.choice import chosen_extreme as chosen_extreme

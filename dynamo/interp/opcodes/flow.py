@@ -29,7 +29,6 @@ from dynamo.values.objects.descriptors import MISSING, class_lookup
 from dynamo.values.objects.exceptions import caught_classes, is_caught, new_raised, raise_python
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.scalars.constant import ConstantValue
-from dynamo.values.scalars.mixed_numbers import MixedNumber
 from dynamo.values.scalars.symbol import SymbolValue, condition_of
 from dynamo.values.stack_items import (
     RESULT,
@@ -79,8 +78,8 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
         if bool(value.value) is wanted:
             tx.jump(instr)
         return
-    value = value.real if isinstance(value, MixedNumber) else value
     tx.in_tail_position(value, "__bool__", _CHECKED_BOOL)
+    value = value.as_condition()
     if value.is_deferred or value.is_symbolic():
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:

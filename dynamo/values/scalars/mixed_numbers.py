@@ -100,6 +100,9 @@ class MixedNumber(Value):
             self.refuse()
         return compare_op(tx, op, self.real, number_value(tx, parts[2]))
 
+    def as_condition(self) -> Value:
+        return self.real
+
     def truth(self, tx: Interpreter) -> bool:
         return self.real.truth(tx)
 

@@ -587,6 +587,7 @@ def call_in_graph(
             return call_in_graph(tx, op, target, *numbers)
         by_data = needs_value or isinstance(error.reason, breaks.OpError)
         made = late_bound.view_by_numbers(tx, target, args, kwargs) if by_data else None
+        made = made or late_bound.whether_equal(tx, target, args, kwargs)
         made = made or late_bound.call_with_real_numbers(
             tx, op, target, proxy_args, proxy_kwargs, error.reason
         )
