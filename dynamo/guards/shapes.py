@@ -331,10 +331,12 @@ class FrameSymbols:
         if not self.allowed or source.made_by_frame:
             return None
         known = self._numbers.get(source)
-        if known is not None or not _fits(value):
+        if known is not None:
             return known
         name = source.name
         before = self.seen.numbers.setdefault(name, value)
+        if not _fits(value):
+            return None
         kind = type(value)
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value

@@ -137,6 +137,17 @@ class ArrayValue(Value):
             raise Unsupported(breaks.DataDependentJump(self.describe()))
         return known.as_constant()
 
+    def as_condition(self) -> Value:
+        return self.tensor if self.tensor.fake.numel() == 1 else self
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        condition = self.as_condition()
+        return (
+            super().truth_value(tx, negated)
+            if condition is self
+            else condition.truth_value(tx, negated)
+        )
+
     def length(self, tx: Interpreter) -> int:
         if not self.shape:
             raise refuse("len() of an array without dimensions")

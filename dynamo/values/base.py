@@ -170,6 +170,10 @@ class Value:
         """
         return tx.constant(self.truth(tx) is not negated)
 
+    def as_condition(self) -> Value:
+        """The value whose truth a conditional jump takes for this one's."""
+        return self
+
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         """A boolean tensor with the value's truth, and the graph break for the case that the
         program needs the truth now. None: there is no such tensor.

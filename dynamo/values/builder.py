@@ -102,6 +102,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.tensors.captured_scalars",
     "dynamo.values.tensors.python_numbers",
     "dynamo.values.tensors.number_calls",
+    "dynamo.interp.chosen_operations",
     "dynamo.values.tensors.number_views",
     "dynamo.values.tensors.choice",
     "dynamo.torch.higher_order",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from dynamo.interp.chosen_operations import branch_on_choice as branch_on_choice
     from dynamo.torch.function_modes import length_by_modes as length_by_modes
     from dynamo.torch.function_modes import unbound_by_modes as unbound_by_modes
     from dynamo.torch.overrides import dispatch as dispatch
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dynamo.values.objects.slots import call_slot as call_slot
     from dynamo.values.objects.storage import fill_storage as fill_storage
     from dynamo.values.objects.storage import wrap_storage as wrap_storage
+    from dynamo.values.scalars.mixed_numbers import extreme_of_data as extreme_of_data
     from dynamo.values.scalars.operators import as_index as as_index
     from dynamo.values.scalars.symbol import SymbolValue as SymbolValue
     from dynamo.values.scalars.symbolic_text import concatenated as concatenated
@@ -52,9 +54,10 @@ if TYPE_CHECKING:
     from dynamo.values.scalars.texts import shown as shown
     from dynamo.values.scalars.texts import shown_operand as shown_operand
     from dynamo.values.tensors.captured_scalars import truth_of_input as truth_of_input
+    from dynamo.values.tensors.captured_scalars import whether_equal as whether_equal
     from dynamo.values.tensors.captured_scalars import with_numbers as with_numbers
+    from dynamo.values.tensors.choice import call_on_choice as call_on_choice
     from dynamo.values.tensors.choice import chosen_extreme as chosen_extreme
-    from dynamo.values.tensors.choice import chosen_operands as chosen_operands
     from dynamo.values.tensors.deferred_scalar import deferred_tensor_truth as deferred_tensor_truth
     from dynamo.values.tensors.deferred_scalar import tensor_truth_value as tensor_truth_value
     from dynamo.values.tensors.indexing import select as select

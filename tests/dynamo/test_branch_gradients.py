@@ -179,6 +179,36 @@ def test_the_graph_breaks(function, backend):
     assert "BRANCHED_GRADIENTS" in codes
 
 
+# -- numbers that the data choose ------------------------------------------------------------------
+CHOSEN = {
+    "scaled": lambda x, w: x * max(0.5, w.sum() - 6.5 + x.sum().detach()),
+    "normed": lambda x, w: w / max(x.norm(), 2.0) + w.sum() * min(1.0, x.mean()),
+    "inverse": lambda x, w: (1 - min(0.5, (x.sum() * 0).sqrt() + x[0])) * w.sin(),
+    "twice": lambda x, w: (lambda m: x * m + w / m)(max(0.7, x.mean() * w.mean())),
+    "narrow": lambda x, w: x.bfloat16() * max(0.123456, w.mean() * x.mean().detach()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_numbers(name, backend):
+    """What is not chosen has no gradient, not one of zeros, and none of nan."""
+
+    def backward(function):
+        def run(x, w):
+            result = function(x, w)
+            result.sum().backward()
+            return result.detach()
+
+        return run
+
+    counting = Counting(lookup_backend(backend))
+    compiled = backward(dynamo.compile(CHOSEN[name], backend=counting))
+    for values in CALLS:
+        same(outcome(backward(CHOSEN[name]), values), outcome(compiled, values))
+    assert len(counting.graphs) == 1
+
+
 # -- static graphs ---------------------------------------------------------------------------------
 class Two(nn.Module):
     def __init__(self):

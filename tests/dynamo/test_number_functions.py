@@ -25,14 +25,29 @@ OF_INTS = """
 math.isqrt(n); math.gcd(n, n + 2); math.lcm(n, 4); math.comb(n, 2); math.factorial(n)
 math.hypot(n, 2); math.log(n, 3); math.ldexp(1.0, n); pow(n, 2, 5); n**n; n ** -n; round(n, -1)
 n.bit_length(); n << n; n >> n; math.remainder(n, 3); math.isclose(n, 3); math.gamma(n)
-n * math.inf; n < math.inf; -0.0 + n; math.pow(n, n); divmod(n, 4)[1] + math.gcd(n, 6)
+n * math.inf; n < math.inf; n > -math.inf; n == math.inf; math.inf != n; -0.0 + n
+math.pow(n, n); divmod(n, 4)[1] + math.gcd(n, 6)
 """
 OF_FLOATS = """
 math.hypot(n, 2); math.atan2(n, -0.0); math.fmod(n, 2); math.log1p(n); math.expm1(n); math.asin(n)
 math.acosh(n); math.atanh(n); math.sinh(n); math.erf(n); math.lgamma(n); math.copysign(2, n)
 math.ldexp(n, 3); math.degrees(n); math.isnan(n); n.is_integer(); n**n; n**0.5; (-2.5) ** n
 round(n, -1); n + math.inf; n * -0.0; n < math.inf; min(n, math.inf); max(n, -0.0); n // math.inf
+n <= math.inf; n > math.inf; n >= math.inf; n == math.inf; n != math.inf; math.inf > n
+n < -math.inf; n <= -math.inf; n >= -math.inf; n == -math.inf; n != -math.inf; math.inf <= n
 math.log(3, n); math.sin(n) + math.asin(math.tanh(n))
+"""
+# Of an int and a float, of which the data decide.
+MIXED = """
+max(0, n); max(n, 0); min(1, n); min(n, 1); max(0, min(1, n)); min(max(n, -1), 1); max(1, 2.5, n)
+max([0, n]); min([n, 1, 2.0]); max((n, n + 1)); min(n, 0, 2); max(0, n, key=None)
+1 - max(0, n); max(0, n) * 2 + 1; -max(0, n); -min(0, n); max(0, n) * -1; min(0, n) * -1 - 1
+max(0, n) / 2; 3 / (1 + max(0, n)); 1 / max(0, n); max(0, n) ** 2; max(0, n) ** 0
+max(0, n) * max(0, n - 1); max(0, n) - min(1, n); max(0, n) * 0.5; 2.5 - max(0, n)
+max(0, n) > 0; max(0, n) == 0; 0 < min(1, n); max(0, n) <= min(1, n); max(0, n) != n; not max(0, n)
+float(max(0, n)); int(min(1, max(0, n))); round(min(2, max(n, 0))); bool(max(0, n))
+math.sqrt(max(0, n)); math.floor(min(1, n)); math.isnan(min(n, 1)); (2 if max(0, n) else 5)
+math.isnan(n) or math.isinf(n); (3 if math.isnan(n) else 4)
 """
 
 
@@ -103,6 +118,33 @@ def test_functions(text, numbers):
     compiled = compare(text, "value", numbers, "eager", fullgraph=True)
     (record,) = compiled.context.records
     assert len(record.graphs) == 1 and not record.breaks
+
+
+@pytest.mark.parametrize("text", _choices(MIXED))
+def test_ints_and_floats(text):
+    for form in ("value", "condition", "side"):
+        numbers = [n for n in FLOATS if n != 1e300] if "**" in text else FLOATS  # that overflows
+        compiled = compare(text, form, numbers, "eager")
+        if form == "value":
+            assert [len(record.graphs) for record in compiled.context.records] == [1]
+            assert not compiled.context.records[0].breaks
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_ints_and_floats_beside_tensors(backend, trains):
+    """Ints of tensors stay ints: the graph breaks there."""
+    for text in ("max(0, n)", "3 - 2 * max(0, min(n, 2))"):
+        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+            scope: dict = {}
+            exec(f"def f(x, n): n = n.item(); k = {text}; return x * k, k - x, x / 2 + k", scope)
+            compiled = dynamo.compile(scope["f"], backend=backend)
+            for number in FLOATS[:5]:
+                x = torch.tensor([3.0, -1, 0, 40000]).to(dtype)
+                x.requires_grad_(trains and dtype.is_floating_point)
+                same(scope["f"](x, torch.tensor(number)), compiled(x, torch.tensor(number)))
+            graphs = sum(len(record.graphs) for record in compiled.context.records)
+            assert (graphs == 1) is dtype.is_floating_point
 
 
 COMBINATIONS = [

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -385,3 +387,72 @@ def test_tensors_as_indices_of_sequences(captured):
         whole = dynamo.compile(item_at, backend="eager", fullgraph=True)
         with pytest.raises(dynamo.errors.Unsupported):  # no TypeError, which the program handles
             whole([torch.ones(2), torch.zeros(2)], torch.tensor([1]))
+
+
+# -- torch.allclose, torch.equal -------------------------------------------------------------------
+def close_or_not(x, y):
+    return x * 2 if torch.allclose(x, y, rtol=1e-3, equal_nan=True) else x + 1
+
+
+def unequal(x, y):
+    if not x.equal(y):
+        x = x + 1
+    return x * 2
+
+
+def asserted(x, y):
+    assert torch.allclose(x, y, 0, 0.5), "far"
+    return x - y
+
+
+def returned(x, y):
+    return torch.equal(x, y), x.allclose(y, equal_nan=True), x + 1
+
+
+ONES = torch.ones(3)
+PAIRS = {
+    "equal": (ONES, ONES + 0),
+    "close": (ONES, ONES + 1e-6),
+    "far": (ONES, ONES * 2),
+    "nan": (ONES * math.nan, ONES * math.nan),
+    "infinite": (ONES * math.inf, ONES * math.inf),
+    "zeros": (ONES * 0, ONES * -0.0),
+    "itself": (ONES * math.nan,) * 2,
+    "empty": (ONES[:0], ONES[:0]),
+    "others": (ONES.long(), ONES.long()),
+    "broadcast": (ONES, ONES[:1] * 1),
+    "types": (ONES, ONES.double()),
+    "gradients": (ONES.clone().requires_grad_(), ONES * 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("function", [close_or_not, unequal, asserted, returned])
+def test_whether_tensors_are_equal(function, backend):
+    def result(called, pair):
+        try:
+            return re.sub("grad_fn.*?>", "grad_fn", repr(called(*pair)))
+        except (AssertionError, RuntimeError, TypeError) as error:
+            return repr(error)[:60]
+
+    for pairs in (list(PAIRS.values()), list(PAIRS.values())[::-1]):
+        compiled = dynamo.compile(function, backend=backend)
+        for pair in pairs:
+            assert result(function, pair) == result(compiled, pair)
+    dynamo.reset()
+    compiled = dynamo.compile(function, backend=backend)
+    for name in ("equal", "close", "far", "nan", "infinite", "zeros"):
+        assert result(function, PAIRS[name]) == result(compiled, PAIRS[name])
+    (record,) = compiled.context.records
+    assert len(record.graphs) == 1 and not record.breaks
+
+
+@pytest.mark.parametrize("text", ["np.isnan(n)", "not np.isfinite(n)", "n > 1 or np.isinf(n)"])
+def test_numpy_asks_of_a_number(text):
+    scope = {"np": np}
+    exec(f"def f(x):\n    n = x.sum().item()\n    return x + 1 if {text} else x * n", scope)
+    compiled = dynamo.compile(scope["f"], backend="eager")
+    for number in (1.0, math.nan, math.inf, -1.0, -math.inf, 0.0):
+        same(compiled(ONES * number), scope["f"](ONES * number))
+    (record,) = compiled.context.records
+    assert len(record.graphs) == 1 and not record.breaks

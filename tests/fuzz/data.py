@@ -102,6 +102,9 @@ x * (y > k).sum().item() / 4; x ** (y > k).sum().item(); x.roll(int((y > k).sum(
 x[p.numel() :].sum() + y; torch.nn.functional.one_hot((y > k).long()).sum(0)[:1] * x
 interpolate(x[None, None], size=(y > k).sum(), mode='linear', align_corners=True).sum() + y
 interpolate(x[None, None], size=int((y > k).sum()) + 2)[0, 0, :1] * y; x + torch.ones(len(p)).sum()
+x * max(0, min(1, y[0].item())); x - (1 - max(y[1].item(), 0)) / 2; x / max([1, y[2].item(), 0.5])
+x * max(0.5, y.sum()); y / min(x.norm(), 2.0) + x; x * (max(0, x[0].item()) * max(0, y[0].item()))
+log.append(max(0, x[0].item())) or y * 1; x * max(0, y[3].item()) ** 2 + w; x + torch.allclose(x, y)
 """
 PREDICATES = """
 x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min(); x[0] > k
@@ -109,6 +112,7 @@ x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min
 NUMBERS = """
 x.sum().item() > k; int((x > k).sum()) > 2; bool((x > k).any()); float(x[1]) <= k
 k < x[2].item(); not (x > k).any(); (x > k).sum().item() == 0
+torch.allclose(x, y); x.equal(y); math.isnan(x.sum().item()); max(0, y[0].item()) > k
 math.hypot(x[0].item(), y[0].item()) > 2; x[0].item() < math.inf
 len(x[x > k]) == 0; p.numel() > 2; not len(torch.where(x > k)[0]); p.shape[0] < 2; p.numel() == 0
 len(p) == 1; (x > k).nonzero().shape[0] >= 3; len(p) > len(y[y > k]); p.numel(); p.sum() > k

@@ -79,6 +79,7 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             tx.jump(instr)
         return
     tx.in_tail_position(value, "__bool__", _CHECKED_BOOL)
+    value = value.as_condition()
     if value.is_deferred or value.is_symbolic():
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:

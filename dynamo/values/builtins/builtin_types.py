@@ -329,6 +329,10 @@ def _extreme(name: str, op: str) -> Any:
             if best is None:
                 best = item, keyed
                 continue
+            chosen = late_bound.extreme_of_data(tx, real, best[0], item) if is_none(key) else None
+            if chosen is not None:
+                best = chosen, chosen
+                continue
             better = compare_op(tx, op, keyed, best[1])
             chosen = late_bound.chosen_extreme(tx, better, item, best[0]) if is_none(key) else None
             if chosen is not None:

@@ -53,6 +53,7 @@ from dynamo.values.objects.reflection import UNBOUND, check_new
 from dynamo.values.recipes import Attribute, Existing, Recipe, exact
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.literals import from_constant
+from dynamo.values.scalars.mixed_numbers import call_on_numbers
 from dynamo.values.scalars.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -64,7 +65,6 @@ from dynamo.values.scalars.operators import (
     is_op,
     unary_op,
 )
-from dynamo.values.scalars.symbol import call_on_symbols
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -257,8 +257,8 @@ class BuiltinValue(KnownObject):
     def _handle(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        if any(arg.is_symbolic() for arg in args):
-            made = call_on_symbols(tx, self.function, args, kwargs)
+        if any(arg.is_symbolic() or arg.alternatives for arg in args):
+            made = call_on_numbers(tx, self.function, args, kwargs)
             if made is not None:
                 return made
         handler = TABLE.get(known_twin(self.function))

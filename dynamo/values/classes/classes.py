@@ -66,7 +66,7 @@ from dynamo.values.objects.storage import immutable_storage, new_storage
 from dynamo.values.objects.storage_slots import container_init, fill_mapping, set_factory
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.scalars.constant import ConstantValue
-from dynamo.values.scalars.symbol import call_on_symbols
+from dynamo.values.scalars.mixed_numbers import call_on_numbers
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -249,8 +249,8 @@ class ClassValue(TailCallable, MetaclassInstance):
         made = polyfill_call(tx, self.cls, args, kwargs, last)
         if made is not None:
             return made
-        if any(arg.is_symbolic() for arg in args):
-            made = call_on_symbols(tx, self.cls, args, kwargs)
+        if any(arg.is_symbolic() or arg.alternatives for arg in args):
+            made = call_on_numbers(tx, self.cls, args, kwargs)
             if made is not None:
                 return made
         handler = TABLE.get(self.cls)

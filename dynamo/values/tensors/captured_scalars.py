@@ -17,6 +17,7 @@ import sympy
 import torch
 
 from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE, handles
@@ -34,7 +35,7 @@ from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.expressions import is_integral, negated
 from fxgraph.sym_node import SymNode
-from fxgraph.symbolic_values import hint_of
+from fxgraph.symbolic_values import expr_of, hint_of
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
@@ -311,6 +312,34 @@ READ_METHODS.update(
     __index__=_known(operator.index, _index),
     __bool__=_known(bool, _bool),
 )
+
+
+@bound_late
+def whether_equal(
+    tx: Interpreter, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """The result of torch.allclose or torch.equal, as read from a tensor; None: of another call, or
+    it can't be read.
+    """
+    name, fakes = target_name(target), [getattr(arg, "fake", None) for arg in args[:2]]
+    if name not in ("allclose", "equal") or (name == "equal" and not _are_alike(fakes)):
+        return None
+    function = torch.isclose if name == "allclose" else torch.eq
+    try:
+        alike = call_in_graph(tx, "call_function", function, args, kwargs)
+        every: Any = call_in_graph(tx, "call_method", "all", [alike], {})
+        return every.call_method(tx, "item", [], {})
+    except Unsupported:
+        return None
+
+
+def _are_alike(fakes: Sequence[Any]) -> bool:
+    """Whether two tensors are of one kind and, so far as is known, of one shape."""
+    if len(fakes) < 2 or not all(isinstance(fake, torch.Tensor) for fake in fakes):
+        return False
+    kinds = [(fake.dtype, fake.device, fake.layout, fake.is_nested) for fake in fakes]
+    shapes = [list(map(expr_of, fake.shape)) for fake in fakes]
+    return kinds[0] == kinds[1] and shapes[0] == shapes[1]
 
 
 def rely_on_truth(tx: Interpreter, value: Value, truth: bool) -> bool:

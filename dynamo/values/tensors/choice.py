@@ -3,7 +3,8 @@ a branch leaves as 1 and the other as a tensor, the flag that a side sets.
 
 A choice is a predicate of the graph and two values, numbers or tensors without dimensions.
 Arithmetic with numbers chooses between two results. Arithmetic with a tensor takes the one that is
-chosen as a tensor of float64 without dimensions, which counts as a number does. Anything else
+chosen as a tensor of float64 without dimensions, which counts as a number does; with one that has a
+gradient, it is a branch of the graph (interp/chosen_operations.py). Anything else
 breaks the graph, but for a branch on a flag, which is one on the predicate. Behind a break, or
 where the frame keeps the choice, the value is the number or the tensor itself.
 """
@@ -17,6 +18,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe
@@ -121,6 +123,11 @@ class ChoiceValue(Value):
         self.check_current()
         return choose, [self.predicate, self.one, self.other]
 
+    def requires_grad(self) -> bool:
+        """Whether one of the values has a gradient."""
+        tensors = [option for option in self.alternatives if isinstance(option, TensorValue)]
+        return torch.is_grad_enabled() and any(tensor.fake.requires_grad for tensor in tensors)
+
     def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
         """The chosen value, as a tensor that arithmetic with `beside` takes for the number or the
         tensor that it is.
@@ -207,15 +214,25 @@ def beside_tensor(
 
 
 @bound_late
-def chosen_operands(tx: Interpreter, target: Any, args: Sequence[Value]) -> list[Value]:
-    """The operands of arithmetic, with choices as tensors; another operation breaks the graph."""
+def call_on_choice(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Arithmetic with a choice: as a tensor, or as a branch of the graph. Another operation breaks
+    the graph.
+    """
     beside = next((arg.fake for arg in args if isinstance(arg, TensorValue)), None)
     choices: list[Any] = [arg for arg in args if arg.alternatives]
     name = target_name(target).strip("_")
     if beside is None or len(args) != 2 or len(choices) != 1 or name not in _ARITHMETIC:
         choices[0].refuse()
+    if isinstance(choices[0], ChoiceValue) and choices[0].requires_grad():
+        made = late_bound.branch_on_choice(tx, op, target, args, choices[0])
+        if made is not None:
+            return made
     chosen = choices[0].as_tensor(tx, beside)
-    return [chosen if arg.alternatives else arg for arg in args]
+    return call_in_graph(
+        tx, op, target, [chosen if arg.alternatives else arg for arg in args], kwargs
+    )
 
 
 @bound_late

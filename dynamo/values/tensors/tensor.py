@@ -561,7 +561,7 @@ def call_in_graph(
         if dispatched is not None:
             return dispatched
     if any(arg.alternatives for arg in args):
-        args = late_bound.chosen_operands(tx, target, args)
+        return late_bound.call_on_choice(tx, op, target, args, kwargs)
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)
@@ -587,6 +587,7 @@ def call_in_graph(
             return call_in_graph(tx, op, target, *numbers)
         by_data = needs_value or isinstance(error.reason, breaks.OpError)
         made = late_bound.view_by_numbers(tx, target, args, kwargs) if by_data else None
+        made = made or late_bound.whether_equal(tx, target, args, kwargs)
         made = made or late_bound.call_with_real_numbers(
             tx, op, target, proxy_args, proxy_kwargs, error.reason
         )

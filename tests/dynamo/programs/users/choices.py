@@ -12,6 +12,33 @@ PROGRAMS = {
     "extremes": (2, "", "def f(x): return x * max(0.25, x.mean()), x / min(x.sum(), 2), max(0.5, x.sum())"),
     "extreme_beside_a_number": (2, "", "def f(x): return x.sum() * max(0.25, x.mean())"),
     "extremes_in_order": (2, "", "def f(x): return max(x.sum() * math.nan, 1.0), max(1.0, x.sum() * math.nan)"),
+    "of_numbers_read": (2, "", "def f(x): return x * max(0, min(1, x.sum().item())), max([0.5, x.mean().item()])"),
+    "nan_or_infinite": (
+        2,
+        "",
+        """
+        def f(x):
+            n = x.sum().item()
+            if math.isnan(n) or math.isinf(n): x = x + 1
+            return x * n
+        """,
+    ),
+    "best_so_far": (
+        3,
+        """
+        s = {"best": math.inf, "n": 0, "total": 0.0}
+        def f(x):
+            a = x.sum().item()
+            s["total"] += a
+            if a < s["best"]:
+                s["best"], s["n"] = a, 0
+            else:
+                s["n"] += 1
+            return x * 2
+        ---
+        for i in range(8): log.append((run(T(3) - i % 3), dict(s)))
+        """,
+    ),
     "two_numbers": (
         2,
         "",
@@ -107,7 +134,7 @@ PROGRAMS = {
     "narrow": (2, "", "def f(x): return x.bfloat16() * max(0.123456, x.mean()), x.half() / min(1.0, x.norm())"),
     "integers": (None, "def f(x): return x.long() * max(2, x.long().sum()), x * max(2, x.long().sum())"),
     "gradients": (
-        None,
+        1,
         """
         def f(x): return (x * max(0.1, x.sum())).sum()
         ---

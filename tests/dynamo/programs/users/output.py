@@ -392,7 +392,7 @@ PROGRAMS = {
     """,
     ),
     "elapsed_many_calls": (
-        6,
+        4,
         """
         import time
         __total = [0.0]
