@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import difflib
 import gc
+import importlib
 import os
 import sys
+import threading
 import types
 import zlib
 from collections import Counter
@@ -192,6 +194,7 @@ def pytest_collection_finish() -> None:
     are fewer: they took 7% of the time.
     """
     _forget_stacks_of_seeds()
+    _note_usual_state()
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -246,31 +249,40 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     """A test that leaves gradients off, another default dtype or a mode fails itself; of later
     tests, those that mind would fail, on the machine where they run behind it.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
+    if not _USUAL or not (left := _USUAL[0].difference()):
         return
-    left = [name for name, (read, usual) in _SETTINGS.items() if read(torch) != usual]
+    _restore()
+    if rest := _USUAL[0].difference():
+        _USUAL[:] = [type(_USUAL[0])()]  # one test is to blame
+        left += f", and for the rest of the process: {rest}"
+    pytest.fail(f"the test leaves something changed: {left}", pytrace=False)
+
+
+# The state of torch that guards compare (dynamo.guards.kinds.GlobalState), once there is torch: as
+# a new thread has it, of which guards ask the same as of the one that compiled.
+_USUAL: list[Any] = []
+
+
+def _note_usual_state() -> None:
+    if "torch" in sys.modules:
+        guards = importlib.import_module("dynamo._guards")
+        noting = threading.Thread(target=lambda: _USUAL.append(guards.GlobalState()))
+        noting.start()
+        noting.join()
+
+
+def _restore() -> None:
+    torch: Any = sys.modules["torch"]
     torch.set_grad_enabled(True)
+    torch._C._set_fwd_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
     torch.use_deterministic_algorithms(False)
-    torch.set_autocast_enabled("cpu", False)
-    assert not left, f"the test leaves {', '.join(left)} changed"
-
-
-# What a test must leave as it was: how to read a setting, and its usual value.
-_SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
-    "grad mode": (lambda torch: torch.is_grad_enabled(), True),
-    "inference mode": (lambda torch: torch.is_inference_mode_enabled(), False),
-    "autocast": (lambda torch: torch.is_autocast_enabled("cpu"), False),
-    "the default dtype": (lambda torch: str(torch.get_default_dtype()), "torch.float32"),
-    "the default device": (lambda torch: str(torch.get_default_device()), "cpu"),
-    "deterministic algorithms": (
-        lambda torch: torch.are_deterministic_algorithms_enabled(),
-        False,
-    ),
-    "function modes": (lambda torch: torch._C._len_torch_function_stack(), 0),
-    "dispatch modes": (lambda torch: torch._C._len_torch_dispatch_stack(), 0),
-}
+    torch.set_float32_matmul_precision("highest")
+    torch.set_autocast_cache_enabled(True)
+    for device, dtype in (("cpu", torch.bfloat16), ("cuda", torch.float16)):
+        torch.set_autocast_enabled(device, False)
+        torch.set_autocast_dtype(device, dtype)
 
 
 _FAULTY: list[str] = []  # tests that may pass, although capture has a fault below them

@@ -128,7 +128,9 @@ void read(Fields& now) {
   bool modes = keys.included_.has(c10::DispatchKey::Python);
   now[kDispatchModes] =
       modes ? static_cast<uint64_t>(c10::impl::TorchDispatchModeTLS::stack_len()) : 0;
-  now[kIncludedKeys] = keys.included_.raw_repr();
+  // torch leaves the key of dense tensors included when a wrapper of tensors has changed its shape in place. It is the
+  // lowest of all, so that any other key of an operator's tensors wins.
+  now[kIncludedKeys] = keys.included_.remove(c10::DispatchKey::Dense).raw_repr();
   now[kExcludedKeys] = keys.excluded_.raw_repr();
 }
 

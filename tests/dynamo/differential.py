@@ -87,6 +87,7 @@ class World:
             except Exception as error:
                 result = error
             modes += [*read_modes(), torch.get_default_dtype(), autocast_nesting()]
+            modes.append(torch.get_float32_matmul_precision())
         self.random = _random_states()
         names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
         names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
@@ -108,7 +109,7 @@ def _random_states() -> tuple[Any, Any, Any]:
 def _modes_restored():
     """What a step leaves of torch's modes is observed, and does not reach the next world."""
     modes, nesting = read_modes(), autocast_nesting()
-    dtype = torch.get_default_dtype()
+    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     try:
         yield []
     finally:
@@ -116,6 +117,7 @@ def _modes_restored():
         for setter, *args in modes:
             setter(*args)
         torch.set_default_dtype(dtype)
+        torch.set_float32_matmul_precision(precision)
 
 
 def _compile_step(statement: ast.stmt, filename: str) -> tuple[types.CodeType, bool]:

@@ -3,6 +3,7 @@
 import collections
 import math
 import sys
+import threading
 import types
 import weakref
 from types import SimpleNamespace
@@ -559,6 +560,15 @@ class TestGlobalState:
         with torch.no_grad():
             assert not state.check() and state.difference() == "grad mode was on, is off"
         assert "default dtype Float" in repr(state)
+
+    def test_a_new_thread(self):
+        """It has the settings of the process, and the usual ones in place of another thread's."""
+        state, seen = GlobalState(), []
+        thread = threading.Thread(target=lambda: seen.append(state.difference()))
+        with torch.autocast("cpu"), torch.no_grad(), torch.device("meta"):
+            thread.start()
+            thread.join()
+        assert seen == [""]
 
 
 class TestOrderAndErrors:

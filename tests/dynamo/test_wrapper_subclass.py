@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 import dynamo
 from backends.registry import lookup_backend
+from fxgraph.higher_order import dispatch_keys_kept
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 
@@ -550,3 +551,13 @@ def test_gradients_are_wrappers_while_capturing():
         results.append(repr(function(x)))
     assert results[0] == results[1]
     assert [len(record.graphs) for record in compiled.context.records] == [1]
+
+
+def test_what_a_change_of_shape_in_place_leaves_compiles_nothing_again():
+    """torch itself leaves the key of dense tensors included in the thread."""
+    compiled = dynamo.compile(lambda x: x * 2, backend="eager")
+    with dispatch_keys_kept():
+        for _ in range(2):
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+            pair(3, 4).t_()
+    assert len(compiled.context.records) == 1
