@@ -37,6 +37,7 @@ from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
 from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -174,9 +175,9 @@ class RoundTripValue(ForwardValue):
             self.running.pop()
         # Whoever holds a gradient sees the write: `retain_grad`, the caller of `backward`.
         fakes = [one.fake for one in gradients if isinstance(one, TensorValue)]
-        if any(fake._version or tx.output.checks.has_written(fake) for fake in fakes):
+        if any(version_of(fake) or tx.output.checks.has_written(fake) for fake in fakes):
             raise _refuse("backward writes to the gradients that it is given")
-        if any(fake._version != version for fake, version in versions):
+        if any(version_of(fake) != version for fake, version in versions):
             raise _refuse("backward writes to a tensor")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
@@ -208,7 +209,7 @@ def _versions(tx: Interpreter) -> list[tuple[torch.Tensor, int]]:
     """The tensors of the body that is captured, and of those around it, and their versions."""
     graphs = [body.graph for body in tx.output.bodies]
     found = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
-    return [(one, one._version) for one in found if isinstance(one, torch.Tensor)]
+    return [(one, version_of(one)) for one in found if isinstance(one, torch.Tensor)]
 
 
 def _check_lasting(tx: Interpreter, value: Value, first: int) -> None:
