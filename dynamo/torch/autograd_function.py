@@ -26,6 +26,7 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
+from dynamo.torch.overrides import is_watched
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles, polyfill
@@ -236,6 +237,8 @@ def _refuse(text: str) -> Unsupported:
 @handles(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
 def _apply(tx, owner, *args, **kwargs):
     assert isinstance(owner, ClassValue)
+    if is_watched(tx, args):
+        raise _refuse("a mode, or an argument's class, sees the operations of forward")
     needs = [isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args]
     differentiates = torch.is_grad_enabled() and any(needs)
     if owner.cls in RoundTripValue.running:

@@ -35,6 +35,7 @@ from tests.fuzz.state_holders import HOLDERS, PREAMBLE
 from tests.fuzz.state_values import READS, USES, VALUES
 
 THRASH = "compiled again"
+_TOO_DEEP = "maximum recursion depth exceeded"  # where that ends is not compared
 TURNS = 6  # of a change and its opposite
 _numbers = itertools.count()
 
@@ -313,7 +314,7 @@ def _compared(
 
 
 def _difference(wanted: Any, got: Any, step: str) -> str | None:
-    if wanted == got:
+    if wanted == got or _TOO_DEEP in str(wanted) and _TOO_DEEP in str(got):
         return None
     try:
         assert_same(_without_addresses(wanted), _without_addresses(got), step)

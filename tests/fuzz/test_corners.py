@@ -111,6 +111,11 @@ FOUND = {
         "y = x + 1\nwith torch.random.fork_rng():\n    kept.append(y)",
         f"run({TWO}.requires_grad_(), np.bool_(True))",
     ),
+    "a function of autograd under a mode": (
+        "with BaseTorchFunctionMode():\n    y = Needed.apply(x, net.w)\ny = y.sum()",
+        "loss = total(run(T(3, 4, grad=True)))\nloss.backward()\n"
+        f"loss = total(run({TWO}.requires_grad_(), -1))\nloss.backward()",
+    ),
     "copies under a mode": (
         "with listed:\n    y = copy.deepcopy(p0) * x + copy.deepcopy(t0)\n"
         "    y = copy.copy(p0) * y",
