@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 import dynamo
@@ -250,7 +251,7 @@ def _compound(step: str) -> ast.stmt:
 @contextlib.contextmanager
 def _classes_restored() -> Iterator[None]:
     """What a program changes in classes that it did not make does not reach others."""
-    classes = [one for one in vars(nn).values() if isinstance(one, type)]
+    classes = [torch.Tensor, *(one for one in vars(nn).values() if isinstance(one, type))]
     before = [(one, dict(vars(one))) for one in classes]
     try:
         yield
