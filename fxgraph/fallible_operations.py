@@ -86,8 +86,9 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
 
 
 def may_fail(node: Node) -> bool:
-    """The same of a node, or a side of the branch that it is."""
-    return bool(node.meta.get("side_may_fail")) or can_fail(node.target, node.args)
+    """The same of a node, or a side of the branch that it is, or a node that kernels refuse."""
+    known = node.meta.get("side_may_fail") or node.meta.get("refused")
+    return bool(known) or can_fail(node.target, node.args)
 
 
 def unused_that_may_fail(nodes: Iterable[Node], results: Sequence[Node]) -> list[Node]:

@@ -9,6 +9,7 @@ namespace guards {
 namespace {
 
 constexpr size_t kReprLimit = 120;
+constexpr int kReprDepth = 4;  // of containers within containers
 
 PyObject* object_died(PyObject* self, PyObject*) {
   reinterpret_cast<Liveness*>(self)->dead = true;
@@ -113,8 +114,45 @@ bool has_repr_in_python(PyTypeObject* type) {
   return module == nullptr || !PyUnicode_Check(module) || utf8(module) != "enum";
 }
 
+bool runs_program(PyObject* object, int depth);
+
+// Whether the repr() of an item of a container may run the program's code, or goes deep.
+bool items_run_program(PyObject* object, int depth) {
+  if (depth == 0) return true;
+  if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t place = 0;
+    while (PyDict_Next(object, &place, &key, &value))
+      if (runs_program(key, depth - 1) || runs_program(value, depth - 1)) return true;
+    return false;
+  }
+  Ref items = Ref::steal(PySequence_List(object));
+  if (!items) {
+    PyErr_Clear();
+    return true;
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++)
+    if (runs_program(PyList_GET_ITEM(items.get(), i), depth - 1)) return true;
+  return false;
+}
+
+bool is_container(PyObject* object) {
+  return PyDict_CheckExact(object) || PyList_CheckExact(object) || PyTuple_CheckExact(object) ||
+         PyAnySet_CheckExact(object);
+}
+
+bool runs_program(PyObject* object, int depth) {
+  if (is_tensor(object) || has_repr_in_python(Py_TYPE(object))) return true;
+  return is_container(object) && items_run_program(object, depth);
+}
+
 // The text of an object whose repr() may run the program's code; "" for other objects.
 std::string repr_without_program(PyObject* object) {
+  if (is_container(object) && items_run_program(object, kReprDepth)) {
+    const Py_ssize_t size = PyObject_Size(object);
+    return std::string("a ") + Py_TYPE(object)->tp_name + " of " + std::to_string(size) +
+           (size == 1 ? " item" : " items");
+  }
   if (PyModule_Check(object)) {
     PyObject* names = PyModule_GetDict(object);
     PyObject* name = names == nullptr ? nullptr : PyDict_GetItemString(names, "__name__");

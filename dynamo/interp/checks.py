@@ -351,6 +351,8 @@ class Checks:
                 self._statistics.update(_statistics(node))
             self._memories.update(written_memories(node))
         fails = can_fail(node.target, node.args) or self._refused or _takes_data(node)
+        if self._refused:
+            node.meta["refused"] = True
         self._refused = False
         self._new_writes |= does.writes or does.other
         if fails:

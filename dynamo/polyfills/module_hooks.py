@@ -64,7 +64,7 @@ def watch_inputs(hook, args):
     like = [(args[one].shape, args[one].dtype, args[one].device) for one in places]
     own = own_history(args[place])
     watch_gradient(own, functools.partial(at_input, hook, places.index(place), like))
-    return (*args[:place], own, *args[place + 1 :])
+    return with_own(args, place, own)
 
 
 def watch_results(hook, result):
@@ -88,8 +88,17 @@ def watch_results(hook, result):
     watch_gradient(own, functools.partial(at_output, hook, places.index(place), len(places)))
     if results is not result:
         return own
-    changed = (*result[:place], own, *result[place + 1 :])
+    changed = with_own(result, place, own)
     return changed if type(result) is tuple else type(result)(*changed)
+
+
+def with_own(values, place, own):
+    """The values with `own` at its place; the other tensors become others in the same memory."""
+    return (*map(_again, values[:place]), own, *map(_again, values[place + 1 :]))
+
+
+def _again(value):
+    return value.view_as(value) if isinstance(value, torch.Tensor) else value
 
 
 def _tensors_of(values):

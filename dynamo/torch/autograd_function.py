@@ -26,6 +26,7 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
+from dynamo.torch.overrides import is_watched
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles, polyfill
@@ -37,6 +38,7 @@ from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
 from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -174,9 +176,9 @@ class RoundTripValue(ForwardValue):
             self.running.pop()
         # Whoever holds a gradient sees the write: `retain_grad`, the caller of `backward`.
         fakes = [one.fake for one in gradients if isinstance(one, TensorValue)]
-        if any(fake._version or tx.output.checks.has_written(fake) for fake in fakes):
+        if any(version_of(fake) or tx.output.checks.has_written(fake) for fake in fakes):
             raise _refuse("backward writes to the gradients that it is given")
-        if any(fake._version != version for fake, version in versions):
+        if any(version_of(fake) != version for fake, version in versions):
             raise _refuse("backward writes to a tensor")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
@@ -208,7 +210,7 @@ def _versions(tx: Interpreter) -> list[tuple[torch.Tensor, int]]:
     """The tensors of the body that is captured, and of those around it, and their versions."""
     graphs = [body.graph for body in tx.output.bodies]
     found = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
-    return [(one, one._version) for one in found if isinstance(one, torch.Tensor)]
+    return [(one, version_of(one)) for one in found if isinstance(one, torch.Tensor)]
 
 
 def _check_lasting(tx: Interpreter, value: Value, first: int) -> None:
@@ -235,6 +237,8 @@ def _refuse(text: str) -> Unsupported:
 @handles(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
 def _apply(tx, owner, *args, **kwargs):
     assert isinstance(owner, ClassValue)
+    if is_watched(tx, args):
+        raise _refuse("a mode, or an argument's class, sees the operations of forward")
     needs = [isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args]
     differentiates = torch.is_grad_enabled() and any(needs)
     if owner.cls in RoundTripValue.running:

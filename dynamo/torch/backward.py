@@ -161,6 +161,13 @@ def _proxy(value: Value) -> Any:
     return value.as_proxy() if isinstance(value, TensorValue) else None
 
 
+def _history(fake: torch.Tensor) -> Any:
+    try:
+        return fake.grad_fn
+    except RuntimeError as error:  # of a view whose base was written in another grad mode
+        raise _refuse(str(error).partition(".")[0]) from None
+
+
 def _leaves_below(
     tx: Interpreter, outputs: Sequence[TensorValue]
 ) -> tuple[list[TensorValue], set[Any]]:
@@ -170,8 +177,9 @@ def _leaves_below(
     outside = {}
     for item in tx.output.inputs:
         fake = item.node.meta["example_value"]
-        if isinstance(fake, torch.Tensor) and fake.grad_fn is not None:
-            outside[fake.grad_fn] = item.source.name
+        history = _history(fake) if isinstance(fake, torch.Tensor) else None
+        if history is not None:
+            outside[history] = item.source.name
     todo = [one.fake.grad_fn for one in outputs if one.fake.grad_fn is not None]
     leaves = [one for one in outputs if one.fake.is_leaf and one.fake.requires_grad]
     seen = set(todo)

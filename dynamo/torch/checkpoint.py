@@ -43,6 +43,7 @@ from dynamo.torch.bodies import (
     same_fake,
     trace_body,
 )
+from dynamo.torch.overrides import is_watched
 from dynamo.torch.tensor_hooks import native
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
@@ -74,6 +75,8 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
     reentrant = None if use_reentrant is None else use_reentrant.as_constant()
     if not isinstance(reentrant, bool):
         raise _refuse("use_reentrant is not given")
+    if is_watched(tx, args):
+        raise _refuse("an argument's class, or a mode, sees what checkpoint reads of tensors")
     policy = None
     if context_fn is not None and context_fn.identity() != (True, noop_context_fn):
         if reentrant:

@@ -18,6 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import LocalSource
 from dynamo.plans import Retry
 from dynamo.torch.modules import ModuleValue
+from dynamo.torch.overrides import is_watched
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import TupleValue
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def _infer_parameters(
     tx: Interpreter, owner: Value, module: Value, args: Value, *rest: Value
 ) -> Any:
-    inputs = _inputs(args, *rest)
+    inputs = _inputs(tx, args, *rest)
     if inputs is None or module is not owner or not _is_unchanged(tx, module):
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     assert isinstance(module, ModuleValue)
@@ -74,11 +75,13 @@ def _raise_again(module: Any, error: Exception) -> None:
 _INFER = LazyModuleMixin._infer_parameters.__code__
 
 
-def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...] | None:
+def _inputs(
+    tx: Interpreter, args: Value, kwargs: Value | None = None
+) -> tuple[torch.Tensor, ...] | None:
     """Tensors like the arguments: only their shapes matter."""
     if kwargs is not None and not (isinstance(kwargs, DictValue) and not kwargs.entries):
         return None
-    if not isinstance(args, TupleValue):
+    if not isinstance(args, TupleValue) or is_watched(tx, args.wrapped()):
         return None
     fakes = [value.fake for value in args.wrapped() if isinstance(value, TensorValue)]
     if len(fakes) != len(args.contents):

@@ -91,6 +91,18 @@ def is_enabled(tx: Interpreter) -> bool:
     return not tx.output.overrides_disabled and torch._C._is_torch_function_enabled()
 
 
+def is_watched(tx: Interpreter, values: Sequence[Value]) -> bool:
+    """Whether a function mode of the frame, or a class of the values, sees what library code reads
+    of tensors: code that a handler answers for.
+    """
+    if tx.output.modes.asked:
+        return True
+    classes = [value.python_type() for value in values if isinstance(value, TensorValue)]
+    return is_enabled(tx) and any(
+        override_of(cls) is not MISSING and not overrides_by_default(cls) for cls in classes
+    )
+
+
 @contextlib.contextmanager
 def disabled(tx: Interpreter) -> Iterator[None]:
     tx.output.overrides_disabled += 1

@@ -236,14 +236,14 @@ class SubclassTensorValue(TensorValue):
 
 
 def with_class(tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """The tensor's content as an instance of a subclass."""
-    with torch._C.DisableTorchFunctionSubclass():
+    """The tensor's content as an instance of a subclass, with its history in any grad mode."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.enable_grad():
         return tensor.as_subclass(cls)
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The content of a subclass's instance, for the graph."""
-    with torch._C.DisableTorchFunctionSubclass():
+    """The content of a subclass's instance, for the graph, with its history in any grad mode."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.enable_grad():
         return tensor.as_subclass(torch.Tensor)
 
 

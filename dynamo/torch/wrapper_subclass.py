@@ -200,6 +200,8 @@ VALUES: dict[type, type[WrapperTensorValue]] = {}
 
 def _check_plain(tx: Interpreter, args: Sequence[Value], name: str) -> None:
     """Refuse to wrap tensors of users' classes: in the graph they are plain ones."""
+    if tx.output.modes.asked:  # which see what the class reads of its parts
+        raise Unsupported(breaks.UncapturedCall(name))
     lists = [arg.items(tx) for arg in args if isinstance(arg, SequenceValue)]
     for value in itertools.chain(args, *lists):
         if isinstance(value, SubclassTensorValue) and not value.is_wrapper:

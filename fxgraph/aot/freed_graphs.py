@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot._autograd import without_grad
-from fxgraph.aot.functional import FunctionalGraph, Unfunctionalizable
+from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Unfunctionalizable
 from fxgraph.aot.functionalize import Finish, Inputs, functional_graph
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
@@ -51,7 +51,7 @@ def undifferentiated(
         and spec.index in by_value
         and not spec.detached
     }
-    if any(spec.kind != "fresh" and n in spent for n, spec in enumerate(finished.specs)):
+    if any(_is_view_of(spec, n, finished.specs, spent) for n, spec in enumerate(finished.specs)):
         raise Unfunctionalizable("a view of what the graph differentiated is returned")
     if len(by_value) < len(watched):
         finished.spent = spent
@@ -61,6 +61,18 @@ def undifferentiated(
     functional = functional_graph(tracer, gm, inputs, finished)
     functional.spent = spent
     return functional
+
+
+def _is_view_of(
+    spec: OutputSpec, number: int, specs: Sequence[OutputSpec], spent: Mapping[int, Any]
+) -> bool:
+    """Whether an output with a history is a view of one of the outputs in `spent`."""
+    if spec.kind == "fresh" or spec.detached:
+        return False
+    while spec.kind == "alias_of_output":
+        number = spec.index
+        spec = specs[number]
+    return number in spent
 
 
 def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:

@@ -146,8 +146,9 @@ class _Joint:
 
 
 def _is_number(node: Node) -> bool:
-    """Whether the node is a symbol, or computed of symbols."""
-    return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
+    """Whether the node is a symbol, or computed of symbols: no operator without a result."""
+    val = node.meta.get("val")
+    return val is not None and not isinstance(val, (torch.Tensor, tuple, list))
 
 
 def _refuse_writes(trace: Trace) -> None:

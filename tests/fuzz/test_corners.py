@@ -92,6 +92,46 @@ FOUND = {
         "y = x @ net.w\ng, = torch.autograd.grad(y.sum(), net.w, create_graph=True)",
         "with torch.inference_mode(): run(T(3, 4))",
     ),
+    "a subclass behind a break without gradients": (
+        "y = x @ net.w\nwith torch.no_grad():\n    log.append(np.allclose(arr, t0.numpy()))\n"
+        "y = y.sum()",
+        "out = run(T(3, 4).as_subclass(Negated))\ntotal(out).backward()",
+    ),
+    "the history of a subclass without gradients": (
+        "with torch.enable_grad():\n    y = x * 2",
+        "t = (a * 1).as_subclass(Negated)\nwith torch.no_grad(): out = run(t)\n"
+        "total(out).backward()",
+    ),
+    "operators without a result beside a wrapper": (
+        "y = x * net.b\ntorch._foreach_mul_([t0, torch.ones(4)], torch.tensor(2.0))\n"
+        "torch._foreach_copy_([t0], [y.detach()[0]])",
+        f"run({TWO})",
+    ),
+    "a forked generator beside a wrapper": (
+        "y = x + 1\nwith torch.random.fork_rng():\n    kept.append(y)",
+        f"run({TWO}.requires_grad_(), np.bool_(True))",
+    ),
+    "a function of autograd under a mode": (
+        "with BaseTorchFunctionMode():\n    y = Needed.apply(x, net.w)\ny = y.sum()",
+        "loss = total(run(T(3, 4, grad=True)))\nloss.backward()\n"
+        f"loss = total(run({TWO}.requires_grad_(), -1))\nloss.backward()",
+    ),
+    "copies under a mode": (
+        "with listed:\n    y = copy.deepcopy(p0) * x + copy.deepcopy(t0)\n"
+        "    y = copy.copy(p0) * y",
+        "run(T(3, 4))",
+    ),
+    "a wrapper made under a mode": ("with listed:\n    y = Two(x * 2, x)", "run(T(3, 4))"),
+    "a lazy module of a class that is asked": ("y = lazy(x)", "run(T(3, 4).as_subclass(Noted))"),
+    "a checkpoint of a class that is asked": (
+        "y = checkpoint(lambda t: t.sin() * 2, x, use_reentrant=False)",
+        "with torch.no_grad(): run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4).as_subclass(Noted))",
+    ),
+    "texts of globals in the reason to compile again": (
+        "y = weakref.proxy(special).apply(x)",
+        "run(T(2, 4))\nmade = threading.local()\nrun(T(3, 4))\n"
+        "sub = T(4).as_subclass(Noted)\nrun(T(5, 4))\nrun(T(3, 4, grad=True))",
+    ),
     "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
 }
 

@@ -35,6 +35,69 @@ def test_inductor():
 
 
 FOUND = {
+    "a result and a view of it, behind a backward": """
+        w = T(4, 4, grad=True)
+        def f(x):
+            y = x @ w
+            v = y[0]
+            y.sum().backward()
+            return y, v, y.t()[1], v.detach()
+        ---
+        result = run(T(3, 4, grad=True))
+        result[1].sum().backward()
+    """,
+    "a view made without gradients, written in inference mode": """
+        w = T(4, 4, grad=True)
+        def f(x):
+            y = x @ w
+            with torch.inference_mode():
+                x.add_(1)
+            y.sum().backward()
+            return y
+        a = T(3, 4, grad=True)
+        ---
+        with torch.no_grad(): result = run(a[:])
+    """,
+    "refused by kernels, and unused": """
+        net = nn.LayerNorm(4)
+        def f(x):
+            z = torch.nn.functional.layer_norm(x * 1, (4,), net.weight)
+            return x * 2
+        ---
+        net.double()
+        run(T(3, 4))
+    """,
+    "a function of autograd behind a branch, in inference mode": """
+        class Exp(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x.exp()
+            @staticmethod
+            def backward(ctx, g): return g
+        def f(x):
+            z = x * 1
+            if z.sum() > 0:
+                z = Exp.apply(x)
+            return z
+        ---
+        with torch.inference_mode(): result = run(T(3, 4))
+        with torch.inference_mode(): result = run(-T(3, 4))
+    """,
+    "an input returned by a module with a hook": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(4, 4)
+            def forward(self, x):
+                log.append(x)
+                return self.inner(x), x
+        f = net = Net()
+        net.register_full_backward_hook(lambda *args: None)
+        ---
+        result = run(T(3, 4))
+        result[0].sum().backward()
+        result = run(T(3, 4, grad=True))
+        result[0].sum().backward()
+    """,
     "clipped without gradients": """
         net = nn.Linear(4, 4)
         def f(x):

@@ -158,10 +158,12 @@ class ClassValue(TailCallable, MetaclassInstance):
             return bind_to_class(tx, found, self, source)
         if isinstance(found, staticmethod):
             return tx.wrap(found.__func__, self._attr_source(name))
-        if isinstance(found, SLOT_TYPES):
-            return SlotValue(found, self.cls)
-        if isinstance(found, types.ClassMethodDescriptorType):
-            return BuiltinMethod(self, name, found)
+        if isinstance(found, types.BuiltinFunctionType) and name != "__new__":  # mere data
+            return tx.wrap(found, self._attr_source(name))
+        if isinstance(found, (*SLOT_TYPES, types.ClassMethodDescriptorType)):
+            tx.output.guards.assume_class(self.cls).assume(name, found)
+            bound = isinstance(found, types.ClassMethodDescriptorType)
+            return BuiltinMethod(self, name, found) if bound else SlotValue(found, self.cls)
         getter = class_lookup(type(found), "__get__")
         tx.output.guards.assume_class(type(found))
         if isinstance(getter, types.FunctionType) and not isinstance(self.cls, enum.EnumType):

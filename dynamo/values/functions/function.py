@@ -214,6 +214,9 @@ class UserFunctionValue(FunctionValue):
 
     def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
         defaults = self.function.__kwdefaults__ or {}
+        known = tx.output.values_by_id.get(id(defaults))
+        if known is not None and tx.output.side_effects.is_dirty(known[1]):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), "__kwdefaults__"))
         if name not in defaults:
             return None
         if self.source is None or (self._guarded is None and is_literal(defaults[name])):

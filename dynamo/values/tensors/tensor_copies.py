@@ -67,8 +67,10 @@ def _refusal(x: Value, function: str) -> Unsupported:
 
 
 def _check(tx: Interpreter, x: TensorValue, function: str) -> None:
-    """Break for all but plain tensors in memory without attributes that the frame stored."""
-    known = type(x) is TensorValue and x.fake.layout is torch.strided
+    """Break for all but plain tensors in memory without attributes that the frame stored, and
+    where a function mode sees the steps of a copy.
+    """
+    known = not tx.output.modes.asked and type(x) is TensorValue and x.fake.layout is torch.strided
     if not known or tx.output.side_effects.stored_attrs(x):
         raise _refusal(x, function)
 

@@ -91,3 +91,44 @@ PROGRAMS["deleted_global_asked_as_an_attribute"] = (
         me = 0
     """,
 )
+
+# A class that holds a function of C, and whose bases have methods of C: (what f reads, change).
+_HELD = {
+    "read": ("A.v", "A.v = torch.sin"),
+    "called": ("A.v(x)", "A.v = torch.sin"),
+    "read of a base": ("D.v(x)", "A.v = torch.sin"),
+    "hidden by a subclass": ("D.v(x)", "D.v = torch.sin"),
+    "of an instance": ("D().v(x)", "D.v = torch.sin"),
+    "asked for by getattr": ("getattr(A, 'v')(x)", "A.v = lambda x: x"),
+    "written behind the read": ("A.v, setattr(A, 'v', torch.tan)", "A.v = torch.sin"),
+    "of a module": ("net(x)", "Net.act = torch.sin"),
+    "a method of torch's": ("A.w(x)", "A.w = torch.Tensor.sin"),
+    "a method of lists": ("L.index(L([3, 1]), 1)", "L.index = lambda *_: 7"),
+    "a class method of dicts": ("K.fromkeys([1])", "K.fromkeys = list"),
+    "a constructor": ("A.__new__(A).tag", "A.__new__ = lambda cls: B()"),
+    "of a metaclass": ("E.act(x)", "Meta.act = torch.sin"),
+}
+for _name, (_read, _change) in _HELD.items():
+    PROGRAMS[f"function_of_c_in_a_class_{_name.replace(' ', '_')}"] = (
+        None,
+        f"""
+        class A:
+            tag, v, w = 1, torch.cos, torch.Tensor.cos
+        class B: tag = 2
+        class D(A): pass
+        class L(list): pass
+        class K(dict): pass
+        class Meta(type): act = torch.cos
+        class E(metaclass=Meta): pass
+        class Net(nn.Module):
+            act = torch.cos
+            def forward(self, x): return self.act(x)
+        net = Net()
+        def f(x): return x + 1, {_read}
+        ---
+        run(T(3))
+        run(T(3))
+        {_change}
+        run(T(3))
+    """,
+    )
