@@ -5,18 +5,26 @@
     python -m benchmarks.gpu chain --seconds 5
 
     python -m benchmarks.gpu vit_base --dtype bfloat16 --batch 32 --within 200
-    python -m benchmarks.gpu llama_1b --systems eager framegraph --once
+    python -m benchmarks.gpu llama_1b --systems eager framegraph --once --parallel 4
+    python -m benchmarks.gpu bert_base --dtype bfloat16 --profile kernels
 
 Each compiler runs in a process of its own with empty caches, and a second time with those of the
 first ("warm", unless --once). A call's time is that of the device (CUDA events around calls in a
 row), the host's that of a call that finds the device idle; both are the least of several rounds.
 "MiB" is the most that torch's allocator held in a call. Rows are printed as they are made, and what
 a process that failed had to say, on standard error; --within ends the whole.
+
+With --parallel, so many processes prepare and compile at once, and one at a time measures, under a
+lock: the times of first calls are then those of a machine with other work. --lock names the file
+of the lock, for several commands that run beside each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -25,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 # In the order that they are measured: what is compared first, what takes longest last.
@@ -115,11 +124,13 @@ def child(system: str, subject: str, given: argparse.Namespace) -> dict[str, flo
         result = result if isinstance(result, torch.Tensor) else next(iter(result.values()))
         result.float().square().mean().backward()
 
-    with torch.set_grad_enabled(training):
+    with torch.set_grad_enabled(training), contextlib.ExitStack() as stack:
         started = time.perf_counter()
         call()
         torch.cuda.synchronize()
         cold = time.perf_counter() - started
+        if given.lock:
+            fcntl.flock(stack.enter_context(open(given.lock, "w")), fcntl.LOCK_EX)
         for _ in range(5):
             call()
         torch.cuda.synchronize()
@@ -140,7 +151,33 @@ def child(system: str, subject: str, given: argparse.Namespace) -> dict[str, flo
             end.record()
             torch.cuda.synchronize()
             device = min(device, start.elapsed_time(end) / 1e3 / CALLS)
+        if given.profile:
+            kind = "training" if training else "inference"
+            name = f"{subject}-{kind}-{given.dtype}-{system.replace(' ', '-')}.txt"
+            Path(given.profile, name).write_text(profiled(call))
     return {"cold": cold, "call": device, "host": host, "memory": memory / 2**20}
+
+
+def profiled(call: Callable[[], None], calls: int = 3) -> str:
+    """A line for each kernel: microseconds of a call, launches in it, microseconds of a launch."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {}
+    for event in found.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times.setdefault(event.name, []).append(event.device_time)
+    whole = sum(map(sum, times.values())) / calls
+    count = sum(map(len, times.values())) / calls
+    lines = [f"{whole:9.1f} us {count:7.1f}"]
+    for name, each in sorted(times.items(), key=lambda item: -sum(item[1])):
+        spent, launches = sum(each) / calls, len(each) / calls
+        lines.append(f"{spent:9.1f} us {launches:7.1f} x {spent / launches:8.2f}  {name[:150]}")
+    return "\n".join(lines) + "\n"
 
 
 def measured(
@@ -155,7 +192,8 @@ def measured(
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
         command = [sys.executable, "-m", "benchmarks.gpu", "--child", system, subject]
-        command += ["--dtype", given.dtype, "--batch", str(given.batch)]
+        command += ["--dtype", given.dtype, "--batch", str(given.batch), "--lock", given.lock]
+        command += ["--profile", given.profile] if given.profile else []
         for turn in range(1 if system == "eager" or given.once else 2):
             if turn and left() < 30:
                 break  # the second tells of a warm start alone
@@ -179,33 +217,45 @@ def measured(
 HEADS = ("model", "system", "ms", "over eager", "host us", "cold s", "warm s", "MiB")
 
 
-def rows(subject: str, given: argparse.Namespace, left: Callable[[], float]) -> Iterator[list[Any]]:
-    eager = None
-    for system in SYSTEMS:
-        if not any(system.startswith(name) for name in given.systems):
-            continue
+def row(
+    subject: str, system: str, found: dict[str, float] | str, eager: dict[str, float] | str | None
+) -> list[Any]:
+    if isinstance(found, str):
+        return [subject, system, found[:80]]
+    over = f"{eager['call'] / found['call']:.2f}" if isinstance(eager, dict) else ""
+    return [
+        subject,
+        system,
+        f"{found['call'] * 1e3:.3f}",
+        over,
+        f"{found['host'] * 1e6:.0f}",
+        f"{found['cold']:.1f}",
+        "" if math.isnan(found["warm"]) else f"{found['warm']:.1f}",
+        f"{found['memory']:.0f}",
+    ]
+
+
+def rows(given: argparse.Namespace, left: Callable[[], float]) -> Iterator[list[Any]]:
+    """Those of each subject, in order, when they and those before are measured."""
+
+    def run(system: str, subject: str) -> dict[str, float] | str:
         if left() < 5:
-            yield [subject, system, "no time was left"]
-            continue
+            return "no time was left"
         try:
-            found = measured(system, subject, given, left)
+            return measured(system, subject, given, left)
         except subprocess.TimeoutExpired:
-            found = "did not end in time"
-        if isinstance(found, str):
-            yield [subject, system, found[:80]]
-            continue
-        if system == "eager":
-            eager = found
-        yield [
-            subject,
-            system,
-            f"{found['call'] * 1e3:.3f}",
-            f"{eager['call'] / found['call']:.2f}" if eager else "",
-            f"{found['host'] * 1e6:.0f}",
-            f"{found['cold']:.1f}",
-            "" if math.isnan(found["warm"]) else f"{found['warm']:.1f}",
-            f"{found['memory']:.0f}",
-        ]
+            return "did not end in time"
+
+    systems = [one for one in SYSTEMS if any(map(one.startswith, given.systems))]
+    with concurrent.futures.ThreadPoolExecutor(given.parallel) as pool:
+        jobs = {
+            subject: {system: pool.submit(run, system, subject) for system in systems}
+            for subject in given.subjects
+        }
+        for subject, own in jobs.items():
+            eager = own["eager"].result() if "eager" in own else None
+            for system, job in own.items():
+                yield row(subject, system, job.result(), eager)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -220,6 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--once", action="store_true", help="no second process")
     parser.add_argument("--seconds", type=float, default=120, help="the most for one process")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds for the whole")
+    parser.add_argument("--parallel", type=int, default=1, help="processes that compile at once")
+    parser.add_argument("--lock", default="", metavar="FILE", help="of commands beside each other")
+    parser.add_argument("--profile", default="", metavar="FOLDER", help="for times of kernels")
     parser.add_argument("--child", metavar="SYSTEM", help=argparse.SUPPRESS)
     parser.set_defaults(device="cuda")
     given = parser.parse_args(arguments)
@@ -234,9 +287,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kind = "training" if given.training else "inference"
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.dtype}, {kind}")
     print(f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}", flush=True)
-    for subject in given.subjects:
-        for row in rows(subject, given, lambda: end - time.monotonic()):
-            cells = [*map(str, row), *[""] * (len(HEADS) - len(row))]
+    if given.profile:
+        Path(given.profile).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        given.lock = given.lock or f"{folder}/lock"
+        for one in rows(given, lambda: end - time.monotonic()):
+            cells = [*map(str, one), *[""] * (len(HEADS) - len(one))]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import threading
 import time
 
 import pytest
@@ -38,6 +40,7 @@ def cuda(monkeypatch):
 
 def options(**more):
     given = {"training": False, "dtype": "float32", "batch": 0, "device": "cpu"}
+    given |= {"lock": "", "profile": ""}
     return argparse.Namespace(**given | more)
 
 
@@ -48,6 +51,47 @@ def test_a_process(cuda, training):
     fn, inputs = gpu.made("chain", options(training=training, batch=8, dtype="bfloat16"))
     assert inputs["x"].shape == (8, 1024) and inputs["x"].dtype == torch.bfloat16
     assert {p.dtype for p in gpu.parameters_of(fn)} == {torch.bfloat16}
+
+
+def test_a_process_waits_for_the_lock(cuda, tmp_path):
+    """It measures when another has; it compiles before."""
+    found = []
+    work = threading.Thread(
+        target=lambda: found.append(gpu.child("eager", "chain", options(batch=8, lock=str(file))))
+    )
+    file = tmp_path / "lock"
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        work.start()
+        work.join(2)
+        assert work.is_alive() and not found
+    work.join(60)
+    assert found[0]["call"] > 0
+
+
+def test_times_of_kernels(cuda, monkeypatch, tmp_path):
+    """Of three calls; what ran on the CPU is left out."""
+    cpu, device = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    times = [("fused_add", 2.0, device), ("gemm", 9.0, device), ("call", 99.0, cpu)]
+    events = [argparse.Namespace(name=n, device_time=t, device_type=d) for n, t, d in times] * 3
+
+    class Profile:
+        def __init__(self, **about):
+            pass
+
+        def __enter__(self):
+            return argparse.Namespace(events=lambda: events)
+
+        def __exit__(self, *about):
+            pass
+
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    gpu.child("eager", "chain", options(batch=8, profile=str(tmp_path)))
+    (file,) = tmp_path.iterdir()
+    assert file.name == "chain-inference-float32-eager.txt"
+    lines = [line.split() for line in file.read_text().splitlines()]
+    assert lines[0] == ["11.0", "us", "2.0"]
+    assert [line[-1] for line in lines[1:]] == ["gemm", "fused_add"]
 
 
 # Parameters in millions.
@@ -83,11 +127,12 @@ def test_the_table(cuda, monkeypatch, capsys):
 
     monkeypatch.setattr(gpu.subprocess, "run", run)
     systems = ["eager", "framegraph reduce", "torch.compile reduce"]
-    gpu.main(["chain", "--once", "--systems", *systems])
-    assert asked == ["eager", "framegraph reduce-overhead", "torch.compile reduce-overhead"]
+    gpu.main(["chain", "--once", "--parallel", "2", "--systems", *systems])
+    assert sorted(asked) == ["eager", "framegraph reduce-overhead", "torch.compile reduce-overhead"]
     shown = capsys.readouterr()
     rows = [line.split(" | ") for line in shown.out.splitlines() if line.startswith("| chain")]
-    assert [row[1] for row in rows] == asked and rows[1][3] == "2.00" and rows[2][2] == "last line"
+    assert [row[1] for row in rows] == sorted(asked) and rows[1][3] == "2.00"
+    assert rows[2][2] == "last line"
     assert "first" in shown.err
     asked.clear()
     gpu.main(["chain", "--systems", "framegraph default"])
