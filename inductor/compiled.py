@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 def needs_frame(c: Compilation) -> bool:
     """Whether a call has to check or do something that the plan does not: how written inputs share
-    memory, and changes of their sizes.
+    memory, and changes of their sizes. The step of a training graph sees to the memory itself.
     """
     assert c.functional is not None
     written = c.functional.input_mutations
     if any(m.metadata for m in written):
         return True
+    if not c.inference:
+        return False
     return bool(c.functional.same_inputs) or any(
         j != m.index and not (c.static[j] and c.static[m.index])
         for m in written

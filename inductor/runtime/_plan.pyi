@@ -1,6 +1,6 @@
-"""The C++ plan executor (csrc/plan.cpp, csrc/library.cpp)."""
+"""The C++ plan executor (csrc/plan.cpp, csrc/library.cpp, csrc/replay.cpp)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,13 @@ class Plan:
     def bound(self) -> bytes: ...
     def __getattr__(self, name: str) -> Any: ...
     def __setattr__(self, name: str, value: Any) -> None: ...
+
+class Replay:
+    """What a replay of a device graph gives its caller. spec: groups, results, written."""
+
+    def __init__(self, spec: dict[str, Any]) -> None: ...
+    def __call__(self, arguments: Sequence[Any], /) -> tuple[Any, ...]: ...
+    def alive(self) -> list[int]: ...
 
 class Library:
     """A shared library of kernels, closed when nothing refers to it. OSError if it cannot load."""
@@ -60,5 +67,6 @@ class Driver:
     ) -> DeviceKernel: ...
 
 set_arena_limit: Callable[[int], None]
+moved: Callable[[Sequence[Any], Mapping[int, int], Mapping[int, Any]], list[int]]
 memory_of: Callable[[torch.Tensor], tuple[int, int, int]]
 idle_arena_bytes: Callable[[], int]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from fxgraph.notices import amount_of_memory
 from fxgraph.sizes import symbols
 from inductor.runtime import _plan
 from inductor.runtime.driver import Nvidia
-from inductor.runtime.plan import AtenStep, NumberSpec, PlanSpec, TensorSpec
+from inductor.runtime.plan import AtenStep, NumberSpec, OutputSpec, PlanSpec, TensorSpec
 
 MEMORY_SHARE = 1 / 4  # of the device's memory, for the graphs of one plan
 MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
@@ -173,7 +172,8 @@ class _Frame:
         self.sized = [
             k
             for k, item in enumerate(varying)
-            if isinstance(item, TensorSpec) and any(symbols(n) for n in (*item.size, *item.stride))
+            if isinstance(item, TensorSpec)
+            and any(True for _ in symbols([*item.size, *item.stride]))
         ]
         self.numbers = [k for k, item in enumerate(varying) if isinstance(item, NumberSpec)]
         self.made = {buffer.name for buffer in spec.buffers}
@@ -186,6 +186,15 @@ class _Frame:
         self.written_at = {self.position[n] for n, _ in self.written if n in self.position}
         self.statics: dict[str, torch.Tensor] = plan.statics
 
+    def written_tensors(self) -> list[tuple[torch.Tensor | None, int, int]]:
+        """The tensors that the plan writes, or None and the position of an argument, and how often
+        their version counters are incremented."""
+        found: list[tuple[torch.Tensor | None, int, int]] = []
+        for name, bumps in self.written:
+            k = self.position.get(name)
+            found.append((self.statics[name], 0, bumps) if k is None else (None, k, bumps))
+        return found
+
     def sizes(self, arguments: Sequence[Any]) -> tuple[int, ...]:
         """The varying sizes, strides and numbers of a call."""
         if not self.numbers and not self.sized:
@@ -194,28 +203,6 @@ class _Frame:
         for k in self.sized:
             found += [*arguments[k].size(), *arguments[k].stride()]
         return tuple(found)
-
-
-class _Group:
-    """Results in one piece of memory. kept: the tensor that they are windows of."""
-
-    def __init__(self, kept: torch.Tensor, copied: bool) -> None:
-        self.kept = kept
-        self.copied = copied
-
-    def alive(self) -> bool:
-        """Whether anyone but `kept` has the memory. A storage that is an object in Python, too,
-        counts as alive for good, and is copied."""
-        return _plan.memory_of(self.kept)[2] > 1
-
-    def fresh(self) -> torch.Tensor:
-        """A tensor to hand out, with a version counter of its own."""
-        if not self.copied:
-            return self.kept.data
-        copy = torch.empty_strided(
-            self.kept.size(), self.kept.stride(), dtype=self.kept.dtype, device=self.kept.device
-        )
-        return copy.copy_(self.kept)
 
 
 class _Graph:
@@ -237,8 +224,8 @@ class _Graph:
         self.refused = False
         self.stream = 0
         self.bound = b""
-        self.groups: list[_Group] = []
-        self.results: list[Callable[[Sequence[Any], list[torch.Tensor]], Any]] = []
+        self.kept: list[int] = []  # the memory, as _memory, of the groups of results that share it
+        self.results: Any = None  # a _plan.Replay
 
     def call(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         """The results of a replay; None if the plan has to run."""
@@ -253,11 +240,10 @@ class _Graph:
             if device.stream() != self.stream:
                 self.owner.tell("a call on another stream ran without")
                 return None
-            alive = [number for number, group in enumerate(self.groups) if group.alive()]
-            if alive:
+            if alive := self.results.alive():
                 self.copied.update(alive)
                 self.owner.tell(
-                    f"{len(self.copied)} of {len(self.groups)} results lived on while the next "
+                    f"{len(self.copied)} of {len(self.kept)} results lived on while the next "
                     "call was made, and are copied since"
                 )
                 self.drop()
@@ -266,15 +252,13 @@ class _Graph:
                 if own is not None and own.data_ptr() != arguments[k].data_ptr():
                     own.copy_(arguments[k])
             self.graph.replay()
-            fresh = [group.fresh() for group in self.groups]
-        self._bump(arguments)
-        return tuple(result(arguments, fresh) for result in self.results)
+        return self.results(arguments)
 
     def drop(self) -> None:
         if self.graph is not None:
             self.graph.reset()
-        _replayed.difference_update(_memory(group.kept) for group in self.groups)
-        self.graph, self.memory, self.groups, self.results = None, None, [], []
+        _replayed.difference_update(self.kept)
+        self.graph, self.memory, self.kept, self.results = None, None, [], None
         self.nbytes = 0
 
     def _refuse(self, why: str) -> None:
@@ -285,12 +269,7 @@ class _Graph:
 
     def _settled(self, arguments: Sequence[Any]) -> bool:
         """Whether a graph would read this call's memory; drop a graph that would not."""
-        moved = [
-            k
-            for k, where in self.where.items()
-            if k not in self.own and arguments[k].data_ptr() != where
-        ]
-        if moved:
+        if moved := _plan.moved(arguments, self.where, self.own):
             if self.frame.written_at.intersection(moved):
                 self._refuse("an argument that is written is elsewhere in each call")
                 return False
@@ -361,42 +340,34 @@ class _Graph:
             known = kept.setdefault(_memory(result), result if whole is None else whole)
             if known is not whole:  # windows of nothing that is known: of all the memory
                 kept[_memory(result)] = _all_memory(result)
-        place = {memory: number for number, memory in enumerate(kept)}
-        self.groups = [
-            _Group(tensor, number in self.copied) for number, tensor in enumerate(kept.values())
+        self.kept = list(kept)
+        _replayed.update(
+            memory for number, memory in enumerate(self.kept) if number not in self.copied
+        )
+        rows = [
+            self._row(out, result, given, kept)
+            for out, result in zip(self.frame.outputs, results, strict=True)
         ]
-        _replayed.update(_memory(group.kept) for group in self.groups if not group.copied)
-        for out, result in zip(self.frame.outputs, results, strict=True):
-            if out.kind == "value":
-                self.results.append(_Constant(result))
-                continue
-            root = self.frame.root[out.name]
-            if root in self.frame.made:
-                number = place[_memory(result)]
-                base = self.groups[number].kept
-                if base is result:
-                    self.results.append(_Fresh(number))
-                else:
-                    shape = _Window(
-                        result, base, "view" if out.kind == "reshaped" else out.detached
-                    )
-                    self.results.append(_FreshWindow(number, shape))
-            elif root in self.frame.position:
-                k = self.frame.position[root]
-                alone = out.kind == "input"
-                window = None if alone else _Window(result, given[k], out.detached)
-                self.results.append(_OfArgument(k, window))
-            else:
-                self.results.append(_Constant(result))
+        groups = [(base, number in self.copied) for number, base in enumerate(kept.values())]
+        self.results = _plan.Replay(
+            {"groups": groups, "results": rows, "written": self.frame.written_tensors()}
+        )
 
-    def _bump(self, arguments: Sequence[Any]) -> None:
-        """Increment the version counters of the tensors that a plan writes."""
-        for name, bumps in self.frame.written:
-            k = self.frame.position.get(name)
-            tensor = self.frame.statics[name] if k is None else arguments[k]
-            if not tensor.is_inference():
-                for _ in range(bumps):
-                    torch.autograd.graph.increment_version(tensor)
+    def _row(
+        self, out: OutputSpec, result: Any, given: Sequence[Any], kept: dict[int, torch.Tensor]
+    ) -> tuple[Any, ...]:
+        """A result as _plan.Replay takes it."""
+        root = "" if out.kind == "value" else self.frame.root[out.name]
+        if root in self.frame.made:
+            base = kept[_memory(result)]
+            detached = "view" if out.kind == "reshaped" else out.detached
+            window = None if base is result else _window(result, base, detached)
+            return "fresh", self.kept.index(_memory(result)), window
+        if root in self.frame.position:
+            k = self.frame.position[root]
+            alone = out.kind == "input"
+            return "argument", k, None if alone else _window(result, given[k], out.detached)
+        return "constant", result
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -412,55 +383,7 @@ def _all_memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor.data, (count,), (1,), 0)
 
 
-# --- results: functions of a call's arguments and of the replay's fresh tensors ---
-
-
-class _Window:
-    """Where a tensor is in another."""
-
-    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, detached: str) -> None:
-        self.size, self.stride = tensor.size(), tensor.stride()
-        self.offset = tensor.storage_offset() - base.storage_offset()
-        self.detached = detached  # as OutputSpec's
-
-    def of(self, base: torch.Tensor) -> torch.Tensor:
-        base = base.detach() if self.detached == "base" else base
-        found = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
-        if self.detached == "data":
-            return found.data
-        return found.detach() if self.detached == "view" else found
-
-
-@dataclass(frozen=True)
-class _Constant:
-    value: Any
-
-    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
-        return self.value
-
-
-@dataclass(frozen=True)
-class _Fresh:
-    number: int
-
-    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
-        return fresh[self.number]
-
-
-@dataclass(frozen=True)
-class _FreshWindow:
-    number: int
-    window: _Window
-
-    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
-        return self.window.of(fresh[self.number])
-
-
-@dataclass(frozen=True)
-class _OfArgument:
-    position: int
-    window: _Window | None
-
-    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
-        given = arguments[self.position]
-        return given if self.window is None else self.window.of(given)
+def _window(tensor: torch.Tensor, base: torch.Tensor, detached: str) -> tuple[Any, ...]:
+    """Where a tensor is in another. detached: as OutputSpec's."""
+    offset = tensor.storage_offset() - base.storage_offset()
+    return tuple(tensor.size()), tensor.stride(), offset, detached

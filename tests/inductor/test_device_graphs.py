@@ -15,6 +15,7 @@ import torch
 import dynamo
 from dynamo.api.compile import compile_fresh
 from fxgraph.sizes import Size, Symbol
+from inductor import compiled as compiled_module
 from inductor import pipeline
 from inductor.runtime import _plan, cubin, driver
 from inductor.runtime.device_graph import DeviceGraphs
@@ -82,6 +83,15 @@ def test_a_plan_runs_is_captured_and_replayed(stub):
         seen.append(kinds(stub))
         x.normal_()
     assert seen == [["launch"], ["capture", "replay"], ["replay"], ["replay"]]
+
+
+@torch.no_grad()
+def test_known_sizes_are_not_looked_at(stub):
+    gc.collect()
+    run = compiled(fn)
+    run(torch.randn(6, 8), torch.randn(6, 8))
+    (graphs,) = (one for one in gc.get_objects() if isinstance(one, DeviceGraphs))
+    assert graphs.frame.sized == [] and list(graphs.graphs) == [()]
 
 
 @torch.no_grad()
@@ -335,6 +345,26 @@ def test_buffers_that_are_written(stub):
         torch.testing.assert_close(net.seen, other.seen)
         assert net.seen._version > version
     assert kinds(stub)[-1] == "replay"
+
+
+def test_a_training_step_looks_once_at_how_written_buffers_share_memory(stub, monkeypatch):
+    """The step does; the forward's plan need not. Statistics that the input is a part of are as
+    eager's."""
+    monkeypatch.setattr(compiled_module, "same_sharing", None)
+    net = torch.nn.BatchNorm1d(8)
+    other = copy.deepcopy(net)
+    run = compiled(net)
+    for step in range(6):
+        x = torch.randn(4, 8)
+        if step == 4:
+            x, y = net.running_mean.expand(4, 8), other.running_mean.expand(4, 8)
+        else:
+            y = x.clone()
+        torch.testing.assert_close(run(x), other(y))
+        run(torch.ones(4, 8)).sum().backward(), other(torch.ones(4, 8)).sum().backward()
+        torch.testing.assert_close(net.running_mean, other.running_mean)
+        torch.testing.assert_close(net.running_var, other.running_var)
+    assert "replay" in kinds(stub)
 
 
 @torch.no_grad()

@@ -96,10 +96,18 @@ class Call {
       first[other] = first[one];
       if (input(one).data_ptr() != input(other).data_ptr()) return false;
     }
+    std::vector<uint32_t> varying;  // bound ones share memory as ever
+    for (uint32_t i = 0; i < first.size(); ++i) {
+      if (graph_.statics[i] == nullptr) varying.push_back(i);
+    }
+    const auto meets = [&](uint32_t w, uint32_t i) { return first[i] != first[w] && overlap(input(w), input(i)); };
     for (uint32_t w : graph_.written) {
+      for (uint32_t i : varying) {
+        if (meets(w, i)) return false;
+      }
+      if (graph_.statics[w] != nullptr) continue;
       for (uint32_t i = 0; i < first.size(); ++i) {
-        const bool bound = graph_.statics[i] != nullptr && graph_.statics[w] != nullptr;
-        if (first[i] != first[w] && !bound && overlap(input(w), input(i))) return false;
+        if (graph_.statics[i] != nullptr && meets(w, i)) return false;
       }
     }
     return true;

@@ -1,4 +1,4 @@
-// The Python module inductor.runtime._plan: the types Plan and Library, and the arena pool's controls.
+// The Python module inductor.runtime._plan: the types Plan, Library and Replay, and the arena pool's controls.
 #include <torch/csrc/python_headers.h>
 
 #include <torch/csrc/Exceptions.h>
@@ -14,6 +14,7 @@
 #include "executor.h"
 #include "library.h"
 #include "program.h"
+#include "replay.h"
 
 namespace framegraph {
 namespace {
@@ -153,6 +154,9 @@ PyObject* memory_of(PyObject*, PyObject* tensor) {
 PyMethodDef module_methods[] = {
     {"memory_of", memory_of, METH_O,
      "memory_of(tensor) -> (identity, bytes, users) of its storage, without the Python object that would be a user."},
+    {"moved", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(moved)), METH_FASTCALL,
+     "moved(arguments, where: dict[int, int], besides: dict[int, Any]) -> list[int]: the keys of `where`, but for those of "
+     "`besides`, whose argument is at another address."},
     {"set_arena_limit", arena_limit, METH_O, "set_arena_limit(bytes): the most memory that idle arenas may hold."},
     {"idle_arena_bytes", idle_bytes, METH_NOARGS, "idle_arena_bytes() -> int: memory held by idle arenas."},
     {nullptr, nullptr, 0, nullptr}};
@@ -168,8 +172,8 @@ PyMODINIT_FUNC PyInit__plan() {
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
   // binds_static: a plan holds its parameters and buffers, and is called with the other inputs.
-  if (!add_library_type(module) || !add_driver_types(module) || !add_type(module, &PlanType, "Plan") ||
-      PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0) {
+  if (!add_library_type(module) || !add_driver_types(module) || !add_replay_type(module) ||
+      !add_type(module, &PlanType, "Plan") || PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0) {
     Py_DECREF(module);
     return nullptr;
   }
