@@ -577,7 +577,7 @@ def compile_traced(
         forwards.append(compiled.compile_report)
         compiled_report.update(compiled.compile_report)
         _tell_of_graphs(compiled, tell)
-        return compiled
+        return compiled.bare if isinstance(compiled, DeviceGraphs) else compiled
 
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))

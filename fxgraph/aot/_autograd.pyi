@@ -1,7 +1,7 @@
 """Compiled training graphs with their autograd node (csrc/step.cpp, csrc/node.cpp, csrc/call.cpp),
 and graphs in parts (csrc/parts.cpp, csrc/parts_call.cpp)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,17 @@ class Step:
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]: ...
     def __getattr__(self, name: str) -> Any: ...
     def __setattr__(self, name: str, value: Any) -> None: ...
+
+class Tensors:
+    """A sequence of tensors, or None, that are no objects in Python until they are asked for
+    (csrc/tensors.cpp). A backward with the attribute `takes_tensors` is called with one in place of
+    a list; a forward and a backward may return one."""
+
+    def __init__(self, items: Sequence[torch.Tensor | None] = ()) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def clear(self) -> None: ...
 
 class Parts:
     """A graph in parts, made by split.split(). Takes the inputs that are not static."""

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot._autograd import Tensors
+
 class Plan:
     """A linked plan, made by link.link(). Takes the tensors that vary, returns a tuple."""
 
@@ -25,7 +27,7 @@ class Replay:
     """What a replay of a device graph gives its caller. spec: groups, results, written."""
 
     def __init__(self, spec: dict[str, Any]) -> None: ...
-    def __call__(self, arguments: Sequence[Any], /) -> tuple[Any, ...]: ...
+    def __call__(self, arguments: Sequence[Any] | Tensors, bare: bool = False, /) -> Any: ...
     def alive(self) -> list[int]: ...
 
 class Library:
@@ -67,6 +69,6 @@ class Driver:
     ) -> DeviceKernel: ...
 
 set_arena_limit: Callable[[int], None]
-moved: Callable[[Sequence[Any], Mapping[int, int], Mapping[int, Any]], list[int]]
+moved: Callable[[Sequence[Any] | Tensors, Mapping[int, int], Mapping[int, Any]], list[int]]
 memory_of: Callable[[torch.Tensor], tuple[int, int, int]]
 idle_arena_bytes: Callable[[], int]

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot._autograd import Tensors
 from fxgraph.notices import amount_of_memory
 from fxgraph.sizes import symbols
 from inductor.runtime import _plan
@@ -114,13 +115,22 @@ class DeviceGraphs:
         results = self._replayed(arguments)
         return self.plan(*arguments) if results is None else results
 
-    def take(self, arguments: list[Any]) -> tuple[Any, ...]:
-        """A call that empties the list, as Plan.take."""
-        results = self._replayed(arguments)
+    def bare(self, *arguments: Any) -> Any:
+        """A call whose results are Tensors, where a replay makes them."""
+        results = self._replayed(arguments, bare=True)
+        return self.plan(*arguments) if results is None else results
+
+    def take(self, arguments: list[Any] | Tensors) -> Any:
+        """A call that empties the list, as Plan.take. With Tensors, so are the results."""
+        results = self._replayed(arguments, bare=isinstance(arguments, Tensors))
         if results is None:
-            return self.plan.take(arguments)
+            given = list(arguments)
+            arguments.clear()
+            return self.plan.take(given)
         arguments.clear()
         return results
+
+    take.takes_tensors = True  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plan, name)
@@ -143,7 +153,7 @@ class DeviceGraphs:
                 graph.drop()
             self.graphs.clear()
 
-    def _replayed(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+    def _replayed(self, arguments: Sequence[Any] | Tensors, bare: bool = False) -> Any:
         if not self._busy.acquire(blocking=False):
             self.tell("another thread was calling, so a call ran without")
             return None
@@ -151,7 +161,7 @@ class DeviceGraphs:
             key = self.frame.sizes(arguments)
             graph = self.graphs.get(key)
             if graph is not None:
-                return graph.call(arguments)
+                return graph.call(arguments, bare)
             if len(self.graphs) >= self.most:
                 self.tell(f"none for more than {self.most} sets of sizes (option device_graphs)")
             else:
@@ -195,7 +205,7 @@ class _Frame:
             found.append((self.statics[name], 0, bumps) if k is None else (None, k, bumps))
         return found
 
-    def sizes(self, arguments: Sequence[Any]) -> tuple[int, ...]:
+    def sizes(self, arguments: Sequence[Any] | Tensors) -> tuple[int, ...]:
         """The varying sizes, strides and numbers of a call."""
         if not self.numbers and not self.sized:
             return ()
@@ -208,7 +218,7 @@ class _Frame:
 class _Graph:
     """The graph of one set of sizes."""
 
-    def __init__(self, owner: DeviceGraphs, arguments: Sequence[Any]) -> None:
+    def __init__(self, owner: DeviceGraphs, arguments: Sequence[Any] | Tensors) -> None:
         self.owner = owner
         self.frame = owner.frame
         self.where = {k: arguments[k].data_ptr() for k in self.frame.tensors}
@@ -227,8 +237,8 @@ class _Graph:
         self.kept: list[int] = []  # the memory, as _memory, of the groups of results that share it
         self.results: Any = None  # a _plan.Replay
 
-    def call(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The results of a replay; None if the plan has to run."""
+    def call(self, arguments: Sequence[Any] | Tensors, bare: bool) -> Any:
+        """The results of a replay; None if the plan has to run. bare: as Tensors, if all are."""
         device = self.owner.device
         if self.refused or device.capturing():
             return None
@@ -252,7 +262,7 @@ class _Graph:
                 if own is not None and own.data_ptr() != arguments[k].data_ptr():
                     own.copy_(arguments[k])
             self.graph.replay()
-        return self.results(arguments)
+        return self.results(arguments, bare)
 
     def drop(self) -> None:
         if self.graph is not None:
@@ -267,7 +277,7 @@ class _Graph:
         self.drop()
         self.own.clear()
 
-    def _settled(self, arguments: Sequence[Any]) -> bool:
+    def _settled(self, arguments: Sequence[Any] | Tensors) -> bool:
         """Whether a graph would read this call's memory; drop a graph that would not."""
         if moved := _plan.moved(arguments, self.where, self.own):
             if self.frame.written_at.intersection(moved):
@@ -294,7 +304,7 @@ class _Graph:
             return False
         return True
 
-    def _capture(self, arguments: Sequence[Any]) -> bool:
+    def _capture(self, arguments: Sequence[Any] | Tensors) -> bool:
         self.captures += 1
         renewals = max(self.renewals.values(), default=0)
         if self.captures > MOST_CAPTURES + len(self.own) + len(self.copied) + renewals:

@@ -14,6 +14,7 @@ import torch
 
 import dynamo
 from dynamo.api.compile import compile_fresh
+from fxgraph.aot._autograd import Tensors
 from fxgraph.sizes import Size, Symbol
 from inductor import compiled as compiled_module
 from inductor import pipeline
@@ -267,6 +268,24 @@ def graphs_of_training(net, calls, keep=False):
     found = [one for one in gc.get_objects() if isinstance(one, DeviceGraphs)]
     assert len(found) == 2
     return [graph for one in found for graph in one.graphs.values()]
+
+
+def test_a_forward_and_its_backward_hand_over_no_python_objects(stub, monkeypatch):
+    gc.collect()
+    seen = []
+    for name in ("bare", "take"):
+
+        def spied(self, *given, original=getattr(DeviceGraphs, name)):
+            seen.append(type(given[0]))
+            found = original(self, *given)
+            seen.append(type(found))
+            return found
+
+        spied.takes_tensors = True
+        monkeypatch.setattr(DeviceGraphs, name, spied)
+    graphs_of_training(torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU()), 6)
+    assert seen[:4] == [torch.Tensor, tuple, Tensors, tuple]  # the plans
+    assert seen[-4:] == [torch.Tensor, Tensors, Tensors, Tensors]
 
 
 @pytest.mark.parametrize("keep", [False, True])

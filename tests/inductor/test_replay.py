@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 
+from fxgraph.aot._autograd import Tensors
 from inductor.runtime import _plan
 
 
@@ -114,3 +115,47 @@ def test_arguments_that_do_not_fit():
         _plan.moved([5], {0: 0}, {})
     with pytest.raises(IndexError, match="no argument 3"):
         _plan.moved([5], {3: 0}, {})
+
+
+def test_tensors_are_a_sequence():
+    x, y = torch.zeros(2), torch.ones(3, requires_grad=True)
+    tensors = Tensors([x, None, y])
+    assert len(tensors) == 3 and tensors[0] is x and tensors[-1] is y
+    assert [one is two for one, two in zip(tensors, [x, None, y], strict=True)] == [True] * 3
+    with pytest.raises(IndexError):
+        tensors[3]
+    with pytest.raises(TypeError, match="a tensor is expected, got int"):
+        Tensors([5])
+    gone = weakref.ref(x)
+    del x
+    assert gone() is not None
+    tensors.clear()
+    assert gone() is None and len(tensors) == 0 and list(Tensors()) == []
+
+
+def test_bare_results():
+    kept, bound = torch.arange(4.0), torch.zeros(2)
+    rows = [
+        ("fresh", 0, None),
+        ("fresh", 0, ((2,), (2,), 0, "")),
+        ("argument", 0, None),
+        ("constant", None),
+        ("constant", bound),
+    ]
+    x = torch.zeros(2)
+    for given in ([x], (x,), Tensors([x])):
+        found = replay([(kept, False)], rows)(given, True)
+        assert type(found) is Tensors and found[2] is x and found[3] is None and found[4] is bound
+        assert torch.equal(found[1], kept[::2]) and found[1]._base is found[0]
+        assert type(replay([(kept, False)], rows)(given)) is tuple
+    assert type(replay(results=[("constant", 7)])([], True)) is tuple
+
+
+def test_tensors_as_arguments():
+    x, y = torch.zeros(2), torch.zeros(2)
+    assert _plan.moved(Tensors([x, None, y]), {0: x.data_ptr(), 2: x.data_ptr()}, {}) == [2]
+    with pytest.raises(IndexError, match="no argument 3"):
+        _plan.moved(Tensors([x]), {3: 0}, {})
+    assert replay(written=[(None, 0, 2)])(Tensors([x])) == () and x._version == 2
+    (same,) = replay(results=[("argument", 0, None)])(Tensors([x]))
+    assert same is x

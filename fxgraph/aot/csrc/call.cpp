@@ -17,6 +17,7 @@
 #include <map>
 #include <utility>
 
+#include "../../csrc/tensors.h"
 #include "node.h"
 
 namespace framegraph {
@@ -209,16 +210,27 @@ class Call {
   void forward() {
     torch::autograd::AutoGradMode no_grad(false);
     c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-    results_ = py::reinterpret_steal<py::object>(
-        PyObject_Vectorcall(graph_.forward, varying_, graph_.varying, nullptr));
-    if (!results_) throw python_error();
-    results_ = py::reinterpret_steal<py::object>(PySequence_Fast(results_.ptr(), "a compiled forward returned no tuple"));
-    if (!results_) throw python_error();
+    take(py::reinterpret_steal<py::object>(PyObject_Vectorcall(graph_.forward, varying_, graph_.varying, nullptr)));
     for (size_t i = 0; i < graph_.values; ++i) values_.push_back(result(i));
     for (size_t i = 0; i < graph_.values; ++i) {
       if (graph_.versions[i] != 0) {
         torch::autograd::impl::set_version_counter(values_[i], c10::VariableVersion(graph_.versions[i]));
       }
+    }
+  }
+
+  void take(const py::object& results) {
+    if (!results) throw python_error();
+    if (std::vector<at::Tensor>* bare = Tensors::of(results.ptr())) {
+      results_.swap(*bare);
+      return;
+    }
+    const auto items =
+        py::reinterpret_steal<py::object>(PySequence_Fast(results.ptr(), "a compiled forward returned no tuple"));
+    if (!items) throw python_error();
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+      results_.push_back(THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor());
     }
   }
 
@@ -236,9 +248,8 @@ class Call {
 
   // A result as a tensor of its own; run op by op, it may be a view of a tensor inside the graph.
   at::Tensor result(size_t i) const {
-    PyObject* item = PySequence_Fast_GET_ITEM(results_.ptr(), static_cast<Py_ssize_t>(i));
-    if (item == Py_None) return {};
-    const at::Tensor& tensor = THPVariable_Unpack(item);
+    const at::Tensor& tensor = results_.at(i);
+    if (!tensor.defined()) return {};
     return tensor.is_view() || tensor.requires_grad() ? tensor.variable_data() : tensor;
   }
 
@@ -308,7 +319,7 @@ class Call {
   const Training& graph_;
   PyObject* const* varying_;
   std::vector<PyObject*> objects_;  // borrowed; every input
-  py::object results_;
+  std::vector<at::Tensor> results_;  // of the forward
   std::vector<at::Tensor> values_;
   std::vector<int64_t> numbers_;
   std::vector<at::Tensor> made_;  // by output: those that segments had to make first

@@ -1,5 +1,7 @@
 #include "node.h"
 
+#include "../../csrc/tensors.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -78,6 +80,12 @@ py::list optional_tensors(const variable_list& tensors) {
 
 // Puts the results of a Python function into `found`; `places` are their numbers there.
 void put(const py::object& results, const std::vector<uint32_t>& places, variable_list& found) {
+  if (std::vector<at::Tensor>* bare = Tensors::of(results.ptr())) {
+    TORCH_CHECK(bare->size() == places.size(), "a compiled backward returned ", bare->size(), " gradients instead of ",
+                places.size());
+    for (size_t i = 0; i < places.size(); ++i) found[places[i]] = std::move((*bare)[i]);
+    return;
+  }
   const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(results.ptr(), "gradients are no sequence"));
   if (!items) throw python_error();
   TORCH_CHECK(static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr())) == places.size(), "a compiled backward returned ",
@@ -333,7 +341,7 @@ const Layout& CompiledNode::layout(uint32_t number) const {
   return seen == seen_.end() ? training().layouts[number] : seen->second;
 }
 
-// The list that a backward takes; `fitting` is cleared where an input is not as the compiled one takes it.
+// The list, or Tensors, that a backward takes; `fitting` is cleared where an input is not as the compiled one takes it.
 PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting) {
   const variable_list mine = std::move(tangents);
   variable_list tensors;
@@ -357,6 +365,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
     }
   }
   for (uint32_t k : variant.tangents) tensors.push_back(fitted(mine[k], segment().tangents[k]));
+  if (variant.takes_tensors && fitting) return Tensors::make(std::move(tensors)).release().ptr();
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
   for (size_t i = 0; i < tensors.size(); ++i) {

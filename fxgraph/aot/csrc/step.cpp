@@ -148,6 +148,7 @@ const Variant& Training::variant(uint32_t number, const std::vector<bool>& prese
   }
   variant.receivers = parts[5].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
   variant.plain = parts[6].ptr();
+  variant.takes_tensors = py::getattr(variant.backward, "takes_tensors", py::none()).ptr() == Py_True;
   const auto [place, fresh] = variants.emplace(present, std::move(variant));
   if (fresh) {
     Py_INCREF(place->second.backward);
@@ -195,6 +196,7 @@ PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "Compiled training
 
 bool register_node_type();              // node.cpp
 bool add_parts_type(PyObject* module);  // parts.cpp
+bool add_tensors_type(PyObject* module);  // tensors.cpp
 
 }  // namespace framegraph
 
@@ -202,7 +204,8 @@ PyMODINIT_FUNC PyInit__autograd() {
   using namespace framegraph;
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
-  if (!add_type(module, &StepType, "Step") || !register_node_type() || !add_parts_type(module)) {
+  if (!add_type(module, &StepType, "Step") || !register_node_type() || !add_parts_type(module) ||
+      !add_tensors_type(module)) {
     Py_DECREF(module);
     return nullptr;
   }

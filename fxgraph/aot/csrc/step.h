@@ -60,6 +60,7 @@ struct Variant {
   std::vector<std::pair<uint32_t, ViewSteps>> views;      // of a tangent, which are handed on
   std::vector<std::pair<uint32_t, uint32_t>> receivers;  // the gradient that a view is
   PyObject* plain;  // as `backward`, for inputs that have other sizes or types now
+  bool takes_tensors;  // `backward` is called with Tensors in place of the list
 };
 
 // The value whose gradient a backward returns.
@@ -95,7 +96,7 @@ struct Segment {
 
 struct Training {
   std::string name;
-  PyObject* forward = nullptr;  // takes the inputs that vary, returns values and those kept for the backward
+  PyObject* forward = nullptr;  // takes the inputs that vary, returns values and those kept for the backward; Tensors, too
   PyObject* eager = nullptr;    // takes all inputs: the torch-level graph, for calls that must not be compiled
   PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None) -> gradients, as autograd operations
   PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> the items of a Variant

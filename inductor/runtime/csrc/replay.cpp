@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../../../fxgraph/csrc/callable.h"
+#include "../../../fxgraph/csrc/tensors.h"
 
 namespace framegraph {
 namespace {
@@ -82,7 +83,36 @@ const at::Tensor& tensor_of(PyObject* object) {
   return THPVariable_Unpack(object);
 }
 
+// What a graph is called with: Tensors, or any sequence.
+class Arguments {
+ public:
+  explicit Arguments(PyObject* given) : bare_(Tensors::of(given)) {
+    if (bare_ != nullptr) return;
+    items_ = py::reinterpret_steal<py::object>(PySequence_Fast(given, "the arguments of a graph are no sequence"));
+    if (!items_) throw python_error();
+  }
+
+  const at::Tensor& tensor(size_t i) const {
+    if (bare_ == nullptr) return tensor_of(item(i));
+    TORCH_CHECK_INDEX(i < bare_->size(), "no argument ", i);
+    return (*bare_)[i];
+  }
+
+  // A new reference.
+  PyObject* object(size_t i) const { return bare_ != nullptr ? THPVariable_Wrap(tensor(i)) : Py_NewRef(item(i)); }
+
+ private:
+  PyObject* item(size_t i) const {
+    TORCH_CHECK_INDEX(i < static_cast<size_t>(PySequence_Fast_GET_SIZE(items_.ptr())), "no argument ", i);
+    return PySequence_Fast_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(i));
+  }
+
+  const std::vector<at::Tensor>* bare_;
+  py::object items_;
+};
+
 struct Made {
+  bool tensors = true;  // all results are, or None
   std::vector<Group> groups;
   std::vector<Result> results;
   std::vector<Written> written;
@@ -106,6 +136,7 @@ struct Made {
       const auto kind = row[0].cast<std::string>();
       if (kind == "constant") {
         results.push_back({Result::Constant, 0, std::nullopt, py::object(row[1]).release().ptr()});
+        tensors = tensors && (results.back().constant == Py_None || THPVariable_Check(results.back().constant));
         continue;
       }
       const bool fresh = kind == "fresh";
@@ -133,64 +164,74 @@ struct Made {
 
 using Replay = Callable<Made>;
 
-// One call's results.
+// The results of one call.
 class Call {
  public:
-  Call(const Made& made, PyObject* arguments) : made_(made) {
-    items_ = py::reinterpret_steal<py::object>(PySequence_Fast(arguments, "the arguments of a graph are no sequence"));
-    if (!items_) throw python_error();
-  }
-
-  PyObject* operator()() {
-    std::vector<at::Tensor> fresh;
-    fresh.reserve(made_.groups.size());
+  Call(const Made& made, PyObject* arguments) : made_(made), arguments_(arguments) {
+    fresh_.reserve(made_.groups.size());
     {
       c10::AutoGradMode no_grad(false);
-      for (const Group& group : made_.groups) fresh.push_back(group.fresh());
+      for (const Group& group : made_.groups) fresh_.push_back(group.fresh());
     }
     for (const Written& one : made_.written) {
-      const at::Tensor& tensor = tensor_of(one.bound == nullptr ? argument(one.index) : one.bound);
+      const at::Tensor& tensor = one.bound == nullptr ? arguments_.tensor(one.index) : tensor_of(one.bound);
       if (tensor.is_inference()) continue;
       for (int64_t i = 0; i < one.bumps; ++i) tensor.unsafeGetTensorImpl()->bump_version();
     }
-    auto tuple = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(made_.results.size())));
-    if (!tuple) throw python_error();
+  }
+
+  PyObject* tuple() const {
+    auto found = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(made_.results.size())));
+    if (!found) throw python_error();
     for (size_t i = 0; i < made_.results.size(); ++i) {
-      PyObject* item = result(made_.results[i], fresh);
+      PyObject* item = object(made_.results[i]);
       if (item == nullptr) throw python_error();
-      PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), item);
+      PyTuple_SET_ITEM(found.ptr(), static_cast<Py_ssize_t>(i), item);
     }
-    return tuple.release().ptr();
+    return found.release().ptr();
+  }
+
+  PyObject* tensors() const {
+    std::vector<at::Tensor> found;
+    found.reserve(made_.results.size());
+    for (const Result& result : made_.results) {
+      if (result.kind != Result::Constant) {
+        found.push_back(tensor(result));
+      } else {
+        found.push_back(result.constant == Py_None ? at::Tensor() : tensor_of(result.constant));
+      }
+    }
+    return Tensors::make(std::move(found)).release().ptr();
   }
 
  private:
-  PyObject* argument(size_t index) const {
-    TORCH_CHECK_INDEX(index < static_cast<size_t>(PySequence_Fast_GET_SIZE(items_.ptr())), "no argument ", index);
-    return PySequence_Fast_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(index));
+  // Of all kinds but Constant.
+  at::Tensor tensor(const Result& result) const {
+    const at::Tensor& whole = result.kind == Result::Fresh ? fresh_[result.index] : arguments_.tensor(result.index);
+    return result.window ? result.window->of(whole) : whole;
   }
 
-  PyObject* result(const Result& result, const std::vector<at::Tensor>& fresh) const {
-    switch (result.kind) {
-      case Result::Constant:
-        return Py_NewRef(result.constant);
-      case Result::Fresh:
-        return THPVariable_Wrap(result.window ? result.window->of(fresh[result.index]) : fresh[result.index]);
-      case Result::Argument:
-        break;
-    }
-    PyObject* const given = argument(result.index);
-    return result.window ? THPVariable_Wrap(result.window->of(tensor_of(given))) : Py_NewRef(given);
+  // A new reference.
+  PyObject* object(const Result& result) const {
+    if (result.kind == Result::Constant) return Py_NewRef(result.constant);
+    if (result.kind == Result::Argument && !result.window) return arguments_.object(result.index);
+    return THPVariable_Wrap(tensor(result));
   }
 
   const Made& made_;
-  py::object items_;
+  Arguments arguments_;
+  std::vector<at::Tensor> fresh_;
 };
 
 PyObject* replay_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
   HANDLE_TH_ERRORS
   const Made& made = Replay::called(object, kwnames);
-  TORCH_CHECK_TYPE(PyVectorcall_NARGS(flags) == 1, "a replay takes one sequence of arguments");
-  return Call(made, args[0])();
+  const auto count = PyVectorcall_NARGS(flags);
+  TORCH_CHECK_TYPE(count == 1 || count == 2, "a replay takes one sequence of arguments");
+  const int bare = count == 2 ? PyObject_IsTrue(args[1]) : 0;
+  if (bare < 0) throw python_error();
+  const Call call(made, args[0]);
+  return bare == 1 && made.tensors ? call.tensors() : call.tuple();
   END_HANDLE_TH_ERRORS
 }
 
@@ -211,7 +252,8 @@ PyMethodDef replay_methods[] = {
 
 PyTypeObject ReplayType = Replay::type<replay_call>(
     "inductor.runtime._plan.Replay",
-    "Replay(spec): call it with the arguments behind a replay of a device graph, get the tuple of its results.\n\n"
+    "Replay(spec): call it with the arguments behind a replay of a device graph, get the tuple of its results; with True\n"
+    "behind the arguments, Tensors, if all results are tensors or None.\n\n"
     "groups: pairs (tensor, whether it is handed out as a copy). results: (\"constant\", value), (\"fresh\", group, window)\n"
     "or (\"argument\", position, window); window: None or (size, stride, offset, detached). written: (tensor or None,\n"
     "position of an argument, bumps of the version counter).",
@@ -222,8 +264,7 @@ PyTypeObject ReplayType = Replay::type<replay_call>(
 PyObject* moved(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 3 && PyDict_Check(args[1]) && PyDict_Check(args[2]), "moved(arguments, where, besides)");
-  const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(args[0], "the arguments are no sequence"));
-  if (!items) throw python_error();
+  const Arguments arguments(args[0]);
   py::list found;
   Py_ssize_t place = 0;
   PyObject *key = nullptr, *address = nullptr;
@@ -231,12 +272,10 @@ PyObject* moved(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const int besides = PyDict_Contains(args[2], key);
     if (besides < 0) throw python_error();
     if (besides == 1) continue;
-    const Py_ssize_t k = PyLong_AsSsize_t(key);
+    const size_t k = PyLong_AsSize_t(key);
     const size_t known = PyLong_AsSize_t(address);
     if (PyErr_Occurred() != nullptr) throw python_error();
-    TORCH_CHECK_INDEX(k >= 0 && k < PySequence_Fast_GET_SIZE(items.ptr()), "no argument ", k);
-    const at::Tensor& tensor = tensor_of(PySequence_Fast_GET_ITEM(items.ptr(), k));
-    if (reinterpret_cast<size_t>(tensor.data_ptr()) != known) found.append(py::reinterpret_borrow<py::object>(key));
+    if (reinterpret_cast<size_t>(arguments.tensor(k).data_ptr()) != known) found.append(py::reinterpret_borrow<py::object>(key));
   }
   return found.release().ptr();
   END_HANDLE_TH_ERRORS
