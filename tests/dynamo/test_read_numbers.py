@@ -50,6 +50,10 @@ x[n] * 2 if 0 <= n < 6 else x[0] * 3; x[:n].mean() if n > 0 else x.sum()
 x * (x[:n].sum() if n > 1 else x.sum()) * n; x.square().mean() if n else x.sum() * 2
 torch.cat([x, x[:n]]).sum(0) if n > 0 else x.sum(0); x[[5]] * 2 if n > 2 else x[:1] * 3
 x[torch.full((2,), n)] * 2 if n > 2 else x[:2] * 3
+torch.zeros(n if 0 < n < 4 else 1); torch.zeros(n if not 0 < n < 4 and n > 1 else 1)
+torch.zeros(n if 0 < n < 4 and n != 2 else 1); torch.zeros(n if n > 5 or 0 < n < 4 else 1)
+torch.zeros(n if 0 < n else 2).neg(); x * (2 if 0 < n < 4 else n)
+x.add(n if 0 < n < 4 < n + 3 else 1)
 x[[n - 1, 0]] * 1; x[:, [n // 4, 0]] + 1; x[[n, 0], [1, 0]]; x[[n]] * 2
 """
 OF_FLOATS = """
