@@ -13,15 +13,18 @@ one
     x = f(x)   L: ...                        # way leads to L again and the other to E
                POP_JUMP_IF_TRUE p, to L
                E: ...
+
+The compiler copies a short end of a function to each place from which it would jump there. Copies
+count as one: sides meet at the first of them, whichever they run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dynamo.bytecode.cache import InstructionMap
+from dynamo.bytecode.cache import CodeMap, InstructionMap
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
@@ -36,19 +39,43 @@ _meetings: InstructionMap[int | None] = InstructionMap()
 _turns: InstructionMap[Turn | None] = InstructionMap()
 _counted: InstructionMap[Turn | None] = InstructionMap()
 _deciding: InstructionMap[bool] = InstructionMap()
+_originals: CodeMap[list[int]] = CodeMap()
 
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
     """The index of the instruction at which both sides of `jump` meet; that behind the last one
     where each of them returns. None: neither branch can be separated from the code around it.
     """
-    return _meetings.computed(code, jump.index, lambda: _meeting(normalize(code), jump))
+    return _meetings.computed(
+        code, jump.index, lambda: _meeting(normalize(code), jump, originals(code))
+    )
+
+
+def originals(code: CodeType) -> list[int]:
+    """By the index of an instruction, that of the first copy of the same end of the function; its
+    own, where there is none. One more, for the way out of the frame.
+    """
+    return _originals.computed(code, lambda: _first_copies(normalize(code)))
+
+
+def _first_copies(program: Sequence[Instruction]) -> list[int]:
+    found = list(range(len(program) + 1))
+    first: dict[tuple[Any, ...], int] = {}
+    for end in program:
+        following = -1
+        for instr in reversed(program[: end.index + 1]) if end.op == "RETURN_VALUE" else ():
+            if instr.target is not None or (instr.op in NO_FALLTHROUGH and instr is not end):
+                break
+            # Equal names and constants of one code are one object.
+            key = (instr.op, instr.arg, id(instr.argval), instr.positions, id(instr.handler))
+            following = found[instr.index] = first.setdefault((*key, following), instr.index)
+    return found
 
 
 def leads_to(code: CodeType, start: int, end: int) -> bool:
     """Whether nothing but jumps is between two instructions."""
-    program = normalize(code)
-    return _landing(program, start) == _landing(program, end)
+    program, first = normalize(code), originals(code)
+    return first[_landing(program, start)] == first[_landing(program, end)]
 
 
 def decides_jump(code: CodeType, instr: Instruction) -> bool:
@@ -123,17 +150,17 @@ def turn_of(code: CodeType, jump: Instruction) -> Turn | None:
     """The iterations of the loop that `jump` begins or ends; None if it does neither, or if there
     are other ways out of them.
     """
-    return _turns.computed(code, jump.index, lambda: _turn(normalize(code), jump))
+    return _turns.computed(code, jump.index, lambda: _turn(normalize(code), jump, originals(code)))
 
 
-def _turn(program: Sequence[Instruction], jump: Instruction) -> Turn | None:
+def _turn(program: Sequence[Instruction], jump: Instruction, first: list[int]) -> Turn | None:
     if len(program) > _LARGEST:
         return None
-    ways = _ways(program, jump)
+    ways = _ways(program, jump, first)
     if ways is None:
         return None
     for end in program[jump.index :]:
-        again = _ways(program, end)
+        again = _ways(program, end, first)
         if again is None:
             continue
         for truth in (False, True):
@@ -170,15 +197,18 @@ _STORES = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
 _POPPING = {"POP_JUMP_IF_FALSE": True, "POP_JUMP_IF_TRUE": False}  # and the next instruction
 
 
-def _ways(program: Sequence[Instruction], jump: Instruction) -> tuple[int, int] | None:
+def _ways(
+    program: Sequence[Instruction], jump: Instruction, first: list[int]
+) -> tuple[int, int] | None:
     """Where a jump leads on False and on True, past unconditional jumps; None for what is no jump
     that pops a truth.
     """
     falls = _POPPING.get(jump.op)
     if falls is None or jump.target is None:
         return None
-    further = _landing(program, jump.index + 1), _landing(program, jump.target.index)
-    return further if not falls else further[::-1]
+    starts = jump.index + 1, jump.target.index
+    one, other = (first[_landing(program, start)] for start in starts)
+    return (other, one) if falls else (one, other)
 
 
 def _landing(program: Sequence[Instruction], index: int) -> int:
@@ -209,13 +239,13 @@ def _between(program: Sequence[Instruction], start: int, end: int) -> set[int] |
     return found
 
 
-def _meeting(program: Sequence[Instruction], jump: Instruction) -> int | None:
+def _meeting(program: Sequence[Instruction], jump: Instruction, first: list[int]) -> int | None:
     if len(program) > _LARGEST:
         return None
-    meeting = _common_end(program, jump)
+    meeting = _common_end(program, jump, first)
     todo, sides = _following(program, jump), set()
     while todo:
-        index = todo.pop()
+        index = first[todo.pop()]
         if index in sides or index in (meeting, len(program)):
             continue
         sides.add(index)
@@ -234,7 +264,7 @@ def _following(program: Sequence[Instruction], instr: Instruction) -> list[int]:
     return found if instr.target is None else [*found, instr.target.index]
 
 
-def _common_end(program: Sequence[Instruction], jump: Instruction) -> int:
+def _common_end(program: Sequence[Instruction], jump: Instruction, first: list[int]) -> int:
     """The nearest instruction that postdominates `jump`. Ways that end by raising do not count."""
     count = len(program)
     every = (1 << (count + 1)) - 1
@@ -246,7 +276,7 @@ def _common_end(program: Sequence[Instruction], jump: Instruction) -> int:
         for instr in reversed(program):
             common = every
             for index in _following(program, instr):
-                common &= behind[index]
+                common &= behind[first[index]]
             common |= 1 << instr.index
             if common != behind[instr.index]:
                 behind[instr.index], changed = common, True

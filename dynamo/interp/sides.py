@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.branches import originals
 from dynamo.errors import Unsupported
 from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.autocast import autocast_nesting
@@ -141,8 +142,11 @@ def _set_autocast(modes: tuple[Any, ...]) -> None:
 
 
 def run_until(tx: Interpreter, stop: int) -> None:
-    """Execute instructions as `Interpreter.run` does; exceptions leave the side."""
-    while not tx.done and tx.index != stop:
+    """Execute instructions as `Interpreter.run` does, up to `stop` or a copy of it. Exceptions
+    leave the side.
+    """
+    first = originals(tx.code)
+    while not tx.done and first[tx.index] != stop:
         tx.began = tx.output.steps
         if tx.began >= tx.output.next_event:
             tx.arrive()

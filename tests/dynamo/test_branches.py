@@ -50,6 +50,14 @@ def assigns(x, w):
 
 
 @program(1)
+def returns_from_a_block(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if x.sum() > 5:
+            return x[None] @ w.t()
+        return (x + 1)[None] @ w.t()
+
+
+@program(1)
 def writes_its_own(x, w):
     if x.sum() > 5:
         y = x * w
@@ -656,7 +664,7 @@ def test_a_break_inside_of_autocast_compiles_once():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             if x.sum() > 5:
                 return x[None] @ w[:, None]
-            return (x + 1)[None] @ w[:, None]
+            return (x + 1) @ w[:, None]  # another shape, so the graph breaks
 
     counting = Counting(aot_eager)
     compiled = dynamo.compile(function, backend=counting)

@@ -22,7 +22,7 @@ from tests.dynamo.test_dynamic_data import notes_of, outcome
 T = torch.tensor
 X = torch.linspace(-1, 1, 12).view(6, 2)
 COUNTS = [T(3), T(1), T(0), T(6), T(-2), T(70), T(4)]
-FLOATS = [T(2.5), T(0.0), T(-1.5), T(float("nan")), T(float("inf")), T(800.0), T(-0.0)]
+FLOATS = [T(n) for n in (2.5, 0.0, -1.5, math.nan, math.inf, 800.0, -0.0, -math.inf, 1e30)]
 
 OF_COUNTS = """
 x * (1 / n); x * (7 // n); x * (7 % n); x * divmod(n, n - 1)[0]; x * (7.5 / n); x * (7.5 // n)
@@ -50,6 +50,10 @@ x[n] * 2 if 0 <= n < 6 else x[0] * 3; x[:n].mean() if n > 0 else x.sum()
 x * (x[:n].sum() if n > 1 else x.sum()) * n; x.square().mean() if n else x.sum() * 2
 torch.cat([x, x[:n]]).sum(0) if n > 0 else x.sum(0); x[[5]] * 2 if n > 2 else x[:1] * 3
 x[torch.full((2,), n)] * 2 if n > 2 else x[:2] * 3
+torch.zeros(n if 0 < n < 4 else 1); torch.zeros(n if not 0 < n < 4 and n > 1 else 1)
+torch.zeros(n if 0 < n < 4 and n != 2 else 1); torch.zeros(n if n > 5 or 0 < n < 4 else 1)
+torch.zeros(n if 0 < n else 2).neg(); x * (2 if 0 < n < 4 else n)
+x.add(n if 0 < n < 4 < n + 3 else 1)
 x[[n - 1, 0]] * 1; x[:, [n // 4, 0]] + 1; x[[n, 0], [1, 0]]; x[[n]] * 2
 """
 OF_FLOATS = """
@@ -57,6 +61,9 @@ x * (1 / n); x * (7 // n); x * (7.5 % n); x * math.sqrt(n); x * math.log(n); x *
 x * n**-1; x * n**0.5; x * round(n); x * 0.5**n; x * (n / 3) + 4 / n
 x * min(n, 2.5), x * max(0.5, n); x * (n < 2); x * math.sin(n); x * int(n); x * math.ceil(n)
 x * round(n, 2) + round(n, 0); x * (1 / n if n > 0 else 0.0); x * (n if n > 0.5 else 0.5), n < 2
+x * (math.floor(n) if n > 1 else 7); x * (7 if n != n or n < -9 or n > 9 else int(n))
+x * (math.trunc(n) if 1 < n < 900 else 7); x * (math.sin(n) if -9 < n < 900 else 0.5)
+x * (2.0**n if n < 9 else 7.0); x * (n**20 if n < 9 else 7.0), 0.5 < n < 3
 x * (0.0 if n != n else n); x * (min(n, 1.0) if n < 2 else 3.0); x / n if n > 1 else x * 2
 """
 
@@ -78,6 +85,7 @@ def program(text):
     return scope["f"]
 
 
+@pytest.mark.filterwarnings("error:the graph of .* failed")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize(("text", "calls"), CASES, ids=[text for text, _ in CASES])
 def test_arithmetic(text, calls, backend):

@@ -387,6 +387,16 @@ def _where(condition: Any, number: Any) -> Any:
     return number if _usually(condition) else None
 
 
+def _where_asked(number: Any) -> Any:
+    """The number, of which a function may raise. Where only the side that is captured calls it, 1
+    takes its place in calls that do not run the side.
+    """
+    if not isinstance(number, torch.SymFloat) or not _is_data(number):
+        return number
+    side = number.node.shape_env.side()
+    return number if side is None else choose(side, number, 1.0)
+
+
 def _is_data(*numbers: Any) -> bool:
     """Whether one of the numbers depends on data."""
     nodes = [number.node for number in numbers if isinstance(number, Symbolic)]
@@ -427,8 +437,10 @@ def _power(left: Any, right: Any) -> Any:
 
 def _finite(number: Any) -> Any:
     """The float, for which compiled code takes finite ones from outside; None: it is not finite."""
-    if not isinstance(number, torch.SymFloat) or _is_data(number) or _of_counts(number):
+    if not isinstance(number, torch.SymFloat) or _of_counts(number):
         return number
+    if _is_data(number):
+        return _where_asked(number)
     return number if _usually_within(number, sys.float_info.max) else None
 
 
@@ -445,9 +457,11 @@ def _unbounded_power(left: Any, right: Any) -> Any:
     left, right = _plain(left), _plain(right)
     if isinstance(right, int) and right >= 0:
         # torch's ** of a float asks for a base that is not negative, whatever the power.
-        return left.__float_pow__(right) if isinstance(left, torch.SymFloat) else left**right
+        if isinstance(left, torch.SymFloat):
+            return (left if right < 2 else _where_asked(left)).__float_pow__(right)
+        return left**right
     if isinstance(left, float) and left > 0:
-        return left ** torch.sym_float(right)
+        return left ** _where_asked(torch.sym_float(right))
     if isinstance(right, float) and _usually(left > 0):
         return torch.sym_float(left) ** right
     if isinstance(right, int) and _is_data(left) and _usually(left != 0):
