@@ -49,6 +49,7 @@ LOOPED_TILE = 2048
 POINTWISE_BLOCK, POINTWISE_BLOCKS = 1024, (2048, 1024, 512, 256)
 # Elements of a tile of rows that lie side by side, of whole ones or of parts.
 TALL_TILE, TALL_LOOPED = 8192, 4096
+GROUP = 16  # rows that lie side by side, at least, where not all do
 UNITS = 132  # multiprocessors of a device that is not known
 TILE = 2048  # elements of a tile of short rows
 PROGRAM = "tl.program_id(0)"
@@ -236,7 +237,9 @@ class Emitter:
         whole = power_of_two(hint(self.r.size))
         fits = bounds(self.r.size)[1] is not None and whole * 16 <= TALL_TILE
         found = []
-        for down in (64, 32, 16):
+        for down in (1024, 512, 256, 128, 64, 32, 16):
+            if down > 64 and not (fits and whole * down <= TALL_LOOPED):
+                continue  # of short rows alone
             across = whole if fits and whole * down <= TALL_TILE else TALL_LOOPED // down
             tiles = Tiles(min(down, most), min(across, whole), 8)
             if not fits or tiles.r >= whole:
@@ -250,14 +253,21 @@ class Emitter:
 
     def _rows_are_neighbours(self) -> bool:
         """Whether most tensors have elements of neighbouring rows side by side, not those of a row
-        of their own."""
+        of their own. Of rows in several groups, those of a group count."""
         assert self.r is not None
         votes = 0
+        last = self.kernel.outer[-1] if self.kernel.outer else None
+        grouped = last is not None and len(self.kernel.outer) > 1 and hint(last.size) >= GROUP
         for step in self.kernel.steps:
             for index in (*step.tape.indices(), step.index):
                 found = index.substitute(self.meaning).terms
-                if self.r.var in found and self.x.var in found:
-                    votes += (found[self.x.var] == 1) - (found[self.r.var] == 1)
+                beside = found.get(self.x.var) == 1
+                if not beside and grouped and last in index.terms:
+                    beside = index.terms[last] == 1 and self.r.var in found
+                elif self.x.var not in found:
+                    continue
+                if self.r.var in found:
+                    votes += beside - (found[self.r.var] == 1)
         return votes > 0
 
     @staticmethod

@@ -430,15 +430,18 @@ class Lowering:
         length, rows = product(reduced), hint(product(t.size[d] for d in kept))
         if not isinstance(length, int) or not rows:
             return 1
-        stride = t.window.stride if t.window is not None else contiguous_strides(t.size)
-        together = any(stride[d] == 1 and t.size[d] != 1 for d in kept)
-        beside = min(rows, TOGETHER) if together else 1  # rows of a tile
+        beside = min(rows, TOGETHER) if self._are_beside(t, kept) else 1  # rows of a tile
         nbytes = length * beside * t.dtype.itemsize
         wanted = 4 * self.gpu.units * beside // rows
         if nbytes < MUCH_WORK or wanted < 4:
             return 1
         most = min(wanted, nbytes // LEAST_WORK)
         return max((n for n in range(1, most + 1) if length % n == 0), default=1)
+
+    def _are_beside(self, t: Tensor, kept: Sequence[int]) -> bool:
+        """Whether elements of neighbouring rows lie side by side."""
+        stride = t.window.stride if t.window is not None else contiguous_strides(t.size)
+        return any(stride[d] == 1 and t.size[d] != 1 for d in kept)
 
     def _reduce_parts(
         self,
@@ -450,27 +453,33 @@ class Lowering:
         compute: torch.dtype,
         parts: int,
     ) -> Tensor:
-        """Every row in parts of equal length; then their results."""
+        """Every row in parts of equal length; then their results. The parts of rows that lie side
+        by side come first: a program has the same part of several rows, whose elements it reads
+        together.
+        """
         kept = [d for d in range(len(t.size)) if d not in dims]
         reduced = [t.size[d] for d in dims]
         each = exact(product(reduced), parts)
         assert each is not None
 
+        rows = [t.size[d] for d in kept]
+        first = self._are_beside(t, kept)
+        at = 0 if first else len(rows)  # the place of the number of the part
+
         def inner(idx: Indices) -> Value:
             full: list[Index] = [ZERO] * len(t.size)
-            for d, i in zip(kept, idx, strict=False):
+            for d, i in zip(kept, [*idx[:at], *idx[at + 1 :]], strict=False):
                 full[d] = i
-            place = delinearize(idx[-2] * each + idx[-1], reduced)
+            place = delinearize(idx[at] * each + idx[-1], reduced)
             for d, i in zip(dims, place, strict=True):
                 full[d] = i
             return t.load(tuple(full))
 
-        rows = [t.size[d] for d in kept]
-        split = Tensor((*rows, parts, each), t.dtype, t.device, inner=inner, work=t.work)
+        size = (*rows[:at], parts, *rows[at:], each)
+        split = Tensor(size, t.dtype, t.device, inner=inner, work=t.work)
         split.reads = t.reads
-        count = len(rows)
-        between = self.reduce(kind, split, [count + 1], compute, body, compute, whole=True)
-        total = self.reduce(kind, between, [count], dtype, compute=compute, whole=True)
+        between = self.reduce(kind, split, [len(rows) + 1], compute, body, compute, whole=True)
+        total = self.reduce(kind, between, [at], dtype, compute=compute, whole=True)
         assert total.window is not None
         size = tuple(1 if d in dims else n for d, n in enumerate(t.size))
         window = Window(total.window.buffer, size, contiguous_strides(size))

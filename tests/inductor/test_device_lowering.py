@@ -388,6 +388,25 @@ def test_deterministic_algorithms(on):
     assert all((name in found[name]) == on for name in fns), found
 
 
+@pytest.mark.parametrize(
+    ("size", "dims", "tiles", "counts"),
+    [
+        ((4, 3152, 768), [0], [(1024, 4)], [2364]),  # few and short sums: many in a program
+        ((50176, 64), [0], [(32, 256), (16, 256)], [512, 4]),
+        ((16, 56, 56, 256), [0, 1, 2], [(64, 64), (16, 64)], [256, 16]),  # channels innermost
+    ],
+    ids=str,
+)
+def test_sums_read_memory_that_lies_together(size, dims, tiles, counts):
+    """Elements of one address after another are a program's, also where sums are made in parts."""
+    c = planned(lambda x: (x.sum(dims),), (size, f32, CUDA))
+    kernels = c.spec.triton
+    assert [(k.constants["XBLOCK"], k.constants["RBLOCK"]) for k in kernels] == tiles
+    assert [step.programs for step in c.spec.steps if step.kind == "launch"] == counts
+    if len(kernels) > 1:
+        assert f"+ (x % {size[-1]})" in kernels[0].source
+
+
 def attention_kernels(c):
     labels = [step.label for step in c.spec.steps if step.kind == "launch"]
     return sum(label.startswith("attention of") for label in labels)
