@@ -180,6 +180,16 @@ def tracing(*, grad: bool) -> Any:
     torch._C._set_grad_enabled(before)
 
 
+def refuse_switch(target: Any) -> None:
+    """Raise Unfunctionalizable for a function that changes what operators do while they run."""
+    if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
+        raise Unfunctionalizable("the default dtype changes")
+    if target in INFERENCE_SWITCHES:
+        raise Unfunctionalizable("inference mode is entered or left")
+    if target is set_deterministic:
+        raise Unfunctionalizable("deterministic algorithms are switched on or off")
+
+
 def attribute_names(gm: GraphModule) -> dict[int, str]:
     names = {id(tensor): name for name, tensor in gm.named_buffers()}
     names.update((id(tensor), name) for name, tensor in gm.named_parameters())
@@ -253,14 +263,9 @@ class TracingInterpreter(Interpreter):
             return run_recurrent(target, args, self.differentiates_twice)
         if target is torch.cumprod:
             return self._cumprod(super().call_function, target, args, kwargs)
-        if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
-            raise Unfunctionalizable("the default dtype changes")
+        refuse_switch(target)
         if self.inference and target in GRAD_SWITCHES:
             return None
-        if target in INFERENCE_SWITCHES:
-            raise Unfunctionalizable("inference mode is entered or left")
-        if target is set_deterministic:
-            raise Unfunctionalizable("deterministic algorithms are switched on or off")
         if target is torch.nn.functional.one_hot:
             args = _bound_one_hot(*args, **kwargs)
             if args[1] == 0:  # refused by eager only where the tensor holds its values

@@ -11,6 +11,7 @@ take the operators of the backward apart as they do the forward's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,8 +37,8 @@ def compile_wrapped_training(
     joint = _Joint(gm, example_inputs)
     with torch.no_grad():
         forward = compile_plain(joint.forward, joint.trace.examples)
-        backward = compile_plain(joint.backward, [_real(n.meta["val"]) for n in joint.taken])
-    return _WrappedTraining(joint, _flat(forward, joint.trace.examples, joint.forward), backward)
+    flat = _flat(forward, joint.trace.examples, joint.forward)
+    return _WrappedTraining(joint, flat, _Backwards(joint, compile_plain))
 
 
 def _flat(
@@ -59,15 +60,29 @@ def _real(fake: Any) -> Any:
     return torch.empty_strided(tuple(size), tuple(stride), dtype=fake.dtype, device=fake.device)
 
 
+@dataclass
+class _Backward:
+    """The graph of a backward from some of the results. inputs: the nodes of the trace behind its
+    inputs: numbers, saved values, tangents. tangents, grads: wrappers of those and of the
+    gradients; strides: of the tangents' plain tensors.
+    """
+
+    graph: GraphModule
+    inputs: list[Node]
+    tangents: list[Wrapper | None]
+    strides: list[tuple[Any, ...]]
+    grads: list[Wrapper | None]
+    has_grad: list[bool]
+
+
 class _Joint:
-    """forward, backward: of plain tensors. taken: the nodes behind the inputs of the backward,
-    those that are saved first. outputs, grads: wrappers of the results and of the gradients.
+    """forward: of plain tensors; its last results are saved. backward: from all results.
+    outputs: wrappers of the results. wanted: the places of the inputs that have gradients.
     """
 
     def __init__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> None:
         trace = self.trace = Trace(gm, example_inputs, grad=True)
         self.symbols = trace.symbols
-        record = trace.record
         _refuse_writes(trace)
         if any(map(has_hook, gm.graph.nodes)):
             raise UndifferentiableHere("a result has a hook")
@@ -80,14 +95,22 @@ class _Joint:
             for i, fake in enumerate(trace.fakes)
             if isinstance(fake, torch.Tensor) and fake.requires_grad
         ]
-        roots = [r for r, d in zip(trace.results, self.differentiable, strict=True) if d]
-        if not roots:
+        self._roots = [r for r, d in zip(trace.results, self.differentiable, strict=True) if d]
+        if not self._roots:
             raise UndifferentiableHere("no result requires grad")
-        ahead = list(record.graph.nodes)
-        made = [record.node_of(leaf) for r in trace.results for leaf in plain_leaves(r)]
+        self._ahead = dict.fromkeys(trace.record.graph.nodes)
+        self._saved: list[Node] | None = None
+        made = [trace.record.node_of(leaf) for r in trace.results for leaf in plain_leaves(r)]
+        self.backward = self.backward_from(tuple(range(len(self._roots))))
+        self.forward = self._forward(made)
+
+    def backward_from(self, places: tuple[int, ...]) -> _Backward:
+        """The backward of the results of these places among those that have gradients."""
+        record, roots = self.trace.record, [self._roots[place] for place in places]
+        before = set(record.graph.nodes)
         tangents: list[Any] = []
         given: list[Node] = []
-        with tracing(grad=False), trace.mode, torch.no_grad():
+        with tracing(grad=False), self.trace.mode, torch.no_grad():
             for root in roots:
                 tangent = torch.empty_like(root)
                 coerce = getattr(tangent, "__coerce_tangent_metadata__", None)
@@ -95,12 +118,11 @@ class _Joint:
                 tangents.append(tangent)
                 for leaf in plain_leaves(tangent):
                     given.append(record.add_tangent(f"tangent_{len(given)}", leaf))
-        self.strides = [node.meta["val"].stride() for node in given]
-        self.tangents = [wrapper_of(tangent) for tangent in tangents]
-        with tracing(grad=False), trace.mode, record:
+        inputs = [self.trace.fakes[i] for i in self.wanted]
+        with tracing(grad=False), self.trace.mode, record:
             try:
                 grads = torch.autograd.grad(
-                    roots, [trace.fakes[i] for i in self.wanted], tangents, allow_unused=True
+                    roots, inputs, tangents, allow_unused=True, retain_graph=True
                 )
             except Unfunctionalizable:
                 raise
@@ -108,41 +130,78 @@ class _Joint:
                 raise UndifferentiableHere(
                     f"{type(error).__name__} in the backward of a tensor subclass: {error}"
                 ) from error
-        self.grads = [wrapper_of(grad) for grad in grads]
-        self.has_grad = [grad is not None for grad in grads]
         results = [record.node_of(leaf) for g in grads if g is not None for leaf in plain_leaves(g)]
-        self._split(set(ahead), made, given, results)
+        behind = [n for n in record.graph.nodes if n not in before and n not in given]
+        graph, taken = self._graph(behind, given, results)
+        return _Backward(
+            graph,
+            taken,
+            [wrapper_of(tangent) for tangent in tangents],
+            [node.meta["val"].stride() for node in given],
+            [wrapper_of(grad) for grad in grads],
+            [grad is not None for grad in grads],
+        )
 
-    def _split(
-        self, ahead: set[Node], made: list[Any], given: list[Node], results: list[Any]
-    ) -> None:
-        nodes = list(self.trace.record.graph.nodes)
-        behind = [node for node in nodes if node not in ahead and node not in given]
-        used = dict.fromkeys(n for node in behind for n in node.all_input_nodes if n in ahead)
-        used.update(dict.fromkeys(n for n in results if isinstance(n, Node) and n in ahead))
-        saved = [n for n in used if n.op != "get_attr" and not _is_number(n)]
-        constants = [node for node in used if node.op == "get_attr"]
-        numbers = list(self.trace.record.symbols.values())
-        sizes = [node for node in nodes if node.op != "placeholder" and _is_number(node)]
-        self.saved = len(saved)
-        self.taken = [*numbers, *saved, *given]
+    def _graph(
+        self, behind: list[Node], given: list[Node], results: list[Any]
+    ) -> tuple[GraphModule, list[Node]]:
+        """The graph of the nodes of a backward, and the nodes behind its inputs."""
+        used = dict.fromkeys(n for node in behind for n in node.all_input_nodes)
+        used.update(dict.fromkeys(n for n in results if isinstance(n, Node)))
+        ahead = [node for node in used if node in self._ahead]
+        saved = [n for n in ahead if n.op != "get_attr" and not _is_number(n)]
+        self._saved = saved if self._saved is None else self._saved
+        taken = [*self.trace.record.symbols.values(), *self._saved, *given]
+        graph = Graph()
         copies: dict[Node, Node] = {}
-        forward, backward = Graph(), Graph()
-        for node in nodes:
-            if node in ahead:
-                copies[node] = forward.node_copy(node, copies.__getitem__)
-        ends = [copies[n] if isinstance(n, Node) else n for n in [*made, *saved]]
-        forward.output(tuple(ends))
-        copies = {}
-        for node in self.taken:
-            copies[node] = backward.placeholder(node.name)
+        for node in taken:
+            copies[node] = graph.placeholder(node.name)
             copies[node].meta.update(
                 val=node.meta["val"], example_value=node.meta["val"], source=node.name, version=0
             )
-        for node in [*constants, *(n for n in sizes if n in ahead), *behind]:
-            copies[node] = backward.node_copy(node, copies.__getitem__)
-        backward.output(tuple(copies[n] if isinstance(n, Node) else n for n in results))
-        self.forward, self.backward = self.trace.module(forward), self.trace.module(backward)
+        constants = [node for node in ahead if node.op == "get_attr"]
+        sizes = [n for n in self._ahead if n.op != "placeholder" and _is_number(n)]
+        for node in [*constants, *sizes, *behind]:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[n] if isinstance(n, Node) else n for n in results))
+        return self.trace.module(graph), taken
+
+    def _forward(self, made: list[Any]) -> GraphModule:
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        for node in self._ahead:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        ends = [copies[n] if isinstance(n, Node) else n for n in [*made, *self.saved]]
+        graph.output(tuple(ends))
+        return self.trace.module(graph)
+
+    @property
+    def saved(self) -> list[Node]:
+        """The nodes of the forward whose values all backwards take."""
+        assert self._saved is not None
+        return self._saved
+
+
+class _Backwards:
+    """Compiled backwards, one for each set of results whose gradients arrive: the gradient of an
+    input that depends on others alone is None, not of zeros.
+    """
+
+    def __init__(self, joint: _Joint, compile_plain: Compile) -> None:
+        self._joint, self._compile_plain = joint, compile_plain
+        every = tuple(range(sum(joint.differentiable)))
+        self._compiled = {every: self._compile(joint.backward)}
+
+    def _compile(self, backward: _Backward) -> tuple[_Backward, Callable[..., Any]]:
+        with torch.no_grad():
+            examples = [_real(node.meta["val"]) for node in backward.inputs]
+            return backward, self._compile_plain(backward.graph, examples)
+
+    def of(self, places: tuple[int, ...]) -> tuple[_Backward, Callable[..., Any]]:
+        """That of the results of these places among those that have gradients."""
+        if places not in self._compiled:
+            self._compiled[places] = self._compile(self._joint.backward_from(places))
+        return self._compiled[places]
 
 
 def _is_number(node: Node) -> bool:
@@ -174,27 +233,26 @@ def _has_no_gradient(tensor: torch.Tensor) -> bool:
 
 
 class _WrappedTraining:
-    def __init__(
-        self, joint: _Joint, forward: Callable[..., Any], backward: Callable[..., Any]
-    ) -> None:
+    def __init__(self, joint: _Joint, forward: Callable[..., Any], backwards: _Backwards) -> None:
         self.compile_report = getattr(forward, "compile_report", None)
-        self._function = _function_of(joint, forward, backward)
+        self._function = _function_of(joint, forward, backwards)
 
     def __call__(self, *inputs: Any) -> Any:
         return self._function.apply(*inputs)
 
 
-def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwards) -> Any:
     wrappers, outputs = joint.trace.wrappers, joint.outputs
     inputs_count = len(wrappers)
 
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
+            ctx.set_materialize_grads(False)
             flat = [leaf for pair in zip(inputs, wrappers) for leaf in _apart(*pair)]
             ctx.numbers = {symbol: inputs[place] for symbol, place in joint.symbols.items()}
             made = list(forward(*flat))
-            count = len(made) - joint.saved
+            count = len(made) - len(joint.saved)
             ctx.save_for_backward(*made[count:])
             plain = iter(made[:count])
             results = tuple(_together(one, plain, ctx.numbers) for one in outputs)
@@ -211,16 +269,20 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[
         @once_differentiable
         def backward(ctx: Any, *tangents: Any) -> Any:
             followed = [t for t, d in zip(tangents, joint.differentiable, strict=True) if d]
+            places = tuple(i for i, tangent in enumerate(followed) if tangent is not None)
+            if not places:
+                return (None,) * inputs_count
+            part, backward = backwards.of(places)
             flat = [
                 leaf
-                for tangent, wrapper in zip(followed, joint.tangents, strict=True)
-                for leaf in _apart(_as(tangent, wrapper), wrapper)
+                for place, wrapper in zip(places, part.tangents, strict=True)
+                for leaf in _apart(_as(followed[place], wrapper), wrapper)
             ]
-            flat = [_laid_out(*pair, ctx.numbers) for pair in zip(flat, joint.strides)]
+            flat = [_laid_out(*pair, ctx.numbers) for pair in zip(flat, part.strides)]
             plain = iter(backward(*ctx.numbers.values(), *ctx.saved_tensors, *flat))
             grads: list[Any] = [None] * inputs_count
             for place, wrapper, has_grad in zip(
-                joint.wanted, joint.grads, joint.has_grad, strict=True
+                joint.wanted, part.grads, part.has_grad, strict=True
             ):
                 if has_grad:
                     grads[place] = _together(wrapper, plain, ctx.numbers)

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.aot.functionalize import tracing, version_of
+from fxgraph.aot.functionalize import refuse_switch, tracing, version_of
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.effects import of_overload
 from fxgraph.expression_nodes import ExpressionNodes
@@ -388,6 +388,10 @@ class _Run(Interpreter):
     def run_node(self, n: Node) -> Any:
         self._record.stack_trace = n.meta.get("stack_trace")
         return super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        refuse_switch(target)
+        return super().call_function(target, args, kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         real = super().get_attr(target, args, kwargs)

@@ -10,11 +10,14 @@ from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 calls = []
+def noted(func):
+    name = getattr(func, '__name__', 'none')
+    if name != '__get__': calls.append(name)
 class Sub(torch.Tensor): pass
 class Noted(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        calls.append(getattr(func, '__name__', 'none'))
+        noted(func)
         return super().__torch_function__(func, types, args, kwargs or {})
 class Negated(torch.Tensor):
     scale = 2
@@ -54,7 +57,7 @@ class Times(TorchFunctionMode):
         return out * self.k if func in (torch.Tensor.sin, torch.sin, torch.ones) else out
 class Listed(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        calls.append(getattr(func, '__name__', 'none'))
+        noted(func)
         return func(*args, **(kwargs or {}))
 class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

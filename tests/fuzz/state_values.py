@@ -74,10 +74,10 @@ USES: dict[str, list[str]] = {
 x = x * S ; x = x + S ; x = x ** S ; if S: ||     x = x.sin() ; if S == 2: ||     x = x + 1
 if S is None: ||     x = -x ; if S is True: ||     x = x.cos()
 if isinstance(S, int): ||     x = x * 2 ; if type(S) is float: ||     x = x - 1
-for i in range(S): ||     x = x + i ; x = x[:S]
+for i in range(S): ||     x = x + i ||     if i > 8: break ; x = x[:S]
 match S: ||     case 1: x = x + 1 ||     case float(): x = x + 2 ||     case None: x = x + 3 ||     case _: x = x + 4
 x = torch.full_like(x, S) ; x = x.clamp(min=S) ; x = gathered(x, S, k=S)
-k = 0 || while k < S: ||     x, k = x + k, k + 1 ; x = {1: x, 2: x.sin()}.get(S, x.cos())
+k = 0 || while k < S and k < 9: ||     x, k = x + k, k + 1 ; x = {1: x, 2: x.sin()}.get(S, x.cos())
 x = [x, x.sin(), x.cos()][S] ; x = torch.cat([x] * S) ; x = x.unsqueeze(S - 1)
 x = torch.add(x, x, alpha=S) ; if S < 2: ||     x = x * 3 ; x = x * math.sqrt(S)
 x = x + torch.tensor(S) ; x = x + torch.arange(S).sum() ; if not S: ||     x = x.abs()

@@ -111,6 +111,21 @@ FOUND = {
         "y = x + 1\nwith torch.random.fork_rng():\n    kept.append(y)",
         f"run({TWO}.requires_grad_(), np.bool_(True))",
     ),
+    "a backward from one of two wrappers": (
+        "y = [x * net.b, (x @ net.w * 0).log(), x + 1]",
+        f"out = run({TWO}.requires_grad_())\nout[0].sum().backward()\nnet.w.grad is None\n"
+        f"out = run({TWO}.requires_grad_())\n(out[2].sum() + out[0].sum()).backward()\n"
+        f"out = run({TWO}.requires_grad_())\ntotal(out).backward()",
+    ),
+    "the default dtype beside a wrapper": (
+        "two.mul_(2)\ntorch.set_default_dtype(torch.float64)\ny = torch.arange(4.0) + x",
+        f"run(T(5, 4))\nrun({TWO})",
+    ),
+    "inference mode beside a wrapper": (
+        "with torch.inference_mode():\n    y = x * 2\nlog.append(torch.is_inference(y))\n"
+        "y = [y, x + 1]",
+        f"run({TWO})",
+    ),
     "a function of autograd under a mode": (
         "with BaseTorchFunctionMode():\n    y = Needed.apply(x, net.w)\ny = y.sum()",
         "loss = total(run(T(3, 4, grad=True)))\nloss.backward()\n"

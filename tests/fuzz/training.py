@@ -40,7 +40,6 @@ ENDS = (
     "differentiated twice",
     AGAIN,
     "modified by an inplace operation",
-    "was given a gradient of type Tensor",
 )
 # Texts that name nodes of autograd, of which a compiled graph has one.
 NODES = re.compile(
