@@ -150,10 +150,10 @@ def call_optimized_module(module, *args, **kwargs):
 
 
 def copy_tensor(x):
-    """copy.copy of a leaf of autograd."""
+    """copy.copy of a leaf of autograd: writes to the copy are none of the leaf's versions."""
     if isinstance(x, torch.nn.Parameter):
         return torch.nn.Parameter(x.data, x.requires_grad)
-    made = x.detach()
+    made = x.data
     return made.requires_grad_() if x.requires_grad else made
 
 

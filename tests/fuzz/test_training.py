@@ -177,6 +177,22 @@ FOUND = {
         a = T(3, 4, grad=True)
         with torch.inference_mode(): run(a[:])
     """,
+    "versions of a tensor whose copy is written": """
+        w = T(4, 4, grad=True)
+        def f(x):
+            y, made = x @ w, x * 1
+            z, other = copy.copy(x), copy.copy(made)
+            z[-1:] = z[:1]
+            other.add_(1)
+            return x, y, z, made, other
+        a, b = T(3, 4, grad=True), T(3, 4)
+        import copy
+        ---
+        with torch.no_grad(): result = run(a[:])
+        x, y, z, made, other = run(b)
+        x._version, made._version
+        y.sum().backward()
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)
