@@ -69,6 +69,15 @@ class GraphModule(nn.Module):
         module.meta.update(self.meta)
         return module
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The forward, with hooks of this module alone: those of all modules are for the modules of
+        the program, which knows nothing of bodies.
+        """
+        hooks = self._forward_hooks, self._forward_pre_hooks, self._backward_hooks
+        if any(hooks) or self._backward_pre_hooks:
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
     # -- graph and code ---------------------------------------------------------------------------
 
     @property

@@ -7,11 +7,13 @@ import operator
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 import dynamo
+from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import ARGUMENTS, SEEN, check
+from tests.dynamo.branch_support import ARGUMENTS, SEEN, check, same
 
 PROGRAMS = {}
 
@@ -234,6 +236,20 @@ def test_program(function, kind):
 @pytest.mark.parametrize("function", [skips, in_a_loop, both_sides], ids=lambda f: f.__name__)
 def test_compiled(function):
     check(function, "grads", inductor, 1)
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor], ids=lambda b: b.__name__)
+def test_hooks_of_all_modules_see_no_bodies(backend):
+    seen = []
+    compiled = dynamo.compile(skips, backend=backend)
+    x = torch.ones(3, 4)
+    wanted = skips(x, x)
+    handle = register_module_forward_hook(lambda module, given, result: seen.append(module))
+    try:
+        same(compiled(x, x), wanted)
+    finally:
+        handle.remove()
+    assert not seen
 
 
 def test_layers_are_dropped_as_in_eager():

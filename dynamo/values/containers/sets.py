@@ -114,7 +114,7 @@ class FrozenSetValue(BuiltinObject):
     def python_type(self) -> type:
         return self.cls
 
-    def load_all(self) -> Members:
+    def load_all(self, tx: Interpreter) -> Members:
         return self.members
 
     def children(self) -> Sequence[Value]:
@@ -506,7 +506,7 @@ class SetValue(FrozenSetValue):
 
     def changing(self, tx: Interpreter) -> None:
         """The real set's table is not known for a set from outside."""
-        self.load_all()
+        self.load_all(tx)
         if self.holder is not None:
             self.known_real(tx)  # which goes through the same changes
         super().changing(tx)

@@ -120,7 +120,7 @@ def _wrap_set(tx: Interpreter, cls: type, real: Any, source: Source | None) -> F
     )
     if isinstance(storage, ConstantValue):
         storage = FrozenSetValue.of(tx, storage.unpack(tx))
-    storage.load_all()
+    storage.load_all(tx)
     if list(copied) != list(real):
         storage.real = None
     storage.source, storage.keeps_table = None, False

@@ -230,5 +230,5 @@ def constant_argument(tx: Interpreter, value: Value) -> Any:
     if known:
         return obj
     if hasattr(value, "load_all"):
-        value.load_all(tx)  # a dict from outside: its items are guarded
+        value.load_all(tx)  # a dict or set from outside: its items are guarded
     return value.as_constant()

@@ -195,6 +195,34 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "keyword_defaults_written_inside": (
+        SOME,
+        """
+        def g(x, *, s=1): return x * s
+        def f(x, s):
+            y = g(x)
+            g.__kwdefaults__['s'] = s
+            return y + g(x)
+        ---
+        run(T(3), 3)
+        run(T(3), 5)
+        g.__kwdefaults__
+    """,
+    ),
+    "texts_beside_sets": (
+        1,
+        """
+        class Text(str): pass
+        text = Text('a')
+        def f(x):
+            try:
+                if text <= {1, 2}: x = x * 4
+            except TypeError as error:
+                return x + 1, str(error), text == {1}, text != frozenset('a')
+        ---
+        run(T(3))
+    """,
+    ),
     "class_assign": (
         2,
         """
