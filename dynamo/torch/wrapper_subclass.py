@@ -255,7 +255,8 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     guard_wrapper(tx, obj, source, fake)
     try:
         node = tx.output.add_input(obj, source, static=False, fake=fake)
-    except AssertionError:  # torch's: unflattened, it is of another shape (t_() of a wrapper)
+    except (AssertionError, RuntimeError):  # torch's: unflattened, or as a view, it is of another
+        # shape (t_() and set_() of a wrapper)
         raise Unsupported(breaks.UnknownObject(cls.__name__)) from None
     value = VALUES.get(cls, WrapperTensorValue)(node, node.meta["example_value"], source)
     if type(value.fake) is not type(obj):  # unflattened as an instance of a base

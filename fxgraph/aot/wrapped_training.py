@@ -198,7 +198,7 @@ class _Backwards:
             return backward, self._compile_plain(backward.graph, examples)
 
     def of(self, places: tuple[int, ...]) -> tuple[_Backward, Callable[..., Any]]:
-        """That of the results of these places among those that have gradients."""
+        """The backward of the results of these places among those that have gradients."""
         if places not in self._compiled:
             self._compiled[places] = self._compile(self._joint.backward_from(places))
         return self._compiled[places]

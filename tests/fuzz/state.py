@@ -4,10 +4,11 @@
 A program's `f` reads, uses and writes a few states, each of a holder (a global, an attribute, an
 item, a cell, a default, ...: state_holders.py) and a family of values (state_values.py). Between
 the calls states take other values, are changed in place, appear and disappear; torch's modes,
-builtins and classes change (state_changes.py), though not isinstance for torch itself. Eager and compiled, in worlds of their own, must
-agree after every call in everything that can be seen (tests/dynamo/differential.py). At the end
-one change and its opposite are made again and again: a function that is compiled again each time is
-told, too. For what differs the smallest program that still does is printed.
+builtins and classes change (state_changes.py), though not isinstance for torch itself. Eager and
+compiled, in worlds of their own, must agree after every call in everything that can be seen
+(tests/dynamo/differential.py). At the end one change and its opposite are made again and again: a
+function that is compiled again each time is told, too. For what differs the smallest program that
+still does is printed.
 """
 
 from __future__ import annotations

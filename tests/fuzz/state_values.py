@@ -132,7 +132,7 @@ if S is t0: ||     x = x + 1 ; x = x + S.shape[0] ; if S.requires_grad: ||     x
 if S.dtype == torch.float64: ||     x = x * 3 ; if S.is_contiguous(): ||     x = x + 2 ; S.add_(1)
 S.mul_(x.detach().sum()) ; x = x + S.sum() ; S.copy_(x.detach()) ; y = S.view(-1) || y.add_(1)
 if S.grad is not None: ||     x = x + S.grad ; if isinstance(S, nn.Parameter): ||     x = x.cos()
-torch.add(x.detach(), 1, out=S) ; S[0] = 5.0 ; x.add_(S)
+torch.add(x.detach(), 1, out=S) ; S[0] = 5.0 ; x.mul_(S)
 if type(S) is torch.Tensor: ||     x = x.abs() ; x.mul_(2) || x = x + S ; t0.add_(1) || x = x + S
 x = x @ S ; x = torch.cat([x, S]) ; for v in S: ||     x = x + v ; if S is None: ||     x = -x
 S.data = S.data + 1 ; S.requires_grad_() || x = x * S ; x = S ; x = S[:] ; x = x + S.detach()

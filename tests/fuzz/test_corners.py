@@ -117,6 +117,10 @@ FOUND = {
         f"out = run({TWO}.requires_grad_())\n(out[2].sum() + out[0].sum()).backward()\n"
         f"out = run({TWO}.requires_grad_())\ntotal(out).backward()",
     ),
+    "other memory for a view of a wrapper": (
+        "y = x * 1\nv = y.detach()[1:]\nv.set_(y.detach().clone())\ny = y.sum()",
+        f"total(run({TWO}.requires_grad_())).backward()",
+    ),
     "the default dtype beside a wrapper": (
         "two.mul_(2)\ntorch.set_default_dtype(torch.float64)\ny = torch.arange(4.0) + x",
         f"run(T(5, 4))\nrun({TWO})",
