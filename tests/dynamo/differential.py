@@ -217,7 +217,7 @@ class Picture:
             number,
             [] if plain.is_meta else [repr(v) for v in values.reshape(-1).tolist()],
             self.of(tensor.grad) if tensor.is_leaf else None,
-            self.of(getattr(tensor, "__dict__", None) or None),
+            self.of(_own_attributes(tensor) or None),
         )
 
     def _wrapper(self, tensor: Any) -> tuple[Any, ...]:
@@ -269,6 +269,12 @@ class Picture:
             self.of(error.__context__),
             error.__suppress_context__,
         )
+
+
+def _own_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """The attributes of a tensor, but for marks of torch's nested tensors for torch's compiler."""
+    held = getattr(tensor, "__dict__", None) or {}
+    return {name: value for name, value in held.items() if not name.startswith("_dynamo_")}
 
 
 collections_deque = __import__("collections").deque

@@ -181,7 +181,7 @@ V.copy_(V * 2); V[V > 0] = 0.5; V.clamp_(-1, 1); V.add_(A.sum()); V[..., :1] = A
 V.detach_(); V.requires_grad_(); V.masked_fill_(V > 1, 0); V.data.mul_(2); V.detach().add_(1)
 V[-1:] = V[:1]; V.t_() if V.dim() == 2 else 0; V.index_fill_(0, torch.tensor([0]), K); V.neg_()
 V.data = V.data * 2; V.data = V.data.clone(); V.set_(V.detach().clone()); V.squeeze_(); V /= 2
-V.index_add_(0, torch.tensor([0]), V[:1].detach()); V.random_(3); V.normal_(); V.add_(V); V.sub_(B.sum())
+V.index_add_(0, torch.tensor([0]), V[:1].detach() * 2); V.random_(3); V.normal_(); V.add_(V); V.sub_(B.sum())
 """
 HOOKS = """
 A.register_hook(seen('L')); A.register_hook(scaled('L')); handles.append(A.register_hook(seen('L')))
