@@ -98,6 +98,8 @@ class _Joint:
         self._roots = [r for r, d in zip(trace.results, self.differentiable, strict=True) if d]
         if not self._roots:
             raise UndifferentiableHere("no result requires grad")
+        if any(root.is_leaf for root in self._roots):
+            raise UndifferentiableHere("a result is a leaf of autograd")
         self._ahead = dict.fromkeys(trace.record.graph.nodes)
         self._saved: list[Node] | None = None
         made = [trace.record.node_of(leaf) for r in trace.results for leaf in plain_leaves(r)]

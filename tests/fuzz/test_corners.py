@@ -121,6 +121,10 @@ FOUND = {
         "y = x * 1\nv = y.detach()[1:]\nv.set_(y.detach().clone())\ny = y.sum()",
         f"total(run({TWO}.requires_grad_())).backward()",
     ),
+    "a leaf that is a wrapper": (
+        "y, z = x @ net.w, x * net.b\ny = [y.detach().requires_grad_(), z]",
+        f"out = run({TWO}.requires_grad_())\ntotal(out).backward()\nout[0].grad",
+    ),
     "the default dtype beside a wrapper": (
         "two.mul_(2)\ntorch.set_default_dtype(torch.float64)\ny = torch.arange(4.0) + x",
         f"run(T(5, 4))\nrun({TWO})",
