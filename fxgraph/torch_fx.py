@@ -247,18 +247,30 @@ class _FakeMode(FakeTensorMode):
         fake = converter._get_memo(tensor)
         if fake is None:
             with torch.inference_mode(tensor.is_inference()):
-                elem = torch.empty(0, dtype=tensor.dtype, device="meta")
-                memory = self._meta_memory(tensor.untyped_storage())
-                elem.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
-                fake = FakeTensor(self, elem, tensor.device)
+                fake = self._over_memory(tensor)
                 if tensor.requires_grad:
                     fake.requires_grad_(True)
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
             if gradient is not None:
-                fake.grad = self.from_tensor(gradient)
+                fake.grad = self._fake_gradient(gradient)
             converter.set_tensor_memo(tensor, fake)
         return fake
+
+    def _fake_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.from_tensor(gradient)
+        except AssertionError:  # torch's: a view whose data became others' (Module.double())
+            fake = self._over_memory(gradient)
+            self.fake_tensor_converter.set_tensor_memo(gradient, fake)
+            return fake
+
+    def _over_memory(self, tensor: torch.Tensor) -> FakeTensor:
+        """A fake leaf over the fake of the tensor's memory."""
+        elem = torch.empty(0, dtype=tensor.dtype, device="meta")
+        memory = self._meta_memory(tensor.untyped_storage())
+        elem.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return FakeTensor(self, elem, tensor.device)
 
     def _meta_memory(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         known = self.__dict__.setdefault("_memory", {})

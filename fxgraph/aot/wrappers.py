@@ -341,6 +341,8 @@ class _Recorder(TorchDispatchMode):
         return self._nodes[id(leaf)]
 
     def _bind(self, fake: torch.Tensor, node: Node) -> None:
+        if fake.layout is not torch.strided:
+            raise Unfunctionalizable("a sparse tensor beside tensor subclasses")
         self._nodes[id(fake)] = node
         self._alive.append(fake)
 

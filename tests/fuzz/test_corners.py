@@ -125,6 +125,11 @@ FOUND = {
         "y, z = x @ net.w, x * net.b\ny = [y.detach().requires_grad_(), z]",
         f"out = run({TWO}.requires_grad_())\ntotal(out).backward()\nout[0].grad",
     ),
+    "a sparse tensor in a wrapper": (
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    z = x.to_sparse().to_dense() * 2\ny = x * 1",
+        f"total(run({TWO}.requires_grad_())).backward()\nrun({TWO})",
+    ),
     "the default dtype beside a wrapper": (
         "two.mul_(2)\ntorch.set_default_dtype(torch.float64)\ny = torch.arange(4.0) + x",
         f"run(T(5, 4))\nrun({TWO})",

@@ -193,6 +193,20 @@ FOUND = {
         x._version, made._version
         y.sum().backward()
     """,
+    "a gradient that is a view, of another dtype": """
+        from torch import nn
+        net = nn.Linear(4, 4)
+        def f(x): return net(x) * 2
+        ---
+        net.weight.grad = torch.ones(4, 4).t()
+        net.double()
+        run(T(3, 4, dtype=torch.float64)).sum().backward()
+        run(T(5, 4, dtype=torch.float64)).sum().backward()
+        net.weight.grad = torch.zeros(20)[:16].view(4, 4)
+        net.float()
+        run(T(3, 4)).sum().backward()
+        run(T(2, 4)).sum().backward()
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)
