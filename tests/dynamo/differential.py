@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _pop_mode, is_traceable_wrapper_subclass
 from torch.utils.hooks import RemovableHandle
 
 import dynamo
@@ -88,6 +89,8 @@ class World:
                 result = error
             modes += [*read_modes(), torch.get_default_dtype(), autocast_nesting()]
             modes.append(torch.get_float32_matmul_precision())
+            modes.append(torch._C._len_torch_function_stack())
+            modes.append(torch._C._len_torch_dispatch_stack())
         self.random = _random_states()
         names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
         names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
@@ -110,6 +113,8 @@ def _modes_restored():
     """What a step leaves of torch's modes is observed, and does not reach the next world."""
     modes, nesting = read_modes(), autocast_nesting()
     dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    function_modes = torch._C._len_torch_function_stack()
+    dispatch_modes = torch._C._len_torch_dispatch_stack()
     try:
         yield []
     finally:
@@ -118,6 +123,13 @@ def _modes_restored():
             setter(*args)
         torch.set_default_dtype(dtype)
         torch.set_float32_matmul_precision(precision)
+        while torch._C._len_torch_dispatch_stack() > dispatch_modes:
+            _pop_mode()
+        left = torch._C._len_torch_function_stack() - function_modes
+        popped = [torch._C._pop_torch_function_stack() for _ in range(left)]
+        for mode in reversed(popped):
+            if isinstance(mode, DeviceContext):  # of torch.set_default_device
+                torch._C._push_on_torch_function_stack(mode)
 
 
 def _compile_step(statement: ast.stmt, filename: str) -> tuple[types.CodeType, bool]:

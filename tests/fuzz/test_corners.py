@@ -6,6 +6,7 @@
 import itertools
 
 import pytest
+import torch
 
 from tests.fuzz.corners import Program, Programs
 from tests.fuzz.training import BACKENDS, mismatch
@@ -171,3 +172,12 @@ def test_found(name, backend):
     program = Program("function", [], body.splitlines(), "y", steps.splitlines())
     told = mismatch(program, backend)
     assert told is None, told
+
+
+def test_modes_left_behind():
+    """A mode that a step enters and does not leave does not reach the next step or program."""
+    program = Program(
+        "function", [], ["listed.__enter__()", "Counted().__enter__()"], "x", ["run(t0)"]
+    )
+    assert mismatch(program, "eager") is None
+    assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
