@@ -51,6 +51,8 @@ def refuse_missing_device(result: Any) -> None:
 def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise where eager execution of the operation `name` would, for all values of the tensors."""
     plain = name.partition(".")[0].strip("_")
+    if isinstance(kwargs.get("alpha"), bool) and not all(map(_is_bool, args)):
+        raise RuntimeError(f"{name} with a bool for alpha")
     if plain in _PRODUCTS or plain in _OF_FLOATS:
         _refuse_types(name, plain, args, kwargs)
     if plain in _SELECTIONS and args and isinstance(args[0], torch.Tensor):

@@ -223,6 +223,23 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "bools_for_alpha": (
+        SOME,
+        """
+        def f(x, alpha):
+            y = x * 2
+            for function in (torch.add, torch.sub, torch.Tensor.add_):
+                try:
+                    y = function(y, x, alpha=alpha)
+                except RuntimeError as error:
+                    y = y + len(str(error))
+            return y
+        ---
+        run(T(3), True)
+        run(T(3), 2)
+        run(T(3), False)
+    """,
+    ),
     "class_assign": (
         2,
         """
