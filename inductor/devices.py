@@ -22,7 +22,7 @@ class Device:
     it copies tiles of a matrix by a descriptor (TMA). products: whether Triton multiplies in its
     tensor cores; elsewhere sums of products spill, and the library is faster by far. ahead: of the
     template's products, how much faster the library's are with the same tiles (measured on an H200
-    with Triton 3.6: 1.4 to 2.0; the others are assumptions).
+    with Triton 3.6: 1.4 to 2.2 for some; the others are assumptions).
     """
 
     kind: str

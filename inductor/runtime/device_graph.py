@@ -271,6 +271,9 @@ class _Graph:
         self.graph, self.memory, self.kept, self.results = None, None, [], None
         self.nbytes = 0
 
+    def __del__(self) -> None:
+        _replayed.difference_update(self.kept)  # others' memory may have the same identities later
+
     def _refuse(self, why: str) -> None:
         self.owner.tell(why)
         self.refused = True

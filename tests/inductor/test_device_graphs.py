@@ -300,6 +300,22 @@ def test_a_backward_reads_what_the_forward_left_where_it_is(stub, keep):
     assert kinds(stub)[-2:] == ["replay"] * 2
 
 
+@torch.no_grad()
+def test_memory_of_graphs_that_are_gone_is_that_of_nobody(stub):
+    from inductor.runtime import device_graph
+
+    run = compiled(fn)
+    x, y = torch.randn(6, 8), torch.randn(6, 8)
+    before = set(device_graph._replayed)
+    for _ in range(3):
+        run(x, y)
+    assert len(device_graph._replayed - before) == 2
+    del run
+    dynamo.reset()
+    gc.collect()
+    assert not device_graph._replayed - before
+
+
 def test_the_report_of_training_tells_of_graphs(stub):
     net = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU())
     run, context = compile_fresh(net, mode="reduce-overhead")

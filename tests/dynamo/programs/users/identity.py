@@ -674,7 +674,7 @@ PROGRAMS = {
     """,
     ),
     "torch_equal_allclose": (
-        2,
+        1,
         """
         def f(x):
             y = x + 1
