@@ -219,6 +219,8 @@ class _Graph:
     """The graph of one set of sizes."""
 
     def __init__(self, owner: DeviceGraphs, arguments: Sequence[Any] | Tensors) -> None:
+        # The memory, as _memory, of the groups of results that share it; __del__ asks for it.
+        self.kept: list[int] = []
         self.owner = owner
         self.frame = owner.frame
         self.where = {k: arguments[k].data_ptr() for k in self.frame.tensors}
@@ -234,7 +236,6 @@ class _Graph:
         self.refused = False
         self.stream = 0
         self.bound = b""
-        self.kept: list[int] = []  # the memory, as _memory, of the groups of results that share it
         self.results: Any = None  # a _plan.Replay
 
     def call(self, arguments: Sequence[Any] | Tensors, bare: bool) -> Any:

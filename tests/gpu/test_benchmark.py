@@ -135,5 +135,8 @@ def test_the_table(cuda, monkeypatch, capsys):
     assert rows[2][2] == "last line"
     assert "first" in shown.err
     asked.clear()
+    gpu.main(["chain", "--once", "--systems", *systems])
+    assert asked == ["eager", "framegraph reduce-overhead", "torch.compile reduce-overhead"]
+    asked.clear()
     gpu.main(["chain", "--systems", "framegraph default"])
     assert asked == ["framegraph default"] * 2
