@@ -213,18 +213,23 @@ class Conditionals:
         """Record the results in `made` that are tensors from outside of the side, or copies of
         views of such, if the side was run and left `values`.
         """
-        outside, copies = outside_memory(side), self.originals()
+        outside = outside_memory(side)
         for value, result in zip(values, made, strict=True):
             assert isinstance(result, TensorValue), "branches give tensors"
             memory = memory_of(value.fake)
             if memory in outside:
                 self.note_copy(result, value.fake, place, is_handed_on(value, side))
-            elif memory in copies:  # that the side made
-                self.note_copy(result, copies[memory], place, False)
+                continue
+            for original, is_object in self.originals(value.fake):  # of branches in the side
+                self.note_copy(result, original, place, is_object)
 
-    def originals(self) -> dict[Any, torch.Tensor]:
-        """The tensors of which copies were made, by the memory of the copies."""
-        return {memory_of(copy.made): copy.original for copy in self._copies}
+    def originals(self, fake: torch.Tensor) -> list[tuple[torch.Tensor, bool]]:
+        """The tensors for which this one, left by branches, may stand: as that object (True), or as
+        a copy, or a view of one.
+        """
+        memory = memory_of(fake)
+        copies = [copy for copy in self._copies if memory_of(copy.made) == memory]
+        return [(copy.original, copy.is_object and fake is copy.made) for copy in copies]
 
     def note_copy(
         self, made: TensorValue, original: torch.Tensor, place: str, is_object: bool

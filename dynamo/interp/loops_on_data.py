@@ -169,7 +169,7 @@ class _Loop:
         places = {memory_of(value.fake): place for place, value in enumerate(inputs)}
         lifted = [node.meta["example_value"] for node in graph.lifted]
         outside = {memory_of(fake): fake for fake in lifted if isinstance(fake, torch.Tensor)}
-        originals = self.tx.output.conditionals.originals()
+        originals = self.tx.output.conditionals.originals
         found = [{id(value.fake): (value.fake, True)} for value in self.carried]
         for _ in self.carried:
             for place, end in enumerate(ends):
@@ -178,10 +178,11 @@ class _Loop:
                     for key, (fake, is_object) in [*found[places[memory]].items()]:
                         known = found[place].get(key, (fake, True))[1]
                         found[place][key] = fake, known and is_object and whole
-                elif memory in outside or memory in originals:
-                    fake = outside[memory] if memory in outside else originals[memory]
+                    continue
+                ones = [(outside[memory], whole)] if memory in outside else originals(end.fake)
+                for fake, is_object in ones:
                     known = found[place].get(id(fake), (fake, True))[1]
-                    found[place][id(fake)] = fake, known and whole and memory in outside
+                    found[place][id(fake)] = fake, known and is_object and memory in outside
         return [list(one.values()) for one in found]
 
     def _inputs(self, graph: Subgraph) -> list[TensorValue]:

@@ -37,6 +37,40 @@ def skips(x, w):
 
 
 @program(1)
+def keeps_an_argument_by_two_conditions(x, w):
+    if x.sum() > 3 and x.max() < 5:
+        x = x * w
+    return x
+
+
+@program(1)
+def keeps_an_argument_by_a_chain(x, w):
+    number = x.sum().item()
+    if not 3 < number < 8:
+        return w
+    return x
+
+
+@program(1)
+def keeps_what_nests_of_branches_leave(x, w):
+    y, z = x * w, x + w
+    if x.sum() > 3 or x.max() > 2 or y.sum() > 3:
+        y = z if x.max() < 4 else w
+    elif x.sum() == 0:
+        return z, w
+    return y, w
+
+
+@program(1)
+def leaves_one_of_two(x, w):
+    y, z = x * w, x + w
+    chosen = y + z
+    if x.sum() > 3:
+        chosen = y if x.max() < 4 else z
+    return chosen, y * 2, z
+
+
+@program(1)
 def conditional_expression(x, w):
     skip = True if x.sum() > 5 else False
     y = x * w if skip else x - w
