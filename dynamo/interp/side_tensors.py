@@ -4,15 +4,15 @@ the graph copies that into the tensor behind the branch.
     if torch.rand([]) > 0.1:            branch = higher_order.branch(gt, body_0, body_1, ...)
         seen.add_(1)             ->     seen.copy_(branch[0])
 
-Inputs of the frame alone, and numbers without a gradient: counters, where no other input of the
-side may be a view of them, and the running statistics of norms.
+Numbers without a gradient alone, which no gradient needs: counters and gradients, where no other
+input of the side may be a view of them, and the running statistics of norms.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -28,7 +28,8 @@ from dynamo.interp.sides import (
 )
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
-from fxgraph import Node, effects
+from fxgraph import GraphModule, Node, effects
+from fxgraph.args import leaves
 from fxgraph.higher_order import branch, loop
 
 if TYPE_CHECKING:
@@ -73,12 +74,16 @@ def rewritten_tensors(tx: Interpreter, side: Subgraph) -> dict[Node, Rewritten]:
             pair for pair in side.lifted.items() if _memory_of_node(pair[0]) == memory
         ]
         fake = given.meta["example_value"]
-        plain = not others and _is_plain_input(outer, fake) and all(map(_keeps_form, nodes))
+        plain = not others and not fake.requires_grad and all(map(_keeps_form, nodes))
         quietly = all(map(updates_statistics, nodes))
         if not plain or not (quietly or _is_alone(tx, side, given)):
             raise Refused("a side writes a tensor from outside")
+        if not quietly and _is_saved(tx.output.graph.nodes, memory):
+            raise Refused("a side writes what a gradient needs")
         tensor = TensorValue(outer, fake)
         left = copied(tx, side, tensor)
+        if fake._is_view() and fake.stride() != left.fake.stride():
+            raise Refused("a side writes a view with gaps or overlaps")
         next(node for node in side.graph.nodes if node.op != "placeholder").prepend(left.node)
         given.replace_all_uses_with(left.node, functools.partial(operator.is_not, left.node))
         side.rewritten.add(memory)
@@ -94,17 +99,37 @@ def _memory_of_node(node: Node) -> Any:
     return memory_of(node.meta["example_value"]) if is_tensor(node) else None
 
 
-def _is_plain_input(outer: Node, fake: torch.Tensor) -> bool:
-    """Whether the tensor, after all writes of the side, is one that a copy stands for."""
-    return outer.op in ("placeholder", "get_attr") and not (fake.requires_grad or fake._is_view())
+def _is_saved(nodes: Iterable[Node], memory: Any) -> bool:
+    """Whether a gradient may need what is written: where the side is not run, too, the copy behind
+    it moves the version.
+    """
+    for node in nodes:
+        if node.target in (branch, loop):
+            bodies = [_example(arg) for arg in node.args[1:3]]
+            if any(_is_saved(b.graph.nodes, memory) for b in bodies if isinstance(b, GraphModule)):
+                return True
+            continue
+        made = [v for v in leaves(_example(node)) if isinstance(v, torch.Tensor)]
+        takes = any(_memory_of_node(arg) == memory for arg in leaves((node.args, node.kwargs)))
+        if takes and any(value.requires_grad for value in made):
+            return True
+    return False
+
+
+def _example(arg: Any) -> Any:
+    return arg.meta.get("example_value") if isinstance(arg, Node) else None
 
 
 def _is_alone(tx: Interpreter, side: Subgraph, given: Node) -> bool:
     """Whether no other input of the frame that the side takes may be a view of this one, in another
-    call: the side would read what it had before.
+    call: the side would read what it had before. None is of what the frame makes.
     """
     fake = given.meta["example_value"]
     inputs = {_memory_of_node(item.node) for item in tx.output.inputs}
+    if memory_of(fake) not in inputs:
+        return True
+    if fake._is_view():
+        return False
     for other in side.lifted.values():
         value = other.meta["example_value"]
         if other is given or not is_tensor(other) or value.dtype != fake.dtype:

@@ -495,6 +495,62 @@ def written_in_place(m, x):
     return y + m.plain
 
 
+@program(1)
+def clips_in_place(m, x):
+    y = m.linear(x)
+    with torch.no_grad():
+        gradients = [y * 2, (x * m.plain)[None].mT]
+        norm = sum(g.square().sum() for g in gradients).sqrt()
+        if norm > 2 and norm.isfinite():
+            for g in (each for each in gradients):
+                g.mul_(2 / (norm + 1e-6))
+    return y + gradients[0] + gradients[1].sum()
+
+
+@program(1)
+def writes_a_view_of_its_own(m, x):
+    z = m.plain * 3
+    if x.sum() > 1:
+        z[0].add_(1)
+    return m.linear(x) + z
+
+
+@program(1)  # as no call writes
+def writes_what_a_gradient_needs(m, x):
+    z = m.plain * 3
+    y = m.linear(x) * z
+    if x.sum() > 100:
+        z.add_(1)
+    return y
+
+
+@program(1)  # as no call writes
+def writes_an_input_that_a_gradient_needs(m, x):
+    y = m.linear(x) * m.holder.scale
+    if x.sum() > 100:
+        m.holder.scale.add_(1)
+    return y
+
+
+@program(None)
+def writes_what_it_reads_through_a_view(m, x):
+    z = m.plain + 3
+    first = z[:1]
+    if x.sum() > 1:
+        z.add_(1)
+        first = first * 2
+    return m.linear(x) + first
+
+
+@program(None)
+def goes_on_with_an_outer_generator(m, x):
+    rows = (row for row in (m.plain, m.linear(x).detach()))
+    y = m.linear(x)
+    if x.sum() > 1:
+        y = y + next(rows)
+    return y + next(rows)
+
+
 def outcomes(run):
     """All that calls of the program leave, and which of the state's tensors are which."""
     torch.manual_seed(0)
@@ -533,7 +589,7 @@ def test_program(function):
 
 
 COMPILED = [range_of_activations, one_side_writes, nested, in_a_loop, keeps_a_gradient, exchanges]
-COMPILED += [collects_of_layers_kept]
+COMPILED += [collects_of_layers_kept, clips_in_place, writes_a_view_of_its_own]
 
 
 @pytest.mark.parametrize("backend", [aot_eager, inductor])

@@ -67,7 +67,7 @@ def writes_its_own(x, w):
     return y
 
 
-@program(2)
+@program(1)
 def writes_statistics(x, w):
     mean, var = torch.zeros(2), torch.ones(2)
     if x.sum() > 5:
@@ -446,9 +446,17 @@ def writes_in_a_list(x, w):
     return y + 1
 
 
-@program(2)
+@program(1)
 def writes_an_outer_tensor(x, w):
-    y = x * 1
+    y = x.detach() * 1
+    if x.sum() > 5:
+        y.add_(1)
+    return y * x
+
+
+@program(2)
+def writes_an_outer_tensor_with_a_gradient(x, w):
+    y = x * torch.ones(4, requires_grad=True)
     if x.sum() > 5:
         y.add_(1)
     return y

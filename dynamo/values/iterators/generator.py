@@ -19,6 +19,7 @@ from dynamo.polyfills import rematerialise
 from dynamo.values.base import Value
 from dynamo.values.classes.lookup import class_lookup, type_of_bound
 from dynamo.values.effects.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
+from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.objects.exception_objects import make_exception
 from dynamo.values.objects.exceptions import (
     RaisedException,
@@ -84,6 +85,7 @@ class GeneratorValue(Resumable):
         call: tuple[FunctionValue, Sequence[Value], dict[str, Value]],
     ) -> None:
         super().__init__()
+        self.serial = next(SERIALS)
         self.frame = frame
         self.call_that_made_it = call  # function, args, kwargs
         self.started = False
@@ -213,7 +215,7 @@ class GeneratorValue(Resumable):
         frame.parent = tx
         frame.depth = tx.depth + 1
         frame.resumed_by(tx, self)
-        tx.output.side_effects.touch()
+        tx.output.side_effects.touch(self)
         tx.output.finalizable.pop(id(self), None)
         self.running = True
         try:
