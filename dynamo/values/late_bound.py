@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from dynamo.values.tensors.number_calls import call_with_real_numbers as call_with_real_numbers
     from dynamo.values.tensors.number_views import view_by_numbers as view_by_numbers
     from dynamo.values.tensors.python_numbers import call_python as call_python
+    from dynamo.values.tensors.tensor_texts import formatted_tensor as formatted_tensor
+    from dynamo.values.tensors.tensor_texts import text_of_tensor as text_of_tensor
 
 Bound = TypeVar("Bound")
 BOUND: dict[str, Any] = {}  # by name

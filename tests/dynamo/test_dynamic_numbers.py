@@ -130,6 +130,8 @@ TEXTS = {
     "format_builtin": lambda n: format(n * 2, ">6,"),
     "percent": lambda n: "%d" % n,
     "percents": lambda n: "%s of %s, %r" % (n, "all", n / 2),
+    "percent_forms": lambda n: "%5d|%-6i|%+.2f|%06.1f|% x|%%|%g" % (n, n, n / 3, n, n, 2 / n),
+    "percent_literals": lambda n: "%-5s %03d %.1f %d" % ("all", 7, 2, n),
     "pieces": lambda n: f"a{n}{{}}{n + 1!r} {n / 3:.2f} %s",
     "sum": lambda n: "n = " + str(n) + f" and {n}",
     "join": lambda n: ", ".join(str(i) for i in (n, n + 1, 2)),
@@ -189,6 +191,24 @@ def test_texts_of_data():
         check(fn, [(torch.tensor(x),) for x in ([0.0, 1.5], [2.0, 3.0], [0.0, 0.0])], compiles=1)
 
 
+def test_percent_of_data():
+    def fn(x):
+        number, count, mean = x.sum().item(), int(x.sum()), x.mean()
+        texts = "%.3f %8.2e %+d" % (number, number / 3, count), "%.2f" % mean, "%s %r" % (x, mean)
+        return x * number, texts, "%s, %r of %d%%" % (number, number * 2, count)
+
+    check(fn, [(torch.full((3,), v),) for v in (1.0, -1.0, 0.25, 0.0)], compiles=1)
+
+
+def test_percent_of_a_gradient_warns():
+    def fn(x):
+        return x * 2, "%.1f" % x
+
+    with pytest.warns(UserWarning, match="requires_grad"):
+        made = dynamo.compile(fn, backend="eager")(torch.tensor(2.0, requires_grad=True))
+    assert made[1] == "2.0"
+
+
 def test_printed_texts(capsys):
     def fn(x):
         print("size", x.size(0), x.shape, f"{x.size(0) * 2:>4}", sep="|")
@@ -204,7 +224,7 @@ def test_printed_texts(capsys):
     assert len(counting.graphs) == 2
 
 
-@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0} {}", "{0.x}", "%q", "%d %d", "{a}"])
+@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0} {}", "{0.x}", "%q", "%d %d", "{a}", "%5%", "%.2f%"])
 def test_errors_of_texts(text):
     def fn(x):
         made = text % x.size(0) if "%" in text else text.format(x.size(0))

@@ -158,7 +158,7 @@ _CONVERSIONS = re.compile(r"%(?:\(.*?\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[hl
 
 def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     """text % values. Values that are not constants are turned to text by their own __str__."""
-    made = percent(text, right) if text.python_type() is str else None
+    made = percent(tx, text, right) if text.python_type() is str else None
     if made is not None:
         return made
     known, real = (False, None) if _holds_set(tx, right) else constant_or_none(right)

@@ -8,6 +8,7 @@ guarded; a text of tensors is not known, and breaks the graph.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe, exact
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 _SPEC = re.compile(r"[^{}cn]*")  # no nested field, nothing that depends on more than the number
-_CONVERSION = re.compile("%([srd])")
+_CONVERSION = re.compile(r"%([-+ 0]*)(\d*)(\.\d+)?([diouxXeEfFgGsr%])")
 _BRACES = str.maketrans({"{": "{{", "}": "}}"})
 
 
@@ -99,28 +101,59 @@ def sum_of(left: Value, right: Value) -> ConstantValue | None:
     return concatenated([left, right]) if both else None
 
 
-def percent(text: Value, right: Value) -> ConstantValue | None:
-    """text % right, where %s, %r and %d take symbolic numbers and literals."""
+def percent(tx: Interpreter, text: Value, right: Value) -> ConstantValue | None:
+    """text % right, where the fields are symbolic numbers, numbers read from tensors and literals,
+    which format() writes alike.
+    """
     is_tuple = right.python_type_is(tuple) and not right.is_constant()
     given = list(right.wrapped()) if is_tuple else [right]  # type: ignore[attr-defined]
-    template = _CONVERSION.split(text.as_constant())  # literal, letter, literal, ...
-    literals, letters = template[::2], template[1::2]
-    simple = type(text) is ConstantValue and not any("%" in literal for literal in literals)
-    varies = any(is_symbolic_number(item) or isinstance(item, SymbolicText) for item in given)
-    if not simple or len(letters) != len(given) or not varies:
+    template = _CONVERSION.split(text.as_constant())  # literal, flags, width, ..., literal, ...
+    fields = list(zip(*(template[i::5] for i in range(1, 5))))
+    asked = [field for field in fields if field[-1] != "%"]
+    simple = type(text) is ConstantValue and not any("%" in literal for literal in template[::5])
+    if not simple or len(asked) != len(given):
         return None
-    pieces: list[Value] = [ConstantValue(literals[0])]
-    for letter, item, literal in zip(letters, given, literals[1:]):
-        number = item.python_type_is(int) if letter == "d" else item.python_type_is(int, float)
-        piece = formatted(item, None) if is_symbolic_number(item) and number else None
-        if isinstance(item, SymbolicText) and letter == "s":
-            piece = item
-        if piece is None and type(item) is ConstantValue and letter == "s":
-            piece = ConstantValue(str(item.as_constant()))
+    pieces: list[Value] = [ConstantValue(template[0])]
+    items = iter(given)
+    for (*form, letter), literal in zip(fields, template[5::5]):
+        piece: ConstantValue | None = ConstantValue("%")
+        if letter != "%":
+            piece = _percent_field(tx, next(items), letter, *form)
+        elif any(form):
+            return None
         if piece is None:
             return None
         pieces += [piece, ConstantValue(literal)]
-    return concatenated(pieces)
+    return concatenated(pieces) if any(isinstance(p, SymbolicText) for p in pieces) else None
+
+
+def _percent_field(
+    tx: Interpreter, item: Value, letter: str, flags: str, width: str, precision: str | None
+) -> ConstantValue | None:
+    """The text of one field of `percent`; None where format() has no such spec."""
+    form = flags + width + (precision or "")
+    if type(item) is ConstantValue:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # Python has words for it
+            return ConstantValue(f"%{form}{letter}" % (item.as_constant(),))
+        return None
+    if letter in "sr":
+        if form or (isinstance(item, SymbolicText) and letter == "r"):
+            return None
+        spec = ""
+    else:
+        of_ints = letter not in "eEfFgG"
+        if of_ints and (precision or not item.python_type_is(int)):
+            return None
+        sign = "+" if "+" in flags else " " if " " in flags else ""
+        before, zero = ("<", "") if "-" in flags else ("", "0" if "0" in flags else "")
+        kind = "d" if letter in "iu" else letter
+        spec = f"{before}{sign}{zero}{width}{precision or ''}{kind}"
+    fake = getattr(item, "fake", None)
+    if fake is not None and letter in "sr":
+        return late_bound.text_of_tensor(tx, item)
+    if fake is not None and fake.requires_grad:  # float() warns
+        return None
+    return formatted(item, ConstantValue(spec)) or late_bound.formatted_tensor(tx, item, spec)
 
 
 @bound_late

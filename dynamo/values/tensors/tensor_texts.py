@@ -10,6 +10,7 @@ import torch
 from torch._tensor_str import PRINT_OPTS
 
 from dynamo.values.base import Value
+from dynamo.values.late_bound import bound_late
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbolic_text import Field, SymbolicText
 from dynamo.values.tensors.deferred_scalar import DeferredScalar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _METHODS = {name: vars(torch.Tensor).get(name) for name in ("__format__", "__repr__", "__str__")}
 
 
+@bound_late
 def formatted_tensor(tx: Interpreter, value: Value, spec: str) -> SymbolicText | None:
     """format(value, spec), if the text can be written later. A number of item() is written as its
     tensor.
@@ -42,6 +44,7 @@ def formatted_tensor(tx: Interpreter, value: Value, spec: str) -> SymbolicText |
     return SymbolicText([Field(_kept(tx, value), spec)])
 
 
+@bound_late
 def text_of_tensor(tx: Interpreter, value: Value) -> SymbolicText | None:
     """str(value), the same as repr(value), if the text can be written later: not for a tensor with
     a gradient, whose text names the function that made it.
