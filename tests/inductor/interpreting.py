@@ -101,6 +101,33 @@ def allow_loop_bounds() -> None:
     interpreter._patch_lang_tensor = patch_tensor
 
 
+def patch_language_once() -> None:
+    """Triton patches its language for each kernel, and for each call of a function that a kernel
+    calls, which finds it patched: a third of the time.
+    """
+    from triton.runtime import interpreter
+
+    patch, patched = interpreter._patch_lang, set()
+    modules = (interpreter.tl, interpreter.tl.core)
+
+    def patch_lang(fn: Any) -> Any:
+        seen = {one for one in fn.__globals__.values() if any(one is m for m in modules)}
+        if seen and seen <= patched:
+            return interpreter._LangPatchScope()
+        scope = patch(fn)
+        new, restore = seen - patched, scope.restore
+        patched.update(new)
+
+        def restored() -> None:
+            patched.difference_update(new)
+            restore()
+
+        scope.restore = restored
+        return scope
+
+    interpreter._patch_lang = patch_lang
+
+
 def keep_types_of_comparisons() -> None:
     """Triton 3.7 gives a comparison of two scalars the type of the scalars where a block is made of
     it, so that `&` of masks is one of floats."""
@@ -125,6 +152,7 @@ def forget_signs_of_zeros() -> None:
 
 def report(cases: Mapping[str, Callable[[], dict[str, Any] | None]]) -> None:
     allow_loop_bounds()
+    patch_language_once()
     forget_signs_of_zeros()
     for name, run in cases.items():
         line: dict[str, Any] = {"case": name, "error": None}
