@@ -320,7 +320,8 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        used = [h for h, call in _HEADERS.items() if any(call in e for e in entries)] or ["vec.h"]
+        used = ["vec.h"]  # first: toolchain.py has it precompiled
+        used += [h for h, call in _HEADERS.items() if any(call in e for e in entries)]
         head = "\n".join([*(f'#include "{h}"' for h in used), "", "namespace fg {"])
         return "\n\n".join([head, *functions, "\n".join(entries), "}\n"])
 

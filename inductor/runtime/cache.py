@@ -9,6 +9,7 @@ folder takes its place until the process ends.
     <cache folder>/v1/kernels/ab/abcdef....so      a compiled library (toolchain.py)
     <cache folder>/v1/kernels/ab/abcdef....o       functions of ours that libraries call
     <cache folder>/v1/kernels/ab/abcdef....cubin   a kernel for a GPU, and its figures (cubin.py)
+    <cache folder>/v1/headers/ab/abcdef....gch     the header of kernels, precompiled
     <cache folder>/v1/plans/ab/abcdef....json      a PlanSpec
     <cache folder>/v1/choices/ab/abcdef....json    which library is fastest (measure.py)
     <cache folder>/v1/locks/ab.lock                held while an entry of that prefix is being made
@@ -145,7 +146,7 @@ class Store:
     def clean(self) -> None:
         """Drop the entries unused for longest until the store is well within its limit."""
         entries = []
-        for kind in ("kernels", "plans", "choices"):
+        for kind in ("kernels", "headers", "plans", "choices"):
             for path in (self.root / kind).glob("*/*"):
                 with contextlib.suppress(OSError):
                     info = path.stat()

@@ -14,14 +14,15 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 # The first that a compiler accepts tunes for this processor.
 TUNING = (("-march=native",), ("-mcpu=native",), ())
 CANDIDATES = ("g++", "clang++", "c++")
+HEADER = "vec.h"  # the first that generated code includes
+# Kernels call functions of the C library alone: g++ searches that of C++ for 15 ms. A function that
+# is missing is an error here, not where the library is loaded.
+LINKED = ("-nodefaultlibs", "-lgcc", "-lm", "-lc", "-Wl,-z,defs")
 # Functions that generated code calls, compiled once for a machine: a call, and the files that
 # define the function.
 DEFINED_IN = {
@@ -75,15 +80,30 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: how to start it, and its identity (its file, not its version)."""
+    """A C++ compiler: how to start it, and its identity (its file, not its version). plain: it is
+    asked for nothing that only saves time.
+    """
 
     command: tuple[str, ...]
     identity: str
     tuning: tuple[str, ...] = ()
+    plain: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
         return FLAGS + self.tuning
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is GNU's, without flags of a user's: it takes precompiled headers, and
+        LINKED.
+        """
+        name = os.path.basename(os.path.realpath(self.command[0]))
+        known = len(self.command) == 1 and re.search(r"(?<!clan)g\+\+", name) is not None
+        return known and sys.platform == "linux" and self not in _refused and not self.plain
+
+
+_refused: set[Compiler] = set()  # those that are quick only if plain
 
 
 def find_compiler() -> Compiler:
@@ -257,7 +277,12 @@ class _Build:
     def __init__(
         self, sources: list[str], compiler: Compiler, folder: Path, store: cache.Store
     ) -> None:
-        self._compiler, self._store = compiler, store
+        self._sources, self._compiler, self._folder = sources, compiler, folder
+        self._store = store
+        self._header = _Header(compiler, store) if _reads_header(sources, compiler) else None
+        if self._header is not None:
+            self._header.link(folder)
+        libraries = LINKED if compiler.quick else ()
         units = [folder / f"unit{number}.cpp" for number in range(len(sources))]
         for unit, text in zip(units, sources, strict=True):
             unit.write_text(text)
@@ -276,19 +301,27 @@ class _Build:
         self._link: list[str] = []
         base = [*compiler.command, *compiler.flags, "-I", str(INCLUDE)]
         if len(units) == 1 and not self._new:
-            inputs = map(str, [*units, *known])
-            self._commands = _Commands([[*base, *inputs, "-o", str(self.library)]])
+            inputs = [*map(str, [*units, *known]), "-o", str(self.library)]
+            self._commands = _Commands([[*base, *inputs, *libraries]])
             return
         objects = {**self._new, **{unit: unit.with_suffix(".o") for unit in units}}
-        self._link = [*base, *map(str, [*objects.values(), *known]), "-o", str(self.library)]
+        inputs = [*map(str, [*objects.values(), *known]), "-o", str(self.library)]
+        self._link = [*base, *inputs, *libraries]
         alone = [*(flag for flag in base if flag != "-shared"), "-c"]
         self._commands = _Commands([[*alone, str(f), "-o", str(o)] for f, o in objects.items()])
 
     def finish(self) -> Path:
         """The library. Raises CompileError."""
-        self._commands.finish()
-        if self._link:
-            _Commands([self._link]).finish()
+        try:
+            self._run()
+        except CompileError:
+            if not self._compiler.quick:
+                raise
+            (self._folder / f"{HEADER}.gch").unlink(missing_ok=True)
+            plain = replace(self._compiler, plain=True)
+            library = _Build(self._sources, plain, self._folder, self._store).finish()
+            _refused.add(self._compiler)
+            return library
         for file, made in self._new.items():
             key = self._keys[file]
             if _object_key(file, self._compiler) != key:
@@ -297,8 +330,70 @@ class _Build:
             self._store.write("kernels", key, ".o", data)
         return self.library
 
+    def _run(self) -> None:
+        try:
+            with self._header.made() if self._header else contextlib.nullcontext():
+                self._commands.finish()
+                if self._link:
+                    _Commands([self._link]).finish()
+        finally:
+            self._commands.stop()
+
     def stop(self) -> None:
         self._commands.stop()
+
+
+def _reads_header(sources: Sequence[str], compiler: Compiler) -> bool:
+    return compiler.quick and any(text.startswith(f'#include "{HEADER}"') for text in sources)
+
+
+_headers: dict[str, Path | None] = {}  # by key; None: there is none to be had
+
+
+class _Header:
+    """HEADER precompiled, of a build's compiler: to read it as text is most of the time that a
+    small kernel takes. g++ takes it from the folder of the unit.
+    """
+
+    def __init__(self, compiler: Compiler, store: cache.Store) -> None:
+        self._compiler, self._store = compiler, store
+        self._key = library_key([f"{HEADER}.gch"], compiler)
+
+    def link(self, folder: Path) -> None:
+        """Put it into a build's folder, if there is one."""
+        if self._key not in _headers:
+            if (found := self._store.find("headers", self._key, ".gch")) is None:
+                return
+            _headers[self._key] = found
+        if (known := _headers[self._key]) is not None:
+            try:
+                os.link(known, folder / f"{HEADER}.gch")
+            except OSError:  # removed, or on another file system
+                del _headers[self._key]
+
+    @contextlib.contextmanager
+    def made(self) -> Iterator[None]:
+        """Make it for later builds, unless it is known, beside what runs in the context."""
+        if self._key in _headers:
+            yield
+            return
+        with self._store.workspace() as folder:
+            file = folder / "header"
+            flags = [*self._compiler.command, *self._compiler.flags]
+            command = [*flags, "-x", "c++-header", str(INCLUDE / HEADER), "-o", str(file)]
+            making = _Commands([command])
+            try:
+                yield
+                _headers[self._key] = self._keep(making, file)
+            finally:
+                making.stop()
+
+    def _keep(self, making: _Commands, file: Path) -> Path | None:
+        with contextlib.suppress(CompileError, OSError):
+            making.finish()
+            if library_key([f"{HEADER}.gch"], self._compiler) == self._key:
+                return self._store.write("headers", self._key, ".gch", file.read_bytes())
+        return None
 
 
 def _ready(file: Path, compiler: Compiler) -> bytes | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import gc
 import importlib
@@ -101,6 +102,44 @@ def allow_loop_bounds() -> None:
     interpreter._patch_lang_tensor = patch_tensor
 
 
+def patch_language_once() -> None:
+    """Triton patches its language for each kernel, and for each call of a function that a kernel
+    calls, which finds it patched: a third of the time.
+    """
+    from triton.runtime import interpreter
+
+    patch, patched = interpreter._patch_lang, set()
+    modules = (interpreter.tl, interpreter.tl.core)
+
+    def patch_lang(fn: Any) -> Any:
+        seen = {one for one in fn.__globals__.values() if any(one is m for m in modules)}
+        if seen and seen <= patched:
+            return interpreter._LangPatchScope()
+        scope = patch(fn)
+        new, restore = seen - patched, scope.restore
+        patched.update(new)
+
+        def restored() -> None:
+            patched.difference_update(new)
+            restore()
+
+        scope.restore = restored
+        return scope
+
+    interpreter._patch_lang = patch_lang
+
+
+def leave_out_checks_of_overflow() -> None:
+    """Triton computes whether an addition or product of integers overflows, a quarter of the time,
+    and without its debug mode reads none of the answers.
+    """
+    from triton.runtime.interpreter import interpreter_builder
+
+    options = interpreter_builder.options
+    assert not options.debug
+    interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
+
+
 def keep_types_of_comparisons() -> None:
     """Triton 3.7 gives a comparison of two scalars the type of the scalars where a block is made of
     it, so that `&` of masks is one of floats."""
@@ -125,6 +164,8 @@ def forget_signs_of_zeros() -> None:
 
 def report(cases: Mapping[str, Callable[[], dict[str, Any] | None]]) -> None:
     allow_loop_bounds()
+    patch_language_once()
+    leave_out_checks_of_overflow()
     forget_signs_of_zeros()
     for name, run in cases.items():
         line: dict[str, Any] = {"case": name, "error": None}

@@ -139,6 +139,88 @@ def test_a_started_library_that_does_not_compile(own_cache):
     assert not entries(own_cache) and not leftovers(own_cache)
 
 
+KERNEL = """#include "vec.h"
+extern "C" int NAME() { return fg::wide::W; }
+"""
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Of compilers that start, by a process that has made no header."""
+    started = []
+    start = toolchain._start
+    monkeypatch.setattr(toolchain, "_start", lambda c: (started.append(c), start(c))[1])
+    monkeypatch.setattr(toolchain, "_headers", {})
+    monkeypatch.setattr(toolchain, "_refused", set())
+    return started
+
+
+def headers(folder):
+    return list((folder / cache.LAYOUT / "headers").rglob("*.gch"))
+
+
+needs_gnu = pytest.mark.skipif(
+    not toolchain.find_compiler().quick, reason="precompiled headers are g++'s"
+)
+
+
+@needs_gnu
+@pytest.mark.parametrize("left", ["in the process", "in the cache", "damaged", "removed", "of g++"])
+def test_the_header_is_precompiled_once(left, own_cache, monkeypatch, commands):
+    """By the first library; the others read it, or the text where there is none to be had."""
+    ctypes.CDLL(str(toolchain.compile_library(KERNEL.replace("NAME", "first"))))
+    (made,) = headers(own_cache)
+    assert len(commands) == 2 and not leftovers(own_cache)
+    if left == "damaged":
+        made.write_bytes(made.read_bytes()[:-1])
+    elif left == "removed":
+        made.unlink()
+    elif left == "of g++":  # of another one
+        made.unlink()
+        cache.store().write("headers", made.stem, ".gch", b"gpch of another g++")
+    if left not in ("in the process", "removed"):
+        toolchain._headers.clear()
+    assert ctypes.CDLL(str(toolchain.compile_library(KERNEL.replace("NAME", "second")))).second()
+    again = left in ("damaged", "removed")
+    assert len(commands) == 3 + again
+    assert headers(own_cache) and not leftovers(own_cache)
+
+
+@needs_gnu
+def test_a_kernel_reads_the_precompiled_header(own_cache, monkeypatch, commands):
+    toolchain.compile_library(KERNEL.replace("NAME", "first"))
+    vec = toolchain.INCLUDE / toolchain.HEADER
+    read = []
+
+    def start(command):
+        with_names = subprocess.run([*command, "-H"], capture_output=True, text=True)
+        read.extend(line for line in with_names.stderr.splitlines() if toolchain.HEADER in line)
+        return subprocess.Popen(["true"], stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(toolchain, "_start", start)
+    toolchain.compile_library(KERNEL.replace("NAME", "second"))
+    assert [line[:2] for line in read] == ["! "] and str(vec) not in read[0]
+
+
+@needs_gnu
+def test_a_library_that_needs_more_is_compiled_without_haste(own_cache, commands):
+    """A static that is initialized at its first use calls libstdc++, which kernels do without."""
+    source = KERNEL.replace("return fg::wide::W", "static int made = NAME(); return made")
+    for name in ("first", "second"):
+        assert toolchain.load_library(source.replace("NAME", name)).address(name)
+    assert len(commands) == 4 and "-nodefaultlibs" not in commands[-1]  # once in vain, header
+    assert toolchain.find_compiler() in toolchain._refused
+
+
+@pytest.mark.parametrize(
+    ("name", "quick"), [("g++", True), ("x-g++-12", True), ("clang++", False), ("c++", False)]
+)
+def test_compilers_that_take_precompiled_headers(name, quick, tmp_path):
+    compiler = toolchain.Compiler((str(tmp_path / name),), "")
+    assert compiler.quick == (quick and sys.platform == "linux")
+    assert not toolchain.Compiler((*compiler.command, "-DOTHER"), "").quick
+
+
 READY = toolchain.ready.find("product.cpp", ["x86-64-v3"])
 
 

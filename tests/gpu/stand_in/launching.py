@@ -22,7 +22,12 @@ from inductor.codegen.triton_ops import TYPES
 from inductor.runtime import cubin, driver
 from inductor.runtime.plan import TritonSpec
 from tests.gpu.stand_in import aten
-from tests.inductor.interpreting import allow_loop_bounds, keep_types_of_comparisons
+from tests.inductor.interpreting import (
+    allow_loop_bounds,
+    keep_types_of_comparisons,
+    leave_out_checks_of_overflow,
+    patch_language_once,
+)
 from tests.inductor.stub_driver import CALLBACK, image
 
 MODES = ("values", "python", "launches")
@@ -145,6 +150,8 @@ def install(mode: str) -> None:
     if mode != "launches":
         allow_loop_bounds()
         keep_types_of_comparisons()
+        patch_language_once()
+        leave_out_checks_of_overflow()
         device = ByPython if mode == "python" else Interpreted
 
         def device_of(where: torch.device, target: str = "") -> Any:
