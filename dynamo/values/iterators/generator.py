@@ -27,6 +27,7 @@ from dynamo.values.objects.exceptions import (
     new_raised,
     raise_python,
 )
+from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.recipes import TUPLE, Attribute, GlobalsOf, Made, Part, Recipe, exact
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
@@ -84,6 +85,7 @@ class GeneratorValue(Resumable):
         call: tuple[FunctionValue, Sequence[Value], dict[str, Value]],
     ) -> None:
         super().__init__()
+        self.serial = next(SERIALS)
         self.frame = frame
         self.call_that_made_it = call  # function, args, kwargs
         self.started = False
@@ -109,6 +111,7 @@ class GeneratorValue(Resumable):
         if self.frame.done:
             self.return_value = NONE
             return None
+        tx.output.side_effects.touch(self)  # before the frame changes: a side may be given up here
         if self.started:
             self.frame.push(sent)
         elif not is_none(sent):
@@ -122,6 +125,7 @@ class GeneratorValue(Resumable):
         if self.frame.done:
             tx.raise_exception(exception)
         if not self.started:
+            tx.output.side_effects.touch(self)
             self.frame.done = True
             error = RaisedException(exception)
             if is_exception(error, StopIteration):  # which becomes a RuntimeError
@@ -187,6 +191,7 @@ class GeneratorValue(Resumable):
     def close(self, tx: Interpreter) -> Value:
         self._check_idle(tx)
         if self.frame.done or not self.started:
+            tx.output.side_effects.touch(self)
             self.frame.done = True
             return NONE
         try:
@@ -213,7 +218,7 @@ class GeneratorValue(Resumable):
         frame.parent = tx
         frame.depth = tx.depth + 1
         frame.resumed_by(tx, self)
-        tx.output.side_effects.touch()
+        tx.output.side_effects.touch(self)
         tx.output.finalizable.pop(id(self), None)
         self.running = True
         try:
