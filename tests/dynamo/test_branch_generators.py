@@ -1,5 +1,5 @@
-"""Generators in sides of branches on data, and in turns of loops: those of the side run in it, those
-from outside are left as they are when the side is given up.
+"""Generators in sides of branches on data, and in turns of loops: those of the side run in it,
+those from outside are left as they are when the side is given up.
 """
 
 from __future__ import annotations

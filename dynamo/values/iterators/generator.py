@@ -19,6 +19,7 @@ from dynamo.polyfills import rematerialise
 from dynamo.values.base import Value
 from dynamo.values.classes.lookup import class_lookup, type_of_bound
 from dynamo.values.effects.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
+from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.objects.exception_objects import make_exception
 from dynamo.values.objects.exceptions import (
     RaisedException,
@@ -27,7 +28,6 @@ from dynamo.values.objects.exceptions import (
     new_raised,
     raise_python,
 )
-from dynamo.values.effects.side_effects import SERIALS
 from dynamo.values.recipes import TUPLE, Attribute, GlobalsOf, Made, Part, Recipe, exact
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
