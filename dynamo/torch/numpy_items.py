@@ -34,6 +34,7 @@ from dynamo.torch.numpy_values import (
     require_quiet_errors,
     result,
 )
+from dynamo.torch.overrides import unseen
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import SequenceValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
@@ -146,7 +147,9 @@ def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Val
         stored = value
     else:
         raise refuse("a store of a sequence into an array")
-    array.tensor.setitem(tx, _key(tx, key), stored)
+    selecting = _key(tx, key)
+    with unseen(tx):
+        array.tensor.setitem(tx, selecting, stored)
     return ConstantValue(None)
 
 

@@ -91,6 +91,7 @@ def is_enabled(tx: Interpreter) -> bool:
     return not tx.output.overrides_disabled and torch._C._is_torch_function_enabled()
 
 
+@bound_late
 def is_watched(tx: Interpreter, values: Sequence[Value]) -> bool:
     """Whether a function mode of the frame, or a class of the values, sees what library code reads
     of tensors: code that a handler answers for.

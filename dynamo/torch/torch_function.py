@@ -493,6 +493,8 @@ class TensorDescriptorValue(TorchFunctionValue):
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, in whose place is another"))
         if isinstance(receiver, TensorValue):
             return receiver.call_inherited(tx, name, rest, kwargs)
+        if not issubclass(receiver.python_type(), torch.Tensor):  # a TypeError in most cases
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
         return receiver.call_method(tx, name, rest, kwargs)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dynamo.torch.function_modes import length_by_modes as length_by_modes
     from dynamo.torch.function_modes import unbound_by_modes as unbound_by_modes
     from dynamo.torch.overrides import dispatch as dispatch
+    from dynamo.torch.overrides import is_watched as is_watched
     from dynamo.torch.tensor_subclass import as_subclass as as_subclass
     from dynamo.torch.tensor_subclass import build_subclass_tensor as build_subclass_tensor
     from dynamo.torch.tensor_subclass import is_known_subclass as is_known_subclass

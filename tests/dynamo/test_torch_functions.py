@@ -11,6 +11,7 @@ import torch
 import torch.nn as nn
 
 import dynamo
+from tests.dynamo.differential import check
 from tests.dynamo.torch_ops import check_program
 
 PROGRAMS = []
@@ -436,3 +437,22 @@ def test_questions_about_sizes_refuse_what_is_no_bool(condition):
     for run in (program, dynamo.compile(program, backend="eager")):
         with pytest.raises(AssertionError):
             run(torch.ones(2))
+
+
+def test_a_method_of_tensor_called_with_another_object():
+    """No method of the object's own takes its place."""
+    check("""
+        class Dual:
+            def cos(self): return 5
+        class Sub(torch.Tensor): pass
+        def f(x, method, *args):
+            try:
+                return x * 2, method(*args)
+            except TypeError as error:
+                return x * 3, str(error)
+        ---
+        run(T(3), torch.Tensor.cos, Dual())
+        run(T(3), Sub.cos, Dual())
+        run(T(3), torch.Tensor.cos, {}.keys())
+        run(T(3), torch.Tensor.cos, T(3))
+    """)

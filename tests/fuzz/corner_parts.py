@@ -97,6 +97,7 @@ rs, py = np.random.RandomState(5), random.Random(3)
 lazy = nn.Sequential(nn.LazyLinear(4), nn.Tanh())
 __cache, table, __pool, refs, items = {}, {}, set(), [], [3, 1, 2]
 weak = weakref.WeakKeyDictionary()
+torch.nested.as_nested_tensor([T(1, 4)], layout=torch.jagged)  # fills caches of torch's
 """
 # Expressions that give tensors, by class.
 TENSORS = {

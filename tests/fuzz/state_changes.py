@@ -27,7 +27,7 @@ S.add(3) ; S.add(1.0) ; S.discard(1) ; S.clear() ; S.update({7, 8}) ; S.add('a')
 """),
     "tensor": rows("""
 S.add_(1) ; S.requires_grad_(True) ; S.requires_grad_(False) ; S.data = T(4) ; S.data = S.data * 2
-S.resize_(min(S.numel(), 2)) ; S.grad = T(3) ; S.grad = None ; S.tag = 1 ; S.tag = 1.0 ; S.t_()
+S.resize_(min(S.numel(), 1)) ; S.grad = T(3) ; S.grad = None ; S.tag = 1 ; S.tag = 1.0 ; S.t_()
 S.unsqueeze_(0)
 S.register_hook(lambda g: g * 2) ; S._backward_hooks = None ; S.set_(t0)
 torch.utils.swap_tensors(S, T(3) + 3) if isinstance(S, torch.Tensor) else None ; S.__class__ = TSub

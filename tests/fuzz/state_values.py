@@ -191,7 +191,7 @@ isinstance(S, (int, str, list)) ; (S,) == (1,) ; callable(S) ; [S, S][0] is S ; 
 getattr(S, 'a', 'missing') ; hasattr(S, '__len__') ; copy.copy(S) ; len(S)
 """),
     "number": rows("""
-f"{S}" ; repr(S) ; {1: 'a', 2.5: 'b'}.get(S) ; [10, 20, 30][S] ; hash(S) ; max(S, 1)
+f"{S}" ; repr(S) ; {1: 'a', 2.5: 'b'}.get(S) ; [10, 20, 30][S] ; hash(S) == hash(1) ; max(S, 1)
 sorted([3, S, 1]) ; divmod(S + 5, 3) ; math.copysign(1, S) ; -S ; int(S) ; S < 2 < 5 ; S * 2.5
 S is E.A ; S == S ; {S: 1, 1: 2} ; {S, 1, 2} ; S // 2 ; S % 3 ; str(S)[:2] ; 'ab' * S ; round(S)
 float(S)

@@ -161,6 +161,24 @@ FOUND = {
         "run(T(2, 4))\nmade = threading.local()\nrun(T(3, 4))\n"
         "sub = T(4).as_subclass(Noted)\nrun(T(5, 4))\nrun(T(3, 4, grad=True))",
     ),
+    "an attribute that a mode sees assigned": (
+        "y = x * 2\nwith listed:\n    p0.grad = torch.ones(4)\n    y.requires_grad = True\n"
+        "    y.data = x",
+        "run(T(3, 4))\nlog.append(calls)",
+    ),
+    "an attribute that a class sees assigned": (
+        "y = x * 2\ny.data = x.detach() * 3",
+        "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4).as_subclass(Sub))",
+    ),
+    "an item of an array under a mode": (
+        "y = x * 1\nwith listed:\n    t0.numpy()[:2] = 0.5\n    y[0] = 1",
+        "run(T(3, 4))\nlog.append(calls)",
+    ),
+    "data of a view in inference mode": (
+        "x.data = x.data.clone()\ny = x * 2",
+        "t = a[:]\nwith torch.inference_mode(): result = run(t)\n"
+        "with torch.inference_mode(): result = run(t)",
+    ),
     "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
 }
 

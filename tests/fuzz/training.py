@@ -41,6 +41,10 @@ ENDS = (
     AGAIN,
     "modified by an inplace operation",
 )
+# Of hooks: which gradients autograd has accumulated by then is nobody's promise.
+REFUSED = "['refused']"
+# Where the classes and modes of a program answer for torch: a graph has no frames of them.
+HANDLERS = ("__torch_function__", "__torch_dispatch__")
 # Texts that name nodes of autograd, of which a compiled graph has one.
 NODES = re.compile(
     r"Output \d+ of \w+ is a view|\b\w+Backward\w*\b|framegraph::\S+|0x[0-9a-f]+|object at \S+"
@@ -238,6 +242,8 @@ def difference(
                 refused = str(got["result"]), str(wanted["result"])
                 if any(end in refused[0] for end in ENDS) or AGAIN in refused[1]:
                     return None
+                if all(REFUSED in one for one in refused):
+                    return None
                 _told(wanted, got, step)
     except AssertionError as error:
         return "\n".join(line[:600] for line in str(error).splitlines())
@@ -279,8 +285,15 @@ def _plain(picture: Any) -> Any:
         if name.startswith("_") and "_hooks" in name and _is_row(held):  # by the id of their handle
             return (name, [_plain(value) for _, value in held[1] or ()])
     if _is_row(picture):
-        return type(picture)(map(_plain, picture))
+        return type(picture)(map(_plain, _outside_of_handlers(picture)))
     return picture
+
+
+def _outside_of_handlers(row: Any) -> Any:
+    """The frames of a traceback outside of handlers of the program's; any other row as it is."""
+    named = (isinstance(one, tuple) and len(one) == 2 and one[0] in HANDLERS for one in row)
+    inside = next((place for place, found in enumerate(named) if found), None)
+    return row if inside is None or not isinstance(row[inside][1], int) else row[:inside]
 
 
 def _numbers_of(picture: Any) -> list[float] | None:

@@ -111,6 +111,7 @@ class GeneratorValue(Resumable):
         if self.frame.done:
             self.return_value = NONE
             return None
+        tx.output.side_effects.touch(self)  # before the frame changes: a side may be given up here
         if self.started:
             self.frame.push(sent)
         elif not is_none(sent):
@@ -124,6 +125,7 @@ class GeneratorValue(Resumable):
         if self.frame.done:
             tx.raise_exception(exception)
         if not self.started:
+            tx.output.side_effects.touch(self)
             self.frame.done = True
             error = RaisedException(exception)
             if is_exception(error, StopIteration):  # which becomes a RuntimeError
@@ -189,6 +191,7 @@ class GeneratorValue(Resumable):
     def close(self, tx: Interpreter) -> Value:
         self._check_idle(tx)
         if self.frame.done or not self.started:
+            tx.output.side_effects.touch(self)
             self.frame.done = True
             return NONE
         try:

@@ -266,6 +266,8 @@ class TensorValue(Value):
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         """`grad`, and attributes that users hang on a tensor, are stored when the frame ends."""
+        if type_holds(torch.Tensor, name) and late_bound.is_watched(tx, [self]):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if name == "requires_grad":
             call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
             return
@@ -778,6 +780,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
         raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
+    if obj.is_inference() and obj._is_view() and not obj._base.is_inference():  # by `x.data = y`
+        raise Unsupported(breaks.UnknownObject("inference tensor that is a view of another kind"))
     check_usable(obj)
     if source is None:
         source = tx.output.install("tensor", obj)
