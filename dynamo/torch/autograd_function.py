@@ -40,6 +40,7 @@ from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from fxgraph.aot.history import memory_of
 
 if TYPE_CHECKING:
     from dynamo.guards.sources import Source
@@ -360,15 +361,11 @@ def _mark(result: Value, cls: type, args: Sequence[Value]) -> None:
     """
     leaves = result.wrapped() if isinstance(result, TupleValue) else [result]
     tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
-    given = {_memory(arg) for arg in args if isinstance(arg, TensorValue)}
+    given = {memory_of(arg.fake) for arg in args if isinstance(arg, TensorValue)}
     for leaf in tensors:
         node = leaf.node
         while node.target is operator.getitem:
             node = node.args[0]
         if getattr(node.target, "__self__", None) is cls:
-            shared = any(_memory(one) in given for one in tensors)
+            shared = any(memory_of(one.fake) in given for one in tensors)
             node.meta["traceable"] = "views" if shared else "fresh"
-
-
-def _memory(tensor: TensorValue) -> int:
-    return tensor.fake.untyped_storage()._cdata

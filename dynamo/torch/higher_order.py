@@ -33,6 +33,7 @@ from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.fake_calls import run_fake, to_fake
 from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import TensorValue
+from fxgraph.aot.history import memory_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -69,11 +70,11 @@ def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Val
         raise _Refused(operator, "a branch or body uses a function from outside")
     if any(version_of(fake) for fake in body.inputs):
         raise _Refused(operator, "a branch or body writes its input")
-    memory = {fake.untyped_storage()._cdata for fake in given}
+    memory = {memory_of(fake) for fake in given}
     for value in pytree.tree_leaves(opened(tx, body.result)):
         if not isinstance(value, TensorValue):
             raise _Refused(operator, "a branch or body returns something that is no tensor")
-        storage = value.fake.untyped_storage()._cdata
+        storage = memory_of(value.fake)
         if storage in memory:
             raise _Refused(operator, "a branch or body returns an input, or one tensor twice")
         memory.add(storage)

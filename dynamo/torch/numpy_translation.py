@@ -334,6 +334,8 @@ class _Call:
     # -- the result ----------------------------------------------------------------------------
     def result(self) -> Value:
         sample = self.sample
+        if any(sample is dummy for dummy in self.dummies[1:]):  # `out`, by its place
+            raise refuse(f"{self.name}, which writes its result to an argument,")
         if not self.arrays and not self.symbolic and not _holds_array(sample):
             return self.tx.wrap(sample)
         _holds_only_arrays(sample, self.name)

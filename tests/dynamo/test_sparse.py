@@ -109,3 +109,31 @@ def test_a_training_step(backend):
 
     for one, other in zip(trained(True), trained(False), strict=True):
         torch.testing.assert_close(one, other)
+
+
+class SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, sparse, dense):
+        ctx.sparse = sparse
+        return torch.dsmm(sparse, dense)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, torch.dsmm(ctx.sparse.mT, grad)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_an_autograd_function_of_a_sparse_tensor(backend):
+    def f(v, w):
+        s = torch.sparse_coo_tensor(PLACES, v, (2, 2))
+        return SparseProduct.apply(s, w * 2).sin()
+
+    compiled = dynamo.compile(f, backend=backend)
+    v, found = torch.tensor([1.0, 2.0]), []
+    for run in (compiled, f, compiled):
+        w = WEIGHT.detach().clone().requires_grad_()
+        result = run(v, w)
+        result.sum().backward()
+        found.append((result.detach(), w.grad))
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], found[1])

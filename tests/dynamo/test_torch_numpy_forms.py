@@ -169,3 +169,31 @@ def test_warnings_that_are_errors():
         warnings.simplefilter("error")
         with pytest.raises(RuntimeWarning, match="divide by zero"):
             captured(row())
+
+
+# program of an array and one to write to, the latter's shape and dtype.
+WRITTEN = [
+    (lambda a, out: np.sum(a, 0, None, out), (4,), float),
+    (lambda a, out: a.mean(0, None, out), (4,), float),
+    (lambda a, out: np.any(a > 7, 0, out), (4,), bool),
+    (lambda a, out: a.argmax(0, out), (4,), np.int64),
+    (lambda a, out: np.cumsum(a, 0, None, out), (3, 4), float),
+    (lambda a, out: a.clip(2, 5, out), (3, 4), float),
+    (lambda a, out: np.clip(a, 2, 5, a), (), float),
+    (lambda a, out: np.concatenate((a, a), 0, out), (6, 4), float),
+    (lambda a, out: np.dot(a, a.T.copy(), out), (3, 3), float),
+    (lambda a, out: np.isposinf(a / 0, out), (3, 4), bool),
+]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize(("program", "shape", "dtype"), WRITTEN)
+def test_results_written_to_an_argument_in_its_place(program, shape, dtype):
+    def f(a, out):
+        given = program(a * 1, out)
+        return given, out * 1, given is out
+
+    a = np.arange(12.0).reshape(3, 4) + 0.5
+    got = dynamo.compile(f, backend="eager")(a, np.zeros(shape, dtype))
+    for one, other in zip(got, f(a, np.zeros(shape, dtype)), strict=True):
+        np.testing.assert_allclose(one, other)
