@@ -320,13 +320,14 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
+        texts = [*entries, *functions]
         used = ["vec.h"]  # first: toolchain.py has it precompiled
-        used += [h for h, call in _HEADERS.items() if any(call in e for e in entries)]
+        used += [h for h, call in _HEADERS.items() if any(call in t for t in texts)]
         head = "\n".join([*(f'#include "{h}"' for h in used), "", "namespace fg {"])
         return "\n\n".join([head, *functions, "\n".join(entries), "}\n"])
 
 
-# Headers that include vec.h -> the call of the function that they declare.
+# Headers that include vec.h -> what tells that a text takes something of theirs.
 _HEADERS = {
     "attention.h": "attention<",
     "matrices.h": "multiply<",
@@ -334,6 +335,7 @@ _HEADERS = {
     "windows.h": "convolve(a",
     "winograd.h": "winograd(a",
     "training.h": "train(a",
+    "vec_pairs.h": "using namespace pairs;",
 }
 
 

@@ -124,6 +124,7 @@ class Body:
         self.known_here: dict[Any, Operand] = {}  # deeper ones, for this pass
         self.made: dict[str, Operand] = {}  # buffers made at row level
         self.made_here: dict[str, Operand] = {}
+        self.vectors: set[torch.dtype] = set()  # the types of which there are any
         self.rounded: set[str] = set()  # texts of values that bf16 holds exactly
         self.accumulators: list[_Accumulator] = []
         # statements around the rows of a square (see cpp_loops.py's _tiles)
@@ -216,6 +217,7 @@ class Body:
     def _type(self, dtype: torch.dtype, vector: bool) -> str:
         if not vector:
             return CPP_TYPES[dtype]
+        self.vectors.add(dtype)
         return "mask" if dtype == torch.bool else f"vec<{CPP_TYPES[dtype]}>"
 
     def _emit(self, key: Any, text: str, dtype: torch.dtype, vector: bool, level: int) -> Operand:

@@ -4,6 +4,7 @@ writes (cpp.py shows the form).
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,8 +23,9 @@ from inductor.codegen.kernel import (
     passes,
     tile_variable,
 )
+from inductor.codegen.moves import as_integers
 from inductor.index import Var
-from inductor.ir import Buffer, Program
+from inductor.ir import Buffer, Loops, Program
 from inductor.ops import COMPUTE_TYPES
 from inductor.schedule.fusion import Kernel, extent
 
@@ -75,8 +77,9 @@ class _Emitter:
     def __init__(
         self, program: Program, kernel: Kernel, live: set[str], in_order: bool = False
     ) -> None:
-        self.program = program
-        self.kernel = kernel
+        self.kernel, moved = as_integers(kernel, program.buffers)
+        kernel = self.kernel
+        self.buffer_of = ChainMap(moved, program.buffers)
         last = kernel.outer[-1] if kernel.outer else None
         self.lane = last if in_order else lane_variable(kernel)
         self.rows = kernel.is_rows or any(s.reduction or s.mode for s in kernel.steps)
@@ -116,7 +119,7 @@ class _Emitter:
         self.scratch = self._scratch(live)
         self.live = live
         self.body = Body(self)
-        self.half = self._needs_half()
+        self.half = self._needs_half(kernel.steps)
 
     # -- decisions --------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class _Emitter:
             for step in one.full:
                 if self.kernel.role(step) == "full":
                     made[step.target.name] = number
-        types = [COMPUTE_TYPES[self.program.buffers[b].dtype] for b in result]
+        types = [COMPUTE_TYPES[self.buffer_of[b].dtype] for b in result]
         length = length * self.columns
         long = isinstance(length, int) and length * sum(t.itemsize for t in types) > MAX_SCRATCH
         unknown = self.lane_outer and not isinstance(length, int)
@@ -162,11 +165,11 @@ class _Emitter:
         columns, rows = hint(self.lane.size), hint(extent(self.inner))
         return len(self.outer) == 1 and columns >= STREAMED_COLUMNS and columns * rows >= STREAMED
 
-    def _needs_half(self) -> bool:
+    def _needs_half(self, steps: list[Loops]) -> bool:
         """Whether a vector of 64-bit elements occurs."""
         if self.lane is None:
             return False
-        for step in self.kernel.steps:
+        for step in steps:
             varying = set()
             for v in step.tape.values:
                 if v is narrow_positions(self.kernel, step):
@@ -208,7 +211,7 @@ class _Emitter:
         return f"p{self.buffers.index(buffer)}"
 
     def target(self, name: str) -> Buffer:
-        return self.program.buffers[name]
+        return self.buffer_of[name]
 
     # -- text -------------------------------------------------------------------------------------
 
@@ -267,8 +270,18 @@ class _Emitter:
             "static __attribute__((noinline)) void FUNCTION"
             "(void* const* P, int64_t begin, int64_t end, const int64_t* n) {"
         )
-        using = [f"  using namespace {'half' if self.half else 'wide'};"] if self.lane else []
+        vectors = self._vectors()
+        using = [f"  using namespace {vectors};"] if self.lane else []
+        if vectors == "pairs":
+            lines = [line.replace("each_vector<W, 0>(", "each_move(") for line in lines]
         return "\n".join([head, *using, *declared, *sizes, *scratch, *lines, "}"])
+
+    def _vectors(self) -> str:
+        """The namespace of the vectors that the function takes."""
+        plain = not (self.rows or self.kernel.is_scatter or self.tile)
+        if plain and self.body.vectors == {torch.int16}:
+            return "pairs"
+        return "half" if self.half else "wide"
 
     def _scratch_row(self, number: int, kind: str, length: Extent) -> str:
         if isinstance(length, int):
@@ -312,10 +325,12 @@ class _Emitter:
             return None
         before: list[str] = []
         loops: list[str] = []
+        self.half = False
         for low, high in pairwise([0, *ends, whole.size]):
             assert isinstance(low, int) and isinstance(high, int)
             self.lane, parts = cuts.pieces(steps, whole, low, high)
             self.inner = [self.lane]
+            self.half = self.half or self._needs_half(parts)
             first = self.constant(low)
             start = f"max(j0, {first}) - {first}" if low else "j0"
             stop = "j1" if high == whole.size else f"min(j1, {self.constant(high)})"
