@@ -185,6 +185,19 @@ def _batch_norm_functional(x: torch.Tensor, *parameters: Any) -> list[Meta] | No
     return found and [*found, *(_meta(t, t.shape, (1,)) for t in parameters[2:4])]
 
 
+def _batch_norm_update(x: torch.Tensor, *parameters: Any) -> list[Meta] | None:
+    """As native_batch_norm in training, with the bytes that cuDNN reserves: none on a CPU."""
+    weight, bias, mean, var, momentum, eps = parameters
+    found = native_batch_norm(x, weight, bias, mean, var, True, momentum, eps)
+    return found and [*found, (torch.uint8, (0,), (1,), 0, x.device)]
+
+
+def _batch_norm_update_functional(x: torch.Tensor, *parameters: Any) -> list[Meta] | None:
+    """As _batch_norm_update, with the new statistics."""
+    found = _batch_norm_update(x, *parameters)
+    return found and [*found, *(_meta(t, t.shape, (1,)) for t in parameters[2:4])]
+
+
 def _group_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -278,6 +291,8 @@ LAID_OUT: dict[Any, Rule] = {
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
     aten.native_batch_norm.default: native_batch_norm,
+    aten._batch_norm_with_update.default: _batch_norm_update,
+    aten._batch_norm_with_update_functional.default: _batch_norm_update_functional,
     aten.native_group_norm.default: _group_norm,
     aten.roll.default: _roll,
 }

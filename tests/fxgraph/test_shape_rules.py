@@ -131,6 +131,15 @@ def test_batch_norm(size):
             compare(aten.native_batch_norm.default, [x, *stats, True, 0.1, 1e-5])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_that_updates(dtype):
+    """Statistics of bfloat16, where torch's rule says float32."""
+    for op in ("_batch_norm_with_update", "_batch_norm_with_update_functional"):
+        for x in layouts(2, 3, 4, 5):
+            stats = [torch.ones(3, dtype=dtype) for _ in range(4)]
+            assert compare(getattr(aten, op).default, [x.to(dtype), *stats, 0.1, 1e-5])
+
+
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4), (2, 3, 4, 5, 6)])
 def test_laid_out(size):
     for x in layouts(*size):

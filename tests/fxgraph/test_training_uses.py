@@ -338,7 +338,7 @@ def cases():
                 yield pytest.param(fn, use, name, marks=marks, id=label)
 
 
-@pytest.mark.parametrize("fn, use, backend", cases())
+@pytest.mark.parametrize("fn, use, backend", list(cases()))
 @pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Casting complex")
 def test_use(fn, use, backend):
     calls = 2 if use is plain else 1

@@ -108,7 +108,7 @@ def _checks(subject: str) -> Iterator[Any]:
 def all_programs(subject: str) -> Callable[..., None]:
     """The test of all programs of a subject."""
 
-    @pytest.mark.parametrize(("checked", "program"), _checks(subject))
+    @pytest.mark.parametrize(("checked", "program"), list(_checks(subject)))
     def test_program(checked: Callable[..., None], program: tuple[Any, ...]) -> None:
         checked(*program)
 
