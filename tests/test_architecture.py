@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -54,6 +56,27 @@ def dotted(node: ast.AST) -> str:
     return ".".join(reversed(parts))
 
 
+class Facts(NamedTuple):
+    """What the tests ask about a file, read once."""
+
+    imports: list[tuple[int, str]]
+    attributes: list[tuple[int, str]]
+    docstrings: dict[str, str]  # by the name of what has it
+
+
+@functools.cache
+def facts(path: Path) -> Facts:
+    tree = ast.parse(path.read_text())
+    found = Facts(imports(tree), [], {})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.attributes.append((node.lineno, dotted(node)))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+            place = f"{getattr(node, 'lineno', 0)} {getattr(node, 'name', 'the module')}"
+            found.docstrings[place] = ast.get_docstring(node) or ""
+    return found
+
+
 def names_one_of(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 
@@ -61,7 +84,7 @@ def names_one_of(name: str, modules: tuple[str, ...]) -> bool:
 @pytest.mark.parametrize("path", sources(), ids=relative)
 def test_import_arrows(path):
     room = path.relative_to(ROOT).parts[0]
-    for line, name in imports(ast.parse(path.read_text())):
+    for line, name in facts(path).imports:
         other = name.split(".")[0]
         if other in ROOMS and other != room:
             lazily_named = (
@@ -73,11 +96,8 @@ def test_import_arrows(path):
 def test_docstrings_begin_with_a_noun_or_a_verb():
     """Results are named ("The tensors that ...", "Whether ..."), actions commanded ("Emit ...")."""
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
-                text = ast.get_docstring(node) or ""
-                place = f"{relative(path)}: {getattr(node, 'name', 'the module')}"
-                assert text.split(" ")[0] not in VAGUE_WORDS, place
+        for place, text in facts(path).docstrings.items():
+            assert text.split(" ")[0] not in VAGUE_WORDS, f"{relative(path)}: {place}"
 
 
 VAGUE_WORDS = ("It", "One", "That", "These", "They", "This", "Those", "What", "Which", "Who")
@@ -91,27 +111,18 @@ BACKEND_LOOKUP = {"dynamo/api/compile.py", "dynamo/__init__.py"}
 def test_only_the_bridges_name_torchs_compiler(path):
     if relative(path) in MAY_NAME_TORCH_COMPILER:
         return
-    tree = ast.parse(path.read_text())
-    for line, name in imports(tree):
+    for line, name in facts(path).imports:
         assert not names_one_of(name, TORCH_COMPILER), f"{relative(path)}:{line} imports {name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            assert not names_one_of(name, TORCH_COMPILER), (
-                f"{relative(path)}:{node.lineno} uses {name}"
-            )
+    for line, name in facts(path).attributes:
+        assert not names_one_of(name, TORCH_COMPILER), f"{relative(path)}:{line} uses {name}"
 
 
 @pytest.mark.parametrize("path", sources(), ids=relative)
 def test_version_checks_stand_in_one_file(path):
     if relative(path) in MAY_CHECK_VERSIONS:
         return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            assert name not in ("sys.version_info", "sys.hexversion"), (
-                f"{relative(path)}:{node.lineno}"
-            )
+    for line, name in facts(path).attributes:
+        assert name not in ("sys.version_info", "sys.hexversion"), f"{relative(path)}:{line}"
 
 
 def test_every_package_is_installed():

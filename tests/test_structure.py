@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -164,9 +165,10 @@ def test_each_control_exception_has_a_role():
     assert structure.exceptions() == sorted(EXCEPTIONS)
 
 
-def caught(name: str) -> set[str]:
-    """The functions that catch or suppress exceptions of this class, as file:function."""
-    found: set[str] = set()
+@functools.cache
+def catching() -> dict[str, set[str]]:
+    """Names in what is caught or suppressed -> the functions that do so, as file:function."""
+    found: dict[str, set[str]] = {}
 
     def visit(node: ast.AST, place: str) -> None:
         for child in ast.iter_child_nodes(node):
@@ -176,9 +178,8 @@ def caught(name: str) -> set[str]:
             catches = child.type if isinstance(child, ast.ExceptHandler) else None
             if isinstance(child, ast.Call) and ast.unparse(child.func) == "contextlib.suppress":
                 catches = child
-            names = [] if catches is None else [ast.unparse(part) for part in ast.walk(catches)]
-            if name in names:
-                found.add(inside)
+            for part in () if catches is None else ast.walk(catches):
+                found.setdefault(ast.unparse(part), set()).add(inside)
             visit(child, inside)
 
     for path in structure.files():
@@ -189,12 +190,12 @@ def caught(name: str) -> set[str]:
 def test_retry_alone_leads_from_one_attempt_to_the_next():
     trial = "framestate/attempts.py:_leave_loop"  # of a loop, after which the attempt goes on
     refusing = {"interp/sides.py:refusals", "interp/empty_regions.py:no_break_inside"}
-    assert caught("Retry") == {
+    assert catching()["Retry"] == {
         "framestate/attempts.py:run",
         "framestate/rewrite.py:_first_run",  # from one emission to the next
         "interp/root.py:_step",  # to let it pass
         *refusing,
         trial,
     }
-    assert caught("AttemptEnded") == {"interp/root.py:_execute", *refusing, trial}
-    assert caught("SkipFrame") == {"api/convert.py:_captured", "interp/root.py:_step", trial}
+    assert catching()["AttemptEnded"] == {"interp/root.py:_execute", *refusing, trial}
+    assert catching()["SkipFrame"] == {"api/convert.py:_captured", "interp/root.py:_step", trial}

@@ -5,6 +5,7 @@ code generator imports nothing of interpreters or Values.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 from pathlib import Path
@@ -265,18 +266,24 @@ def test_a_frame_that_cannot_be_left_says_the_reason_of_the_break():
     assert raised.value.reason is REASON
 
 
+@functools.cache
+def edges() -> dict[str, set[str]]:
+    """Modules of dynamo -> those that they import."""
+    made: dict[str, set[str]] = {}
+    for found in structure.all_imports():
+        made.setdefault(found.importer, set()).add(found.imported)
+    return made
+
+
 def imported_by(module: str) -> set[str]:
     """All modules of ours that an import of `module` leads to, but for packages."""
-    edges: dict[str, set[str]] = {}
-    for found in structure.all_imports():
-        edges.setdefault(found.importer, set()).add(found.imported)
     seen: set[str] = set()
     todo = [module]
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo += edges.get(name, ())
+            todo += edges().get(name, ())
     return seen
 
 
