@@ -558,10 +558,9 @@ def call_in_graph(
     changed = changed_function(tx, target)
     if changed is not None:
         return changed.call(tx, args, kwargs)
-    if tx.output.has_overrides:
-        dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
-        if dispatched is not None:
-            return dispatched
+    dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
+    if dispatched is not None:
+        return dispatched
     if any(arg.alternatives for arg in args):
         return late_bound.call_on_choice(tx, op, target, args, kwargs)
     proxy_args = tuple(arg.as_proxy() for arg in args)
