@@ -382,3 +382,17 @@ def test_tensors_in_a_sequence_from_outside(call, kind):
         run(T(2, 3))
         run(T(2, 3))
     """)
+
+
+@pytest.mark.parametrize("call", ["torch.tensor(given)", "x.new_tensor(given)"])
+def test_a_tensor_of_numbers_of_a_class(call):
+    """The tensor that is made of them is a plain one."""
+    differential.check(f"""
+        class Negated(torch.Tensor): pass
+        def f(x):
+            given = [row.sum() for row in x]
+            return torch.ones(2) + {call.replace("x.", "torch.ones(2).")}
+        ---
+        run(T(2, 3).as_subclass(Negated))
+        run(T(2, 3))
+    """)
