@@ -75,6 +75,7 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.state $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.training $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.corners $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.objects $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 
 coverage: $(STAMP)
 	rm -rf build/coverage && mkdir -p build/coverage

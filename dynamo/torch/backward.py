@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -17,7 +16,7 @@ from dynamo.guards.kinds import accumulates
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import opened, wrap_nest
 from dynamo.torch.checkpoint import refuse_changed
-from dynamo.torch.histories import has_branch, unsurely_below
+from dynamo.torch.histories import accumulation, has_branch, unsurely_below
 from dynamo.torch.untried_backwards import refuse_untried
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles
@@ -103,7 +102,7 @@ def _differentiate(
         raise Unsupported(breaks.BranchedGradients("the history or strides of gradients"))
     unsure = unsurely_below(functions, [one.fake for one in outputs])
     for leaf in leaves:
-        if get_gradient_edge(leaf.fake).node in unsure:
+        if accumulation(leaf.fake) in unsure:
             raise Unsupported(breaks.BranchedGradients(f"whether {leaf.describe()} has a gradient"))
     for leaf in leaves:
         tx.guard(leaf.source, "accumulates", None)

@@ -54,9 +54,18 @@ def functions_below(
     """The functions of autograd's graph that a backward from the tensors runs, without those that
     made the ones in `behind`, and what is behind these.
     """
-    with torch.inference_mode(False):  # in which leaves have no nodes
-        known = {get_gradient_edge(tensor).node for tensor in behind if tensor.requires_grad}
+    known = {accumulation(tensor) for tensor in behind if tensor.requires_grad}
     return _reached(_begins(tensors), known.__contains__) - known
+
+
+def accumulation(tensor: torch.Tensor) -> Any:
+    """The function of autograd that made the tensor, or stores its gradient; None for a tensor of
+    inference mode.
+    """
+    if tensor.is_inference():
+        return None
+    with torch.inference_mode(False):  # in which leaves have no nodes
+        return get_gradient_edge(tensor).node
 
 
 def has_branch(functions: Iterable[Any]) -> bool:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT = class_lookup(torch.Tensor, "__torch_function__").__func__
 _DISABLED = torch._C._disabled_torch_function_impl
+_PLAIN = frozenset([torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)])
 
 
 def override_of(cls: type) -> Any:
@@ -147,7 +148,9 @@ def overriding(values: Sequence[Value]) -> list[Value]:
             if override_of(value.python_type()) is not MISSING:
                 found.append(value)
         elif isinstance(value, SequenceValue):
-            found += overriding(value.children())
+            unread = map(type, value.unwrapped_objects())
+            reads = any(override_of(cls) is not MISSING for cls in unread if cls not in _PLAIN)
+            found += overriding(value.wrapped() if reads else value.children())
     return found
 
 
@@ -155,7 +158,9 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     """torch.overrides.has_torch_function."""
     if tx.output.modes.asked:
         return True
-    return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
+    if not tx.output.has_overrides and not any(isinstance(v, SequenceValue) for v in values):
+        return False
+    return is_enabled(tx) and bool(overriding(values))
 
 
 @bound_late

@@ -103,9 +103,9 @@ def _holds_tensors(data: Value) -> bool:
 
 
 def _one_number(data: Value) -> bool:
-    """A nest of numbers and 0-dimensional tensors."""
+    """A nest of numbers and 0-dimensional tensors, whose class the result does not take."""
     if isinstance(data, TensorValue):
-        return data.fake.ndim == 0
+        return data.fake.ndim == 0 and type(data) is TensorValue
     if isinstance(data, SequenceValue):
         return all(map(_one_number, data.wrapped()))
     return data.is_constant() and isinstance(data.as_constant(), (bool, int, float, complex))

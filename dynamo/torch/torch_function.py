@@ -56,6 +56,7 @@ from dynamo.values.functions.monkey_patches import (
 )
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.objects.known_objects import KnownObject
+from dynamo.values.objects.reflection import read_attribute
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.scalars.constant import ConstantValue, constant_argument
 from dynamo.values.tensors.bounded_tensors import fold_bincount, fold_unique
@@ -498,6 +499,34 @@ class TensorDescriptorValue(TorchFunctionValue):
         return receiver.call_method(tx, name, rest, kwargs)
 
 
+class StandInFunction(UserFunctionValue):
+    """A Python function that is captured in the place of another callable: it is the other one in
+    all but its calls.
+    """
+
+    def __init__(self, function: types.FunctionType, real: Any) -> None:
+        super().__init__(function)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return read_attribute(tx, self, self.real, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.real, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+
+    def recipe(self) -> Recipe:
+        return Existing(self.real, self.function.__name__), []
+
+
 @cache
 def _python_methods() -> dict[int, Any]:
     """id -> function, for the methods of Tensor that are written in Python."""
@@ -565,7 +594,7 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     name = getattr(obj, "__qualname__", repr(obj))
     if rule == "substitute":
         substitute = directives.SUBSTITUTES[id(obj)][1]
-        return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
+        return _build(tx, obj, source, lambda: StandInFunction(substitute, obj))
     if rule == "unwrapped":
         return _build(tx, obj, source, lambda: tx.wrap(_function_below_disable(obj)))
     if rule == "constant":
@@ -592,19 +621,19 @@ def build_known_answer(tx: Interpreter, obj: Any, source: Source | None) -> Valu
 @special_builder(torch_substitutes.is_annotation)
 def build_annotation(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     ours: Any = torch_polyfills.annotate_nodes
-    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+    return _build(tx, obj, source, lambda: StandInFunction(ours, obj))
 
 
 @special_builder(lambda obj: torch_substitutes.shape_question(obj) is not None)
 def build_shape_question(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     ours = torch_substitutes.shape_question(obj)
-    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+    return _build(tx, obj, source, lambda: StandInFunction(ours, obj))
 
 
 @special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())
 def build_polyfilled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     ours = torch_substitutes.polyfilled()[id(obj)][1]
-    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+    return _build(tx, obj, source, lambda: StandInFunction(ours, obj))
 
 
 @special_builder(lambda obj: id(obj) in _python_methods())
@@ -704,12 +733,12 @@ def _compilers_method(obj: Any) -> Any:
 
 @special_builder(lambda obj: _compilers_method(obj) is not None)
 def build_compilers_method(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: UserFunctionValue(_compilers_method(obj)))
+    return _build(tx, obj, source, lambda: StandInFunction(_compilers_method(obj), obj))
 
 
 @special_builder(lambda obj: _python_source(obj) is not None)
 def build_python_source(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: UserFunctionValue(_python_source(obj)))
+    return _build(tx, obj, source, lambda: StandInFunction(_python_source(obj), obj))
 
 
 @builder(torch.torch_version.TorchVersion)
@@ -720,7 +749,7 @@ def build_version(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 @special_builder(lambda obj: _untagged(obj) is not None)
 def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: UserFunctionValue(_untagged(obj)))
+    return _build(tx, obj, source, lambda: StandInFunction(_untagged(obj), obj))
 
 
 def _is_opaque(obj: Any) -> bool:

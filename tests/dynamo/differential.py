@@ -95,13 +95,15 @@ class World:
         names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
         names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
         picture = Picture(self.filename)
-        return {
+        seen = {
             "result": picture.of(result),
             "printed": printed.getvalue(),
             "names": picture.of(names),
             "modes": modes,
             "random": [float(torch.rand(())), random.random(), np.random.rand()],
         }
+        result = picture = names = None  # the traceback of an error holds this frame
+        return seen
 
 
 def _random_states() -> tuple[Any, Any, Any]:

@@ -117,3 +117,31 @@ def test_trace_of_a_compiled_function(before):
         compiled(x)
     assert torch.equal(torch.jit.trace(compiled, x)(x), compiled(x))
     assert torch.equal(compiled(x[:2]), (x[:2] * 2).sin() + 2)
+
+
+READS = {
+    "itself": lambda f: f,
+    "class": type,
+    "key": lambda f: {f: 1}.get(boxes, 2),
+    "identity": lambda f: (f is scripted, f is boxes, f is compiled_function),
+    "name": lambda f: getattr(f, "__name__", None),
+    "attribute": lambda f: getattr(f, "name", None),
+    "graph": lambda f: hasattr(f, "graph"),
+    "kind": lambda f: isinstance(f, torch.jit.ScriptFunction),
+    "wrapped": lambda f: getattr(f, "__wrapped__", None),
+    "address": id,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize(
+    "function", [scripted, traced, boxes, compiled_function], ids=lambda f: type(f).__name__
+)
+def test_what_stands_for_a_function_shows_only_in_calls(function, read):
+    def f(x, given):
+        return given(x), read(given)
+
+    x = torch.ones(3)
+    result, seen = dynamo.compile(f, backend="eager")(x, function)
+    assert torch.equal(result, function(x))
+    assert seen == read(function) and type(seen) is type(read(function))

@@ -10,6 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from tests.dynamo import differential
 from tests.dynamo.capturing import compiled
 
 Tensor = torch.Tensor
@@ -344,3 +345,54 @@ def test_a_captured_function_is_skipped_after_it_was_captured():
         return captured(x, x)
 
     check(through, Skips)
+
+
+NESTS = {
+    "cat": "torch.cat(given)",
+    "stack": "torch.stack(given)",
+    "named": "torch.stack(tensors=given, dim=1)",
+    "einsum of a list": "torch.einsum('ij,kj->ik', given)",
+    "foreach": "torch._foreach_mul(given, 2)[0]",
+    "of a dict": "torch.cat([*{'a': given[0], 'b': 1}.values()][:1])",
+    "of a list of lists": "torch.cat([g for g in nested[0]])",
+    "an attribute": "torch.cat(holder.given)",
+    "the last one": "torch.cat([x, *mixed])",
+    "the last one, unread": "torch.cat(mixed)",
+}
+
+
+@pytest.mark.parametrize("call", NESTS.values(), ids=NESTS)
+@pytest.mark.parametrize("kind", ["list", "tuple"])
+def test_tensors_in_a_sequence_from_outside(call, kind):
+    """The class of a tensor that nothing has read before the call."""
+    differential.check(f"""
+        class Noted(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                if func.__name__ != '__get__': log.append(func.__name__)
+                return super().__torch_function__(func, types, args, kwargs or {{}})
+        given = {kind}([T(2, 3).as_subclass(Noted), T(2, 3)])
+        nested = {kind}([given])
+        mixed = {kind}([T(2, 3), T(2, 3).as_subclass(Noted)])
+        class Holder: pass
+        holder = Holder()
+        holder.given = given
+        def f(x): return {call} * 2
+        ---
+        run(T(2, 3))
+        run(T(2, 3))
+    """)
+
+
+@pytest.mark.parametrize("call", ["torch.tensor(given)", "x.new_tensor(given)"])
+def test_a_tensor_of_numbers_of_a_class(call):
+    """The tensor that is made of them is a plain one."""
+    differential.check(f"""
+        class Negated(torch.Tensor): pass
+        def f(x):
+            given = [row.sum() for row in x]
+            return torch.ones(2) + {call.replace("x.", "torch.ones(2).")}
+        ---
+        run(T(2, 3).as_subclass(Negated))
+        run(T(2, 3))
+    """)

@@ -16,34 +16,53 @@ of attributes, of which capture makes more.
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 
 from tests.fuzz import corner_parts, training, training_parts
 from tests.fuzz.training import choices, run_programs
 
-TENSORS = {name: choices(text) for name, text in corner_parts.TENSORS.items()}
-STATEMENTS = {name: choices(text) for name, text in corner_parts.STATEMENTS.items()}
-CHANGED = ("arr", "p0", "ema")  # globals that f assigns
+
+def separated(text: str) -> list[str]:
+    """Statements of several lines, each with its indented lines and clauses, or of one line, which
+    semicolons with a space separate.
+    """
+    parts: list[str] = []
+    for line in text.strip().splitlines():
+        if line.startswith((" ", "except", "finally", "else", "elif")):
+            parts[-1] += f"\n{line}"
+        elif line.endswith(":") or re.match(r"(with|for|try|class|def|match|while) ?", line):
+            parts.append(line)
+        else:
+            parts += [one.strip() for one in line.split("; ")]
+    return parts
 
 
 @dataclass(frozen=True)
 class Program(training.Program):
+    preamble = corner_parts.PREAMBLE
+    changed = ("arr", "p0", "ema")  # globals that f assigns
+
     def definitions(self) -> str:
         inner = "\n".join([*self.body, f"return {self.result}"]).replace("\n", "\n    ")
         made = ["net = Net()", "ema = copy.deepcopy(net)", "a = T(3, 4, grad=True)", *self.setups]
         simple = "def forward(self, x): return self.norm(self.inner(x @ self.w + self.b))"
-        head = f"def f(x, n=1):\n    global {', '.join(CHANGED)}"
+        head = f"def f(x, n=1):\n    global {', '.join(self.changed)}"
         lines = [f"class Net(Base):\n    {simple}", *made, f"{head}\n    {inner}", ""]
-        return "\n".join([training_parts.PREAMBLE, corner_parts.PREAMBLE, *lines])
+        return "\n".join([training_parts.PREAMBLE, self.preamble, *lines])
 
     def __str__(self) -> str:
-        head = self.definitions().partition(corner_parts.PREAMBLE)[2]
+        head = self.definitions().partition(self.preamble)[2]
         return f"# dynamic={self.dynamic}\n{head}---\n" + "\n".join(self.steps)
 
 
 class Programs(training.Programs):
     """Programs, drawn one after the other; each follows from the seed and its number."""
+
+    program = Program
+    tensors = {name: choices(text) for name, text in corner_parts.TENSORS.items()}
+    statements = {name: choices(text) for name, text in corner_parts.STATEMENTS.items()}
 
     def __init__(self, seed: int, first: int = 0) -> None:
         super().__init__(seed, first)
@@ -53,7 +72,7 @@ class Programs(training.Programs):
         self.texts["CHANGES"] = choices(corner_parts.CHANGES)
 
     def _program(self) -> Program:
-        kinds = [*TENSORS, *STATEMENTS]
+        kinds = [*self.tensors, *self.statements]
         self.kinds = self.random.sample(kinds, self.random.choice([1, 2, 2, 3]))
         body = [self.random.choice(training_parts.STARTS)]
         body += [self._statement() for _ in range(self.random.randrange(2, 8))]
@@ -68,7 +87,7 @@ class Programs(training.Programs):
             steps += [self._change() for _ in range(self.random.choice([0, 1, 1, 2]))]
             steps += self._call("function")
         dynamic = self.random.choice([None, None, None, None, True, False])
-        return Program(
+        return self.program(
             "function", [], body, self.random.choice(training_parts.RETURNS), steps, dynamic
         )
 
@@ -77,10 +96,12 @@ class Programs(training.Programs):
         name = self.random.choice(self.kinds)
         if kind < 0.15:
             return super()._plain_statement()
-        tensors = name in TENSORS and (name not in STATEMENTS or kind < 0.55)
+        tensors = name in self.tensors and (name not in self.statements or kind < 0.55)
         if not tensors:
-            return self._filled(self.random.choice(STATEMENTS[name]))
-        return f"{self.random.choice('yyzv')} = {self._filled(self.random.choice(TENSORS[name]))}"
+            return self._filled(self.random.choice(self.statements[name]))
+        return (
+            f"{self.random.choice('yyzv')} = {self._filled(self.random.choice(self.tensors[name]))}"
+        )
 
     def _argument(self) -> str:
         argument = self._one("ARGUMENTS")

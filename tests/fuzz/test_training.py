@@ -207,6 +207,18 @@ FOUND = {
         run(T(3, 4)).sum().backward()
         run(T(2, 4)).sum().backward()
     """,
+    "a gradient behind a branch in inference mode": """
+        w = T(4, grad=True)
+        def f(x):
+            y = x * w
+            if y.sum() > 0:
+                log.append(torch.autograd.grad(y.sum(), x, allow_unused=True))
+            return y.sum()
+        ---
+        with torch.inference_mode(): run(T(3, 4, grad=True))
+        with torch.inference_mode(): run(-T(3, 4, grad=True))
+        run(T(3, 4, grad=True))
+    """,
     "a buffer of inference mode": """
         mean = [torch.ones(4)]
         w = T(4, grad=True)

@@ -558,10 +558,9 @@ def call_in_graph(
     changed = changed_function(tx, target)
     if changed is not None:
         return changed.call(tx, args, kwargs)
-    if tx.output.has_overrides:
-        dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
-        if dispatched is not None:
-            return dispatched
+    dispatched = late_bound.dispatch(tx, op, target, args, kwargs)
+    if dispatched is not None:
+        return dispatched
     if any(arg.alternatives for arg in args):
         return late_bound.call_on_choice(tx, op, target, args, kwargs)
     proxy_args = tuple(arg.as_proxy() for arg in args)
@@ -780,7 +779,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
         raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
-    if obj.is_inference() and obj._is_view() and not obj._base.is_inference():  # by `x.data = y`
+    base = obj._base
+    if base is not None and obj.is_inference() and not base.is_inference():  # by `x.data = y`
         raise Unsupported(breaks.UnknownObject("inference tensor that is a view of another kind"))
     check_usable(obj)
     if source is None:

@@ -1,0 +1,50 @@
+"""Random programs of Python's objects: compiled, they do what eager does, in eager's order.
+
+`make fuzz` runs more of them, with a seed of its own that it prints.
+"""
+
+import itertools
+
+import pytest
+
+from tests.fuzz.objects import Program, Programs
+from tests.fuzz.training import mismatch
+
+
+def disagreements(seed: int, count: int, backend: str) -> str:
+    drawn = itertools.islice(Programs(seed), count)
+    told = [(program, mismatch(program, backend)) for program in drawn]
+    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+
+
+def test_programs():
+    wrong = disagreements(0, 8, "eager")
+    assert not wrong, wrong
+
+
+def test_aot_eager():
+    wrong = disagreements(1, 4, "aot_eager")
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+def test_inductor():
+    wrong = disagreements(2, 4, "inductor")
+    assert not wrong, wrong
+
+
+# name -> statements of f, steps.
+FOUND = {
+    "attributes of a scripted function": (
+        "y = scripted(x, 2.0)\nlog.append(scripted.name)\nkept.append(scripted)",
+        "run(T(3, 4))\nlog.append(kept[0] is scripted)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name):
+    body, steps = FOUND[name]
+    program = Program("function", [], body.splitlines(), "y", steps.splitlines())
+    told = mismatch(program, "eager")
+    assert told is None, told
