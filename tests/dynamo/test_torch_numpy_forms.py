@@ -232,3 +232,11 @@ def test_numbers_that_the_dtype_does_not_have():
         np.testing.assert_array_equal(one, other)
     with pytest.raises(OverflowError):
         dynamo.compile(lambda a: np.where(a > 1, a, 2**70), backend="eager")(a)
+
+
+def test_items_without_bytes():
+    def f(a, b):
+        return (b * 2).sum(), a.dtype, a[1]
+
+    given = np.zeros(3, [("a", "S0")])["a"], np.ones(3)
+    assert dynamo.compile(f, backend="eager")(*given) == f(*given)
