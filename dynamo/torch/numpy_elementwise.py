@@ -157,10 +157,18 @@ def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
         if not varies_within(value, loop):
             raise refuse(f"{name} of a number that varies")
         return call_torch(tx, torch.full, (), value, dtype=TO_TORCH[loop], device="cpu")
-    real = loop.type(value.as_constant()).item()
+    real = number_of(value, loop, name)
     if name in _OF_TENSORS_ONLY:
         return call_torch(tx, torch.full, (), real, dtype=TO_TORCH[loop])
     return ConstantValue(real)
+
+
+def number_of(value: Value, dtype: Any, name: str) -> Any:
+    """A constant of Python as a number of this dtype."""
+    try:
+        return dtype.type(value.as_constant()).item()
+    except OverflowError as error:
+        raise refuse(f"{name} of a number that {dtype} does not have") from error
 
 
 def varies_within(value: Value, dtype: Any) -> bool:

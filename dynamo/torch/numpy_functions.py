@@ -28,6 +28,7 @@ from dynamo.torch.numpy_elementwise import (
     converted,
     elementwise,
     not_scalar,
+    number_of,
     of_tensors,
     operator_of,
     row_major,
@@ -306,7 +307,7 @@ def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
     if isinstance(value, ArrayValue):
         return converted(tx, row_major(value, "numpy.where"), dtype)
     varies = varies_within(value, dtype)
-    number = value if varies else dtype.type(value.as_constant()).item()
+    number = value if varies else number_of(value, dtype, "numpy.where")
     return call_torch(tx, torch.full, (), number, dtype=TO_TORCH[dtype])
 
 

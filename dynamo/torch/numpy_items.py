@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,13 @@ from dynamo.values.containers.containers import SequenceValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue
+from fxgraph.symbolic_values import hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+
+# The size (at::internal::GRAIN_SIZE) from which torch's threads share a loop.
+_SHARED = 1 << 15
 
 
 def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
@@ -132,6 +137,16 @@ def _require_fits(number: Any, dtype: Any) -> None:
         raise refuse(f"a store of {number!r} into {dtype}") from error
 
 
+def _require_order(key: Value) -> None:
+    """Of items with one place, numpy keeps the last; torch's threads share large index arrays."""
+    keys = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    for one in keys:
+        if isinstance(one, ArrayValue) and one.dtype.kind in "iu":
+            sizes = [hint_of(size) for size in one.shape]
+            if None in sizes or math.prod(sizes) >= _SHARED:
+                raise refuse("a store at a large index array")
+
+
 def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
     not_scalar(array, "a store into an item")
     refuse_reversed(array, "a store into an item")
@@ -139,7 +154,11 @@ def setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Val
         raise refuse("a store into an array of float16")
     if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
         require_quiet_errors(tx, "a store of an array")
-        stored: Value = without_overlap(tx, value, array)
+        _require_order(key)
+        if value.dtype != array.dtype:  # torch's stores at index arrays take no other dtype
+            stored: Value = converted(tx, value, array.dtype)
+        else:
+            stored = without_overlap(tx, value, array)
     elif value.is_constant() and isinstance(value.as_constant(), NUMBERS):
         _require_fits(value.as_constant(), array.dtype)
         stored = value

@@ -312,9 +312,10 @@ class _Writable:
 
 
 def _fits_torch(array: Any) -> bool:
+    if array.dtype not in TO_TORCH and array.dtype != HALF:
+        return False  # an item may have no bytes: np.dtype("S0")
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
-    known = array.dtype in TO_TORCH or array.dtype == HALF
-    return known and min(array.strides, default=0) >= 0 and whole
+    return min(array.strides, default=0) >= 0 and whole
 
 
 def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:

@@ -197,3 +197,46 @@ def test_results_written_to_an_argument_in_its_place(program, shape, dtype):
     got = dynamo.compile(f, backend="eager")(a, np.zeros(shape, dtype))
     for one, other in zip(got, f(a, np.zeros(shape, dtype)), strict=True):
         np.testing.assert_allclose(one, other)
+
+
+def stored(a, key, values):
+    a = a.copy()
+    a[key] = values
+    return a
+
+
+PLACES = np.array([3, 0, 3, 1])
+LARGE = np.random.default_rng(0).integers(0, 1000, 200_000)
+STORES = [
+    (np.ones(5), PLACES, np.arange(4)),  # values of another dtype
+    (np.ones(5, int), PLACES, np.arange(4) + 0.75),
+    (np.ones(5), np.arange(5) > 2, np.arange(2)),
+    (np.ones((5, 2)), PLACES, np.arange(8).reshape(4, 2)),
+    (np.ones(1000), LARGE, np.arange(200_000)),  # the last of several at one place stays
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(("a", "key", "values"), STORES)
+def test_stores_at_index_arrays(a, key, values, backend):
+    compiled = dynamo.compile(stored, backend=backend)
+    np.testing.assert_array_equal(compiled(a, key, values), stored(a, key, values))
+
+
+def test_numbers_that_the_dtype_does_not_have():
+    def f(a):
+        return a < 2**70, a == -(2**70), 2**64 > a
+
+    a = np.arange(3)
+    for one, other in zip(dynamo.compile(f, backend="eager")(a), f(a), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(OverflowError):
+        dynamo.compile(lambda a: np.where(a > 1, a, 2**70), backend="eager")(a)
+
+
+def test_items_without_bytes():
+    def f(a, b):
+        return (b * 2).sum(), a.dtype, a[1]
+
+    given = np.zeros(3, [("a", "S0")])["a"], np.ones(3)
+    assert dynamo.compile(f, backend="eager")(*given) == f(*given)
