@@ -52,6 +52,7 @@ from fxgraph.passes import cse, known_masks
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
 from inductor.attention import generated_attention
+from inductor.attention_device import shared_keys
 from inductor.attention_training import trained_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
@@ -233,10 +234,10 @@ def _attention(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference:
         return
-    passes: list[Any] = [functools.partial(spelled_attention, gpu_alone=True)]
+    passes: list[Any] = [shared_keys, functools.partial(spelled_attention, gpu_alone=True)]
     if c.options.tuning in _TUNING:
         given = functools.partial(generated_attention, always=c.options.standalone)
-        passes = [given, spelled_attention]
+        passes = [shared_keys, given, spelled_attention]
     for one in passes:
         found = one(c.functional)
         if found is not None:
