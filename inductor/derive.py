@@ -8,6 +8,10 @@ The graph stays as it is: run operator by operator, it computes such values in e
 keeps them (runtime/csrc/derivation.h) and makes them again when a parameter has changed. Parameters
 that change before every call are no case of their own: to make the values again costs a pass or two
 over the weights, about as much as the library's reordering of weights that are not derived.
+
+On a GPU they are made in their place again, and graphs that the program captures compute them in
+each replay. Of its memory nothing is read: writes that move no version are seen where an alias was
+handed out (`.data`) or a graph of the program is replayed, not those of kernels by bare address.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from fxgraph import effects
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves
 from fxgraph.node import Node
+from inductor import devices
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
@@ -70,10 +75,10 @@ class Derivation:
 
 
 def sources_of(
-    functional: FunctionalGraph, static: Sequence[bool], inputs: Sequence[Any]
+    functional: FunctionalGraph, static: Sequence[bool], inputs: Sequence[Any], gpu: bool = False
 ) -> dict[Node, int]:
-    """The static inputs that values may be derived from: ordinary tensors on the CPU, of known
-    size, that the graph does not write, with a version that tells of writes.
+    """The static inputs that values may be derived from: ordinary tensors on the CPU, or also on a
+    GPU, of known size, that the graph does not write, with a version that tells of writes.
     """
     written = {m.index for m in functional.input_mutations}
     if written:
@@ -82,15 +87,15 @@ def sources_of(
     return {
         node: i
         for i, node in enumerate(placeholders)
-        if static[i] and i not in written and _is_known(node) and is_ordinary(inputs[i])
+        if static[i] and i not in written and _is_known(node) and is_ordinary(inputs[i], gpu)
     }
 
 
-def is_ordinary(tensor: Any) -> bool:
-    """Whether values may be derived from a tensor: a plain strided one on the CPU."""
+def is_ordinary(tensor: Any, gpu: bool = False) -> bool:
+    """Whether values may be derived from a tensor: a plain strided one on the CPU, or on a GPU."""
     return (
         type(tensor) in _TENSORS
-        and tensor.device.type == "cpu"
+        and (tensor.device.type == "cpu" or (gpu and devices.is_gpu(tensor.device)))
         and tensor.layout is torch.strided
         and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
     )
@@ -100,7 +105,7 @@ def _is_known(node: Node) -> bool:
     val = node.meta.get("val")
     return (
         isinstance(val, torch.Tensor)
-        and val.device.type == "cpu"
+        and (val.device.type == "cpu" or devices.is_gpu(val.device))
         and val.layout is torch.strided
         and all(isinstance(n, int) for n in (*val.shape, *val.stride()))
     )
@@ -206,4 +211,5 @@ def derivation_spec(derived: Derivation) -> DerivationSpec:
 
 def _spec(spec: Any, name: str, node: Node, **more: Any) -> Any:
     val = node.meta["val"]
-    return spec(name, dtype_name(val.dtype), tuple(val.shape), tuple(val.stride()), **more)
+    size, stride, device = tuple(val.shape), tuple(val.stride()), str(val.device)
+    return spec(name, dtype_name(val.dtype), size, stride, device=device, **more)

@@ -52,6 +52,7 @@ from fxgraph.passes import cse, known_masks
 from fxgraph.sizes import Undecided
 from inductor import devices, plan_cache
 from inductor.attention import generated_attention
+from inductor.attention_device import shared_keys
 from inductor.attention_training import trained_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
@@ -72,6 +73,7 @@ from inductor.pack import pack_convolutions, packed_weights
 from inductor.patches import gradients_of_patches
 from inductor.plan_steps import build_plan
 from inductor.products import choose_products
+from inductor.products_device import joined_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.recurrent import pack_recurrent
@@ -84,6 +86,7 @@ from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
 from inductor.softmax_attention import spelled_attention
 from inductor.standalone import without_libraries
+from inductor.weights_device import weights_laid_out
 from inductor.widen import widen
 
 log_times = logging.getLogger("inductor.times")
@@ -148,9 +151,9 @@ def _packs(c: Compilation) -> bool:
     return c.inference and c.options.pack
 
 
-def _sources(c: Compilation) -> dict[Node, int]:
+def _sources(c: Compilation, gpu: bool = False) -> dict[Node, int]:
     assert c.functional is not None
-    return sources_of(c.functional, c.static, c.inputs)
+    return sources_of(c.functional, c.static, c.inputs, gpu)
 
 
 def _widen(c: Compilation) -> None:
@@ -197,6 +200,9 @@ def _pack(c: Compilation) -> None:
         c.notes.append(note)
     if not _packs(c):
         return
+    if (found := weights_laid_out(c.functional, _sources(c, gpu=True))) is not None:
+        c.functional, note = found
+        c.notes.append(note)
     passes: list[Any] = [] if c.options.standalone else [pack_convolutions, pack_recurrent]
     if c.options.tuning in _TUNING:
         libraries = not c.options.standalone
@@ -216,6 +222,11 @@ def _products(c: Compilation) -> None:
             c.functional, note = found
             c.notes.append(note)
         return
+    if _packs(c):
+        joint = joined_products(c.functional, _sources(c, gpu=True), c.options.target)
+        if joint is not None:
+            c.functional, note = joint
+            c.notes.append(note)
     if c.options.tuning not in _TUNING:
         return
     chosen = choose_products(
@@ -233,10 +244,10 @@ def _attention(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference:
         return
-    passes: list[Any] = [functools.partial(spelled_attention, gpu_alone=True)]
+    passes: list[Any] = [shared_keys, functools.partial(spelled_attention, gpu_alone=True)]
     if c.options.tuning in _TUNING:
         given = functools.partial(generated_attention, always=c.options.standalone)
-        passes = [given, spelled_attention]
+        passes = [shared_keys, given, spelled_attention]
     for one in passes:
         found = one(c.functional)
         if found is not None:
@@ -246,7 +257,7 @@ def _attention(c: Compilation) -> None:
 
 def _derive(c: Compilation) -> None:
     assert c.functional is not None
-    c.derived = derivation(c.functional, _sources(c)) if _packs(c) else None
+    c.derived = derivation(c.functional, _sources(c, gpu=True)) if _packs(c) else None
 
 
 def _recall(c: Compilation) -> None:

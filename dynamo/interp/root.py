@@ -24,7 +24,7 @@ from dynamo.torch.devices import (
     set_devices,
     set_global_device,
 )
-from dynamo.torch.torch_state import settings
+from dynamo.torch.torch_state import settings, settle_attention
 from dynamo.values.builder import Lazy, load
 from dynamo.values.effects.lifetimes import track_arguments
 from dynamo.values.functions.cell import CellValue, build_cell
@@ -234,6 +234,7 @@ class RootInterpreter(Interpreter):
 
 def read_modes() -> list[tuple]:
     """torch's modes that captured code may change, each as (setter, arguments that set it)."""
+    settle_attention()
     modes: list[tuple] = [(torch._C._set_grad_enabled, torch.is_grad_enabled())]
     for device in ("cpu", "cuda"):
         modes.append((torch.set_autocast_enabled, device, torch.is_autocast_enabled(device)))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dynamo.guards.sources import ModuleSource
 from dynamo.values.base import Value
@@ -77,6 +79,22 @@ def read_floating_point_errors() -> tuple[str, ...]:
 
 
 Pairs = list[tuple[Callable[..., Any], Callable[..., Any]]]
+
+
+_attention_settled = False
+
+
+def settle_attention() -> None:
+    """Have torch decide on the order of attention's kernels on a GPU, which it does once, in the
+    first call: within a capture, the setting would be put back for good, and cuDNN's never taken.
+    """
+    global _attention_settled
+    if _attention_settled or not torch.cuda.is_initialized():
+        return
+    _attention_settled = True
+    with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
+        x = torch.empty(1, 1, 8, 64, dtype=torch.float16, device="cuda")
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
 @cache

@@ -166,6 +166,8 @@ class TritonModule:
         library = triton_products.library_seconds(*about)
         if triton_products.follows(step, item.reader) is None:
             return own < library
+        assert item.reader is not None
+        own += triton_products.following_seconds(step, item.reader, device)
         moved = 2 - (step.target.name in kept)
         nbytes = hint(product(step.target.size)) * step.target.dtype.itemsize * moved
         return own < library + EMPTY + nbytes / (device.bandwidth * BANDWIDTH)

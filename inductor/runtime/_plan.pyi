@@ -42,6 +42,8 @@ class DeviceError(RuntimeError):
 
     passed_on: bool
 
+def note_replay() -> None: ...
+
 class DeviceKernel:
     """A kernel in a device's memory, made by Driver.load()."""
 

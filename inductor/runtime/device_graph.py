@@ -69,7 +69,7 @@ def device_for(spec: PlanSpec, loaded: dict[str, Any]) -> Nvidia | str:
 def _has_seeds(step: AtenStep) -> bool:
     """Whether dropout in attention leaves its seeds to the backward, on the host from a plan, in
     memory of the device from a graph: each reads the seeds of its own kind."""
-    if "flash" in step.op:  # on the device from both
+    if "flash" in step.op or "cudnn" in step.op:  # on the device from both
         return False
     packet = getattr(torch.ops.aten, step.op.removeprefix("aten::"))
     names = [a.name for a in getattr(packet, step.overload or "default")._schema.arguments]

@@ -161,7 +161,7 @@ class TorchGraph:
             self.scope.__exit__(None, None, None)
 
     def replay(self) -> None:
-        self.graph.replay()
+        torch._C._CUDAGraph.replay(self.graph)  # link.watch_replays counts the program's
 
     def reset(self) -> None:
         self.graph.reset()

@@ -7,6 +7,7 @@ pointers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ class Derived:
     def __init__(self, plan: _plan.Plan, values: Sequence[TensorSpec]) -> None:
         self.plan = plan
         self.values = values
+        self.kept: list[torch.Tensor] = []  # on a GPU, where device graphs look for them
         self.made = self.bytes = 0
         self.told: Callable[[], None] | None = None
 
@@ -81,6 +83,13 @@ class Derived:
         made = [
             _laid_out(result, value) for result, value in zip(results, self.values, strict=True)
         ]
+        places = {tensor.device for tensor in made if tensor.is_cuda}
+        if places and torch.cuda.is_current_stream_capturing():
+            return made
+        if places:
+            made = self.kept = _in_place(self.kept, made)
+            for place in places:  # calls on other streams read them as soon as they are told
+                torch.cuda.current_stream(place).synchronize()
         self.bytes = sum(tensor.nbytes for tensor in made)
         self.made += 1
         if self.told is not None:
@@ -88,12 +97,38 @@ class Derived:
         return made
 
 
+def _in_place(kept: list[torch.Tensor], made: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The values just made, in the memory of those before if there are any."""
+    if not kept:
+        return made
+    with torch.no_grad():
+        for old, new in zip(kept, made, strict=True):
+            old.copy_(new)
+    return kept
+
+
+def watch_replays() -> None:
+    """Count replays of graphs that the program captured, from now on: they may write parameters
+    without a new version. Those of ours go around this (driver.TorchGraph)."""
+    replay = torch.cuda.CUDAGraph.replay
+    if hasattr(replay, "counts_replays"):
+        return
+
+    @functools.wraps(replay)
+    def counted(self: torch.cuda.CUDAGraph) -> None:
+        _plan.note_replay()
+        replay(self)
+
+    counted.counts_replays = True  # type: ignore[attr-defined]
+    torch.cuda.CUDAGraph.replay = counted  # type: ignore[method-assign]
+
+
 def _laid_out(tensor: torch.Tensor, value: TensorSpec) -> torch.Tensor:
     """With the strides that the plan relies on; a layout of the library's own has none."""
     if tensor.layout is not torch.strided or tensor.stride() == value.stride:
         return tensor
     stride = [hint(step) for step in value.stride]  # of known sizes
-    strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device="cpu")
+    strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
     return strided.copy_(tensor.detach())
 
 
@@ -158,12 +193,17 @@ class Linker:
             "library": self.library,
         }
 
-    def _derivation(self) -> tuple[Derived, list[int]] | None:
+    def _derivation(self) -> tuple[Derived, list[int], Any] | None:
         if self.spec.derivation is None:
             return None
         names = [t.name for t in self.spec.inputs if t.static]
         self.derived = Derived(link(self.spec.derivation.plan), self.spec.derived)
-        return self.derived, [names.index(name) for name in self.spec.derivation.sources]
+        on_gpu = any(torch.device(value.device).type == "cuda" for value in self.spec.derived)
+        capturing = torch.cuda.is_current_stream_capturing if on_gpu else None
+        if on_gpu:
+            watch_replays()
+        sources = [names.index(name) for name in self.spec.derivation.sources]
+        return self.derived, sources, capturing
 
     def _static_tensors(self, given: Any) -> list[torch.Tensor]:
         names = [t.name for t in self.spec.inputs if t.static]

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(WHY is not None, reason=str(WHY))
 
 SAMPLE = {
     "values": (
+        "attention_of_torchs_choice",  # the first of its process
         "scalars_of_the_cpu", "the_second_device", "streams", "random_numbers_go_on",
         "autocast_bfloat16", "libraries_by_name", "results_that_live_on", "AdamW fused scaled",
         "measured_choices_are_remembered",

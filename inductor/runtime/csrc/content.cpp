@@ -11,14 +11,21 @@
 namespace framegraph {
 namespace {
 
-// The memory of a tensor that a write may go unseen in; null for little of it, and for other devices.
+// The memory of a tensor that a write may go unseen in; null for little of the host's, and for devices but GPUs.
 c10::StorageImpl* large_memory(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!impl->has_storage() || !impl->unsafe_storage()) return nullptr;
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  if (storage->device_type() != c10::DeviceType::CPU) return nullptr;
+  const bool on_gpu = storage->device_type() == c10::DeviceType::CUDA;
+  if (!on_gpu && storage->device_type() != c10::DeviceType::CPU) return nullptr;
   const c10::SymInt bytes = storage->sym_nbytes();  // symbolic in torch's own traces
-  return bytes.maybe_as_int().value_or(0) > static_cast<int64_t>(kWhole) ? storage : nullptr;
+  return bytes.maybe_as_int().value_or(0) > (on_gpu ? 0 : static_cast<int64_t>(kWhole)) ? storage : nullptr;
+}
+
+// Of all its bytes; none of a GPU's.
+std::optional<uint64_t> hash_of_memory(const c10::StorageImpl& storage) {
+  if (storage.device_type() != c10::DeviceType::CPU) return std::nullopt;
+  return hash_of(static_cast<const char*>(storage.data()), storage.nbytes());
 }
 
 size_t holders_of(c10::StorageImpl* storage) { return c10::raw::intrusive_ptr::use_count(storage); }
@@ -82,8 +89,8 @@ uint64_t Content::version(uint64_t pass) {
   pass_ = pass;
   const auto storage = storage_.lock();
   if (!storage) return version_;
-  const uint64_t now = hash_of(static_cast<const char*>(storage->data()), storage->nbytes());
-  if (hash_ && now != *hash_) ++version_;
+  const std::optional<uint64_t> now = hash_of_memory(*storage);
+  if (!now || (hash_ && now != hash_)) ++version_;
   hash_ = now;
   open_ = holders_of(storage.get()) - 1 > holders_;
   return version_;
@@ -110,7 +117,7 @@ void hand_out(const at::Tensor& tensor, bool holds_tensor) {
   content.open_ = true;
   content.holders_ = std::max<size_t>(holders, 1);
   content.hash_.reset();
-  if (content.derived_) content.hash_ = hash_of(static_cast<const char*>(storage->data()), storage->nbytes());
+  if (content.derived_) content.hash_ = hash_of_memory(*storage);
 }
 
 void note_write(const at::Tensor& tensor) {

@@ -11,7 +11,8 @@ namespace {
 // Words sampled of a large source: almost each is on a page of its own, whose address takes long to find.
 constexpr size_t kSampled = 64;
 
-uint64_t passes = 0;  // rounds of looking at sources
+uint64_t passes = 0;   // rounds of looking at sources
+uint64_t replays = 0;  // of graphs of the program's
 
 uint64_t sampled(const char* data, size_t bytes) {
   uint64_t hash = 0;
@@ -28,7 +29,7 @@ size_t extent(const at::Tensor& tensor) {
 }
 
 uint64_t sample(const at::Tensor& tensor, const void* data) {
-  const size_t bytes = data == nullptr ? 0 : extent(tensor);
+  const size_t bytes = data == nullptr || !tensor.is_cpu() ? 0 : extent(tensor);
   const auto* first = static_cast<const char*>(data);
   return bytes <= kWhole ? hash_of(first, bytes) : sampled(first, bytes);
 }
@@ -39,11 +40,12 @@ bool has_version(const at::Tensor& tensor) { return !tensor.unsafeGetTensorImpl(
 Look look(const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const void* data = impl->data();
-  std::shared_ptr<Content> content = extent(tensor) > kWhole ? derived_content(tensor) : nullptr;
+  const bool watched = extent(tensor) > kWhole || !tensor.is_cpu();
+  std::shared_ptr<Content> content = watched ? derived_content(tensor) : nullptr;
   const uint64_t writes = content ? content->version(pass) : 0;
   return {impl->storage().getWeakStorageImpl(), data,
           has_version(tensor) ? impl->version_counter().current_version() : 0, sample(tensor, data),
-          std::move(content), writes};
+          std::move(content), writes, tensor.is_cpu() ? 0 : replays};
 }
 
 bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
@@ -51,12 +53,20 @@ bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
   if (!has_version(tensor) || impl->version_counter().current_version() != seen.version) return false;
   const void* data = impl->data();
   return data == seen.data && impl->unsafe_storage().unsafeGetStorageImpl() == seen.storage._unsafe_get_target() &&
-         sample(tensor, data) == seen.sample && (!seen.content || seen.content->version(pass) == seen.writes);
+         sample(tensor, data) == seen.sample && (tensor.is_cpu() || replays == seen.replays) &&
+         (!seen.content || seen.content->version(pass) == seen.writes);
 }
 
 }  // namespace
 
+void note_replay() { ++replays; }
+
 std::shared_ptr<const Derived> Derivation::get(const std::vector<PyObject*>& statics) {
+  if (capturing_ != nullptr) {
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(capturing_));
+    if (!answer) throw python_error();
+    if (answer.is(py::handle(Py_True))) return made(statics);
+  }
   if (C10_LIKELY(current_ != nullptr && holds(statics))) return current_;
   current_.reset();  // first, so that old and new are not in memory at once
   std::shared_ptr<const Derived> fresh = made(statics);

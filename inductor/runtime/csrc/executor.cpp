@@ -173,6 +173,9 @@ class Run {
   }
 
   // Leaves the state empty before the arena goes back, so that no tensor of this call keeps it.
+  // Of a call that a device graph captures.
+  void keep() { keeps_ = true; }
+
   ~Run() {
     for (at::Tensor& tensor : state_.tensors) tensor.reset();
     state_.stack.clear();
@@ -279,7 +282,8 @@ class Run {
   }
 
   void bind_derived() {
-    derived_ = program_.derivation->get(program_.statics);
+    Derivation& derivation = *program_.derivation;
+    derived_ = keeps_ ? derivation.last(program_.statics) : derivation.get(program_.statics);
     TORCH_CHECK(derived_->tensors.size() == program_.derived_values.size(), "framegraph: ", derived_->tensors.size(),
                 " derived statics, but the plan names ", program_.derived_values.size());
     for (uint32_t v : program_.derived_values) {
@@ -627,6 +631,7 @@ class Run {
   ContextScope context_;
   const bool profiled_ = at::hasCallbacks();  // somebody records functions: kernels are told of, too
   std::shared_ptr<const Derived> derived_;
+  bool keeps_ = false;
   ArenaLease arena_;
 };
 
@@ -640,6 +645,7 @@ PyObject* execute(const Program& program, State& state, PyObject* const* args) {
 PyObject* execute_keeping(const Program& program, State& state, PyObject* const* args) {
   RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
   Run run(program, state, args);
+  run.keep();
   const auto results = py::reinterpret_steal<py::object>(run());
   const auto arena = py::reinterpret_steal<py::object>(THPVariable_Wrap(run.arena()));
   return py::make_tuple(results, arena).release().ptr();

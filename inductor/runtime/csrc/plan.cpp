@@ -142,6 +142,11 @@ PyObject* arena_limit(PyObject*, PyObject* bytes) {
 
 PyObject* idle_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(idle_arena_bytes()); }
 
+PyObject* replayed(PyObject*, PyObject*) {
+  note_replay();
+  Py_RETURN_NONE;
+}
+
 PyObject* memory_of(PyObject*, PyObject* tensor) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a tensor is expected, got ", Py_TYPE(tensor)->tp_name);
@@ -158,6 +163,7 @@ PyMethodDef module_methods[] = {
      "moved(arguments, where: dict[int, int], besides: dict[int, Any]) -> list[int]: the keys of `where`, but for those of "
      "`besides`, whose argument is at another address."},
     {"set_arena_limit", arena_limit, METH_O, "set_arena_limit(bytes): the most memory that idle arenas may hold."},
+    {"note_replay", replayed, METH_NOARGS, "note_replay(): a graph of the program's own is replayed, which writes memory."},
     {"idle_arena_bytes", idle_bytes, METH_NOARGS, "idle_arena_bytes() -> int: memory held by idle arenas."},
     {nullptr, nullptr, 0, nullptr}};
 

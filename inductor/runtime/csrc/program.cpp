@@ -425,9 +425,11 @@ void Program::load(PyObject* spec) {
   for (const auto& item : mutated) values.at(item.first).written = true;
   first_write = data["first_write"].cast<uint32_t>();
   if (!data["derivation"].is_none()) {
-    auto [make, sources] = data["derivation"].cast<std::pair<py::object, std::vector<uint32_t>>>();
+    auto [make, sources, capturing] =
+        data["derivation"].cast<std::tuple<py::object, std::vector<uint32_t>, py::object>>();
     for (uint32_t source : sources) TORCH_CHECK_INDEX(source < statics.size(), "no static input ", source);
-    derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources));
+    PyObject* asked = capturing.is_none() ? nullptr : capturing.release().ptr();
+    derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources), asked);
   }
   arena_bytes = parse_number(data["arena_bytes"]);
   arena_device = reinterpret_cast<THPDevice*>(data["arena_device"].cast<py::object>().ptr())->device;

@@ -16,6 +16,7 @@
 
 #include "../../../fxgraph/csrc/callable.h"
 #include "../../../fxgraph/csrc/tensors.h"
+#include "content.h"
 
 namespace framegraph {
 namespace {
@@ -177,6 +178,7 @@ class Call {
       const at::Tensor& tensor = one.bound == nullptr ? arguments_.tensor(one.index) : tensor_of(one.bound);
       if (tensor.is_inference()) continue;
       for (int64_t i = 0; i < one.bumps; ++i) tensor.unsafeGetTensorImpl()->bump_version();
+      if (one.bumps == 0) note_write(tensor);
     }
   }
 

@@ -289,6 +289,54 @@ def autocast_inside() -> None:
     same(run(x), fn(x), rtol=2e-2, atol=2e-2)
 
 
+@program
+def attention_of_torchs_choice() -> None:
+
+    """By the kernel that eager takes, which torch prefers from its first attention on: if that is
+    in a capture, too."""
+    q, k = rand(2, 8, 4, 64, dtype=torch.bfloat16), rand(2, 8, 2, 64, dtype=torch.bfloat16)
+    q, k = q.transpose(1, 2), k.transpose(1, 2)
+
+    def fn(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True) * 2
+
+    taken = dynamo.explain(fn)(q, k, k + 1).fallback_ops
+    assert any("cudnn_attention" in name for name in taken), taken
+    same(dynamo.compile(fn)(q, k, k + 1), fn(q, k, k + 1), rtol=2e-2, atol=2e-2)
+    chosen = torch._fused_sdp_choice(q, k, k, None, 0.0, True, enable_gqa=True)
+    assert torch.nn.attention.SDPBackend(chosen).name == "CUDNN_ATTENTION"
+
+
+@program
+def attention_of_repeated_keys() -> None:
+    """Heads that share keys, as models repeat them for a mask's sake, by kernels without copies."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k = rand(2, 8, 6, 64, dtype=torch.bfloat16), rand(2, 8, 2, 64, dtype=torch.bfloat16)
+
+    def repeated_heads(x: Any) -> Any:
+        return x[:, :, None].expand(2, 2, 3, 8, 64).reshape(2, 6, 8, 64)
+
+    def fn(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q * 2, k + 1, v * v))
+        return F.scaled_dot_product_attention(q, repeated_heads(k), repeated_heads(v))
+
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        for options in ({}, GRAPHS):
+            with sdpa_kernel(backend):
+                run = dynamo.compile(fn, **options)
+                for turn in range(3):
+                    same(run(q, k, k + turn), fn(q, k, k + turn), rtol=2e-2, atol=2e-2)
+                notes = dynamo.explain(fn)(q, k, k).notes
+                assert any("read by all heads" in note for note in notes), notes
+                # A backward has gradients of each repetition.
+                given = [x.clone().requires_grad_() for x in (q, k, k + 1)]
+                found = [
+                    torch.autograd.grad(call(*given).float().mean(), given) for call in (run, fn)
+                ]
+                same(*found, rtol=4e-2, atol=1e-3)
+
+
 def attention(dtype: torch.dtype, backend: Any, dropout: float, masked: bool) -> None:
     from torch.nn.attention import sdpa_kernel
 

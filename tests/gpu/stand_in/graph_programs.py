@@ -246,3 +246,109 @@ def workspaces_are_of_one_graph() -> None:
     finally:
         torch._C._cuda_clearCublasWorkspaces = function
     assert len(let_go) == 1, let_go
+
+
+def _written(net: torch.nn.Module, turn: int) -> None:
+    """Weights changed in a way of programs, with a new version or without one."""
+    weight, state = net[0].weight, net.state_dict()
+    if turn == 1:
+        with torch.no_grad():
+            weight.mul_(2)
+    elif turn == 2:
+        weight.data.sub_(0.5)
+    elif turn == 3:
+        weight.data = weight.data * 0.5
+    elif turn == 4:
+        net.load_state_dict({name: value + 0.25 for name, value in state.items()})
+    elif turn == 5:
+        net.held = [weight.data]  # an alias that lives on
+    elif turn == 6:
+        net.held[0].add_(1)
+    elif turn == 7:
+        net.held.clear()
+    elif turn == 8:
+        graph, write = torch.cuda.CUDAGraph(), weight.detach()
+        version = weight._version
+        with torch.cuda.graph(graph):
+            write.mul_(3)
+        torch._C._autograd._unsafe_set_version_counter((weight,), (version,))
+        net.held.append(graph)
+        graph.replay()
+    elif turn == 9:
+        net.held[0].replay()
+
+
+@program
+def weights_in_the_layout_of_images() -> None:
+    """Kept between calls, and laid out again after each kind of write."""
+    for options in ({}, GRAPHS):
+        layers = (torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3))
+        nets = _net(*(layer.bfloat16() for layer in layers))
+        x = rand(2, 8, 6, 6, dtype=torch.bfloat16)
+        dynamo.reset()
+        run = dynamo.compile(nets[0], **options)
+        with torch.no_grad():
+            for turn in range(11):
+                for net in nets:
+                    _written(net, turn)
+                for _ in range(3):
+                    same(run(x + turn), nets[1](x + turn), rtol=2e-2, atol=2e-2)
+            report = dynamo.explain(nets[0])(x)
+            assert any("in the layout of their images" in note for note in report.notes)
+            assert "clone.default" not in report.fallback_ops
+            off = dynamo.explain(nets[0], options={"pack": False})(x)
+            assert not any("layout of their images" in note for note in off.notes)
+
+
+@program
+def weights_in_the_layout_of_images_captured() -> None:
+    """In a graph of the program's own, by each replay from the weights of its time."""
+    nets = _net(torch.nn.Conv2d(8, 8, 3, padding=1).bfloat16(), torch.nn.Conv2d(8, 4, 3).bfloat16())
+    x, run = rand(2, 8, 6, 6, dtype=torch.bfloat16), dynamo.compile(nets[0])
+    with torch.no_grad():
+        run(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = run(x)
+        for turn in range(3):
+            for net in nets:
+                net[0].weight.mul_(1 - turn / 4)
+            graph.replay()
+            same(result, nets[1](x), rtol=2e-2, atol=2e-2)
+            same(run(x), nets[1](x), rtol=2e-2, atol=2e-2)
+
+
+class Attended(torch.nn.Module):
+    """Queries, keys and values of one input, and a gated layer; one product is a result."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(16, n, bias) for n in (32, 16, 16))
+        self.gate, self.up = torch.nn.Linear(32, 24, bias), torch.nn.Linear(32, 24, bias)
+        self.out = torch.nn.Linear(16, 4, bias)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in self.parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        y = y.transpose(1, 2).flatten(2)
+        return F.silu(self.gate(y)) * self.up(y), self.out(x)
+
+
+@program
+def joint_weights() -> None:
+    """Of queries, keys and values, and of a gated layer; a result of the graph stays apart."""
+    for bias in (True, False):
+        for options in ({}, GRAPHS):
+            nets = _net(Attended(bias).bfloat16())
+            x = rand(2, 8, 16, dtype=torch.bfloat16)
+            dynamo.reset()
+            run = dynamo.compile(nets[0], **options)
+            with torch.no_grad():
+                for turn in range(3):
+                    for net in nets:
+                        net[0].gate.weight.add_(0.1)
+                        net[0].parts[2].weight.data.mul_(1.5)
+                    for _ in range(3):
+                        same(run(x + turn), nets[1](x + turn), rtol=4e-2, atol=4e-2)
+                notes = dynamo.explain(nets[0])(x).notes
+                assert any("products: 5 with 2 joint weights" in note for note in notes), notes
