@@ -224,7 +224,9 @@ def test_printed_texts(capsys):
     assert len(counting.graphs) == 2
 
 
-@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0} {}", "{0.x}", "%q", "%d %d", "{a}", "%5%", "%.2f%"])
+@pytest.mark.parametrize(
+    "text", ["{:q}", "{} {}", "{0} {}", "{0.x}", "%q", "%d %d", "{a}", "%5%", "%.2f%"]
+)
 def test_errors_of_texts(text):
     def fn(x):
         made = text % x.size(0) if "%" in text else text.format(x.size(0))
