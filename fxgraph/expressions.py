@@ -390,10 +390,11 @@ def is_integral(expr: Any) -> bool:
 
 def tells_positive(fact: Boolean, expr: Expr) -> bool:
     """Whether a known condition compares a float with a number that is not negative, as larger."""
-    if not isinstance(fact, sympy.Gt | sympy.Ge) or fact.args[0] != expr:
+    strict = isinstance(fact, sympy.Gt | sympy.Lt)
+    if not (strict or isinstance(fact, sympy.Ge | sympy.Le)) or fact.gts != expr:
         return False
-    least = fact.args[1]
-    return bool(least.is_number and (least > 0 or (isinstance(fact, sympy.Gt) and least >= 0)))
+    least = fact.lts
+    return bool(least.is_number and (least > 0 or (strict and least >= 0)))
 
 
 def is_product(term: Expr) -> bool:

@@ -6,8 +6,9 @@ behind the branch, with what both sides leave.
     else:                            ->
         self.scale = self.scale * 0.9
 
-Attributes, the items of dicts under keys that stay where they are, and the items of lists. A list
-of the frame's of which there are more behind one side has varying items from then on.
+Attributes (of tensors: the gradient), the items of dicts under keys that stay where they are, and
+the items of lists. A list of the frame's of which there are more behind one side has varying items
+from then on.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _OBJECTS = (ObjectValue, ModuleValue)
 _DICTS = (DictValue, OrderedDictValue, ModuleTable)
 Items = VaryingItems | list[Value | Pending]
-_KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue])
+_KINDS = frozenset([*_OBJECTS, *_DICTS, ListValue, TensorValue])
 
 
 @dataclass
@@ -234,7 +235,7 @@ def paired_writes(tx: Interpreter, first: Side, second: Side) -> Iterator[Paired
             raise Refused(f"the sides change {owner.describe()} in different order")
         for name in {**one.attributes, **other.attributes}:
             left, right = (s.attributes.get(name) or _own_attr(tx, owner, name) for s in both)
-            if not _are_one_tensor(left, right, owner.own_attr(tx, name)):
+            if not _are_one_tensor(left, right, _found_attr(tx, owner, name)):
                 yield PairedWrite(owner, left, right, name=name)
         for hashed, (key_value, _) in {**one.entries, **other.entries}.items():
             left, right = (
@@ -279,7 +280,15 @@ def _are_one_tensor(*values: Value | None) -> bool:
 
 
 def _own_attr(tx: Interpreter, owner: Any, name: str) -> Value:
-    value = owner.own_attr(tx, name)
+    value = _found_attr(tx, owner, name)
     if value is None:
         raise Refused(f"one side alone sets {name!r} of {owner.describe()}")
     return value
+
+
+def _found_attr(tx: Interpreter, owner: Any, name: str) -> Value | None:
+    if not isinstance(owner, TensorValue):
+        return owner.own_attr(tx, name)  # type: ignore[no-any-return]
+    if name != "grad":
+        raise Refused("a side hangs an attribute on a tensor")
+    return owner.getattr(tx, name)

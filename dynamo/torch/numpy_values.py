@@ -117,10 +117,9 @@ class ArrayValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         if name in _READS_VALUES:
-            known = None if args or kwargs else self._known(tx, name)
-            if known is None:
+            if args or kwargs or (self.shape and name not in ("item", "tolist")):
                 raise Unsupported(breaks.DataDependentValue(f"ndarray.{name}()"))
-            return known
+            return self.tensor.call_method(tx, name, [], {})
         if name not in METHODS:
             raise refuse(f"ndarray.{name}()")
         return METHODS[name](tx, self, *args, **kwargs)

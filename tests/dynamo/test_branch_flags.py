@@ -62,6 +62,16 @@ def keeps_what_nests_of_branches_leave(x, w):
 
 
 @program(1)
+def divides_by_what_a_side_knows(x, w):
+    total = (x.sum().item() ** 2 + w.sum().item() ** 2) ** 0.5
+    if total > 3:
+        x = x * (3 / (total + 1e-6))
+    elif 0.5 < total and 2 < x.max():
+        x = x / total + 1 / (2 * total)
+    return x + 1
+
+
+@program(1)
 def leaves_one_of_two(x, w):
     y, z = x * w, x + w
     chosen = y + z

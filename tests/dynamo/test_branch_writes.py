@@ -596,3 +596,58 @@ COMPILED += [collects_of_layers_kept, clips_in_place, writes_a_view_of_its_own]
 @pytest.mark.parametrize("function", COMPILED, ids=lambda function: function.__name__)
 def test_compiled(function, backend):
     check(function, backend)
+
+
+def halves(p, n):
+    p.grad = p.grad * 0.5
+
+
+def halves_in_place(p, n):
+    p.grad *= 0.5
+
+
+def counts(p, n):
+    p.grad = torch.full_like(p, n)
+
+
+def drops(p, n):
+    p.grad = None
+
+
+def tags(p, n):
+    p.tag = n
+
+
+@pytest.mark.parametrize("backend", [eager, inductor])
+@pytest.mark.parametrize("change", [halves, halves_in_place, counts, drops, tags])
+def test_gradients(change, backend):
+    """Gradients as in eager, and the same objects where the side is not run, or writes in place."""
+
+    def steps(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        parameters = list(model.parameters())
+        for p in parameters:
+            p.grad = torch.ones_like(p)
+
+        def function(x):
+            n = x.sum().item()
+            if n > 2:
+                for p in model.parameters():
+                    change(p, n)
+            return model(x)
+
+        run, found = wrap(function), []
+        for value in (0.1, 1.0, 0.2, 3.0, -1.0):
+            before = [p.grad for p in parameters]
+            y = run(torch.full((2, 3), value))
+            found.append([old is p.grad for old, p in zip(before, parameters)])
+            y.sum().backward()
+            found.append([None if p.grad is None else p.grad.clone() for p in parameters])
+            found.append([getattr(p, "tag", None) for p in parameters])
+        return found
+
+    whole = change in (halves, counts)
+    expected = steps(lambda f: f)
+    actual = steps(lambda f: dynamo.compile(f, backend=backend, fullgraph=whole))
+    torch.testing.assert_close(actual, expected)

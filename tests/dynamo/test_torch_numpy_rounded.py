@@ -272,3 +272,34 @@ def test_readers_of_division_warnings_see_eager_values():
         expected, found = program(a()), dynamo.compile(program, backend="eager")(a())
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other)
+
+
+READS = {
+    "item": lambda a: a.mean().item(),
+    "float": lambda a: round(float((a > 1).mean()), 2),
+    "int": lambda a: int((a > 1).sum()) + int(a.argmax()),
+    "tolist": lambda a: sum(a.tolist()),
+    "one_element": lambda a: a[1:2].item(),
+    "extreme": lambda a: max(0.0, float(a.max())),
+    "condition": lambda a: 2.0 if a.min().item() > 0 and int((a > 1).sum()) < 2 else 3.0,
+    "small": lambda a: int(np.abs(a).astype(np.uint8).max()),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_numbers_read_from_arrays(name):
+    """They are read as from tensors: one graph, and the number of the time of the read."""
+
+    def fn(x):
+        a = (x * 2).numpy()
+        number = READS[name](a)
+        a += 1
+        return x * number, number, a
+
+    counting = CountingBackend()
+    compiled = dynamo.compile(fn, backend=counting)
+    for first in (1.0, -1.0, 4.0, 0.25):
+        made, expected = (f(torch.tensor([first, 1.0, 0.5])) for f in (compiled, fn))
+        assert torch.equal(made[0], expected[0]) and type(made[1]) is type(expected[1])
+        assert made[1] == expected[1] and np.array_equal(made[2], expected[2])
+    assert counting.graphs == 1
