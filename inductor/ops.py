@@ -128,6 +128,22 @@ class Tape:
                     results[value] = handler.call(value, *args)
         return results
 
+    def of(self, wanted: list[Value]) -> Tape:
+        """The values that `wanted` ones are made of, as a tape of their own."""
+        needed: set[int] = set()
+        while wanted:
+            value = wanted.pop()
+            if value.id in needed:
+                continue
+            needed.add(value.id)
+            wanted += value.args
+            index = value.attr.index if value.op == "load" else value.attr
+            if isinstance(index, Index):
+                wanted += indirect_values(index)
+        result = Tape()
+        result.values = [v for v in self.values if v.id in needed]
+        return result
+
     def loads(self) -> Iterator[Access]:
         return (v.attr for v in self.values if v.op == "load")
 
@@ -233,6 +249,9 @@ class Ops:
         foldable = value.op == "constant" and COMPUTE_TYPES[dtype] == dtype
         if foldable and (folded := _convert_constant(value, dtype)):
             return self.constant(folded[0], dtype)
+        if value.op == "where" and all(v.op == "constant" for v in value.args[1:]):
+            numbers = (self.to_dtype(v, dtype) for v in value.args[1:])
+            return self.where(value.args[0], *numbers)
         if value.dtype == torch.float32 and COMPUTE_TYPES[dtype] == torch.float32:
             return _state.tape.emit("to_dtype", (value,), torch.float32, dtype)
         if COMPUTE_TYPES[dtype] != dtype:  # to float32 first, then round

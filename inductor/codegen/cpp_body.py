@@ -124,6 +124,7 @@ class Body:
         self.known_here: dict[Any, Operand] = {}  # deeper ones, for this pass
         self.made: dict[str, Operand] = {}  # buffers made at row level
         self.made_here: dict[str, Operand] = {}
+        self.unrounded: dict[str, Operand] = {}  # values rounded to f16, and of what they are
         self.vectors: set[torch.dtype] = set()  # the types of which there are any
         self.rounded: set[str] = set()  # texts of values that bf16 holds exactly
         self.accumulators: list[_Accumulator] = []
@@ -467,7 +468,10 @@ class Body:
             text = f"cast_mask<{CPP_TYPES[to]}>({x.text})"
         else:
             text = f"cast<{CPP_TYPES[to]}>({x.text})"
-        return self._emit(key, text, v.dtype, x.vector, x.level)
+        made = self._emit(key, text, v.dtype, x.vector, x.level)
+        if to == torch.float16 and x.dtype == torch.float32:
+            self.unrounded[made.text] = x
+        return made
 
     def _op_where(self, v: Value, condition: Operand, yes: Operand, no: Operand) -> Operand:
         (c, y, n), vector = self._same_kind((condition, yes, no))
@@ -515,6 +519,8 @@ class Body:
             self._write(step, value, lines)
 
     def _write(self, step: Loops, value: Operand, lines: list[str]) -> None:
+        if step.target.dtype == torch.float16:  # a store rounds; once is enough
+            value = self.unrounded.get(value.text, value)
         pointer = self.emitter.pointer(step.target.name)
         position = self.index(step.index)
         stride = self._along_lane(step.index)

@@ -5,7 +5,7 @@ writes (cpp.py shows the form).
 from __future__ import annotations
 
 from collections import ChainMap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -26,7 +26,7 @@ from inductor.codegen.kernel import (
 from inductor.codegen.moves import as_integers
 from inductor.index import Var
 from inductor.ir import Buffer, Loops, Program
-from inductor.ops import COMPUTE_TYPES
+from inductor.ops import COMPUTE_TYPES, Value, indirect_values
 from inductor.schedule.fusion import Kernel, extent
 
 # Rows of intermediates up to this many bytes stay on the stack of the thread.
@@ -77,8 +77,9 @@ class _Emitter:
     def __init__(
         self, program: Program, kernel: Kernel, live: set[str], in_order: bool = False
     ) -> None:
-        self.kernel, moved = as_integers(kernel, program.buffers)
-        kernel = self.kernel
+        steps = [replace(s, tape=s.tape.of(_wanted(s))) for s in kernel.steps]
+        kernel, moved = as_integers(replace(kernel, steps=steps), program.buffers)
+        self.kernel = kernel
         self.buffer_of = ChainMap(moved, program.buffers)
         last = kernel.outer[-1] if kernel.outer else None
         self.lane = last if in_order else lane_variable(kernel)
@@ -610,6 +611,10 @@ class _Emitter:
         for v in reversed(self.inner[:-1]):
             lines = _for(v.name, "0", self.constant(v.size), lines)
         return [*body.take_declarations(), *lines, *after]
+
+
+def _wanted(step: Loops) -> list[Value]:
+    return [*step.values, *indirect_values(step.index)]
 
 
 def _whole(size: Extent, most: int = 1) -> int:

@@ -113,29 +113,14 @@ def _piece(step: Loops, lane: Var, shorter: Var, low: int) -> Loops:
             values[v.id] = _again(tape, v, [values[a.id] for a in v.args], swap)
     results = tuple(values[v.id] for v in step.values)
     index = step.index.substitute(swap)
-    _drop_unused(tape, [*results, *indirect_values(index)])
     return replace(
         step,
         dims=[shorter if d is lane else d for d in step.dims],
-        tape=tape,
+        tape=tape.of([*results, *indirect_values(index)]),  # without what was compared
         values=results,
         index=index,
         reads={},
     )
-
-
-def _drop_unused(tape: Tape, wanted: list[Value]) -> None:
-    """Leave the values that `wanted` ones are made of: not the positions that were compared."""
-    needed: set[int] = set()
-    while wanted:
-        value = wanted.pop()
-        if value.id not in needed:
-            needed.add(value.id)
-            wanted += value.args
-            index = value.attr.index if value.op == "load" else value.attr
-            if isinstance(index, Index):
-                wanted += indirect_values(index)
-    tape.values = [v for v in tape.values if v.id in needed]
 
 
 def _again(tape: Tape, v: Value, args: list[Value], swap: Callable[[Any], Index | None]) -> Value:

@@ -416,6 +416,14 @@ INLINE vec<uint16_t> upper_halves(vec<uint32_t> b) {
   typedef int dwords __attribute__((vector_size(64)));
   typedef short words __attribute__((vector_size(32)));
   return (vec<uint16_t>)__builtin_ia32_pmovdw512_mask((dwords)(b >> 16), words{}, -1);
+#elif defined(FG_GCC) && defined(__AVX2__) && !defined(FG_AVX512) && FG_LANES == 8
+  typedef int dwords __attribute__((vector_size(32)));
+  typedef long long quads __attribute__((vector_size(32)));
+  const quads both = (quads)__builtin_ia32_packusdw256((dwords)(b >> 16), (dwords)(b >> 16));
+  const quads packed = __builtin_shuffle(both, quads{0, 2, 0, 2});  // a conversion clears the upper halves first
+  vec<uint16_t> r;
+  __builtin_memcpy(&r, &packed, sizeof r);
+  return r;
 #endif
   return __builtin_convertvector(b >> 16, vec<uint16_t>);
 }

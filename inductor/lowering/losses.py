@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from fxgraph.sizes import Extent
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.checks import require, require_all
@@ -16,6 +19,23 @@ from inductor.lowering.scatter import zeros
 from inductor.ops import COMPUTE_TYPES, ops
 
 NONE, MEAN = 0, 1  # reductions; the other is a sum
+
+
+def _counting(
+    ctx: Lowering, target: Tensor, ignored: int, classes: Extent
+) -> Callable[[Value], Value]:
+    """Whether a class counts. Others than `ignored` must be classes."""
+
+    def counts(t: Value) -> Value:
+        return ops.ne(t, ops.constant(ignored, torch.int64))
+
+    def fine(t: Value) -> Value:
+        above = ops.ge(t, ops.constant(0, torch.int64))
+        inside = ops.logical_and(above, ops.lt(t, ops.constant(classes, torch.int64)))
+        return ops.logical_or(inside, ops.logical_not(counts(t)))
+
+    require(ctx, target, fine, "IndexError", "Target {} is out of bounds.")
+    return counts
 
 
 @lower(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -31,15 +51,7 @@ def nll_loss(
     classes, wide = x.size[d], COMPUTE_TYPES[x.dtype]
     read = reader(source(ctx, x))
 
-    def counts(t: Value) -> Value:
-        return ops.ne(t, ops.constant(ignored, torch.int64))
-
-    def fine(t: Value) -> Value:
-        above = ops.ge(t, ops.constant(0, torch.int64))
-        inside = ops.logical_and(above, ops.lt(t, ops.constant(classes, torch.int64)))
-        return ops.logical_or(inside, ops.logical_not(counts(t)))
-
-    require(ctx, target, fine, "IndexError", "Target {} is out of bounds.")
+    counts = _counting(ctx, target, ignored, classes)
 
     def weighted(idx: Indices, with_loss: bool) -> Value:
         """The weight of an element, times its loss or alone."""
@@ -66,6 +78,44 @@ def nll_loss(
     if reduction == MEAN:
         loss = ctx.pointwise(ops.div, [loss, all_weights], wide, work=2)
     return convert(ctx, loss, x.dtype), convert(ctx, all_weights, x.dtype)
+
+
+@lower(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(
+    ctx: Lowering,
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignored: int,
+    all_weights: Tensor,
+) -> Tensor:
+    """A number at each element's class, nothing elsewhere, whatever the gradient is."""
+    if x.numel == 0 or target.dtype not in (torch.int64, torch.uint8):
+        raise NotLowered("loss of nothing")
+    d = 1 if len(x.size) > 1 else 0
+    classes, wide = x.size[d], COMPUTE_TYPES[x.dtype]
+    counts = _counting(ctx, target, ignored, classes)
+
+    def inner(idx: Indices) -> Value:
+        element = (*idx[:d], *idx[d + 1 :])
+        t = ops.to_dtype(target.load(element), torch.int64)
+        number = ops.to_compute(grad.load(element if reduction == NONE else ()), wide)
+        if reduction == MEAN:
+            whole = ops.to_compute(all_weights.load(()), wide)
+            number = ops.to_dtype(ops.div(number, whole), x.dtype)
+        number = ops.neg(number)
+        if weight is not None:
+            of_class = ops.to_compute(weight.load((ops.indirect_checked(t, classes),)), wide)
+            number = ops.to_dtype(ops.mul(of_class, number), x.dtype)
+        nothing = ops.constant(0, wide)
+        number = ops.where(counts(t), number, nothing)
+        here = ops.eq(ops.index_expr(idx[d], torch.int32), ops.to_dtype(t, torch.int32))
+        return ops.where(here, number, nothing)
+
+    tensors = [grad, target, all_weights, *([weight] if weight is not None else [])]
+    return ctx.generate(x.size, x.dtype, inner, *tensors)
 
 
 @lower(aten.binary_cross_entropy.default)

@@ -179,3 +179,23 @@ def test_borders_take_no_vectors_of_64_bits() -> None:
         x = torch.zeros(2, 3, 50, 50, dtype=dtype)
         text = staged(lambda x: (F.pad(x, (1, 2, 2, 1), mode="reflect"),), [x]).spec.source
         assert "namespace half" not in text
+
+
+def test_a_store_rounds_once() -> None:
+    def fn(x):
+        return x.half(), (x * 2).half(), x.half() + 1, x.half().relu()
+
+    x = torch.cat([every(torch.float16, 3, 40).float(), torch.randn(3, 40) * 3e4])
+    check(fn, x, rtol=0, atol=0)
+    assert "store(p1 + i0, t0, lanes)" in staged(lambda x: (x.half(),), [x]).spec.source
+
+
+def test_chosen_numbers_are_of_their_type() -> None:
+    """No vector of 64-bit integers for `where` of two of them."""
+
+    def fn(x):
+        return torch.where(x < 0, 1, -1) * x, torch.where(x > 0, 3, 2**40).half() * x
+
+    x = every(torch.float16, 5, 40)
+    check(fn, x, rtol=0, atol=0)
+    assert "namespace half" not in staged(fn, [x]).spec.source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import pytest
 import torch
@@ -405,6 +406,30 @@ def test_classes(dtype) -> None:
     args = [make(*size, dtype=dtype) for size in ((4, 5), (4, 5, 3, 2), (5,))]
     rtol = 2e-2 if dtype == bf16 else None
     check(fn, *args, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_gradients_of_classes(dtype, reduction) -> None:
+    """Nothing but an element's class gets a number, even where the gradient is no number."""
+    t, w = torch.tensor([1, 4, -100, 2]), make(5, dtype=dtype).abs()
+    many = torch.stack([t % 5] * 6).view(3, 2, 4).permute(2, 0, 1).contiguous()
+    flat, images = aten.nll_loss_backward.default, aten.nll_loss2d_backward.default
+    for grad in (make(4, dtype=dtype), torch.tensor([math.nan, 1, math.inf, -0.0]).to(dtype)):
+
+        def fn(x, y, z, grad):
+            total = (w * 2).sum()
+            each = grad[:, None, None].expand(4, 3, 2) if reduction == 0 else grad[0]
+            flat_grad = grad if reduction == 0 else grad[0]
+            return (
+                flat(flat_grad, x, t, w, reduction, -100, total),
+                flat(flat_grad, x, t % 5, None, reduction, 4, total),
+                flat(grad[0], z, t[0], w, reduction, -100, total),
+                images(each, y, many, w, reduction, 4, total),
+            )
+
+        args = [make(*size, dtype=dtype) for size in ((4, 5), (4, 5, 3, 2), (5,))]
+        check(fn, *args, grad, rtol=0, atol=0)
 
 
 def test_class_out_of_range() -> None:
