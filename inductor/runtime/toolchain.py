@@ -366,10 +366,13 @@ class _Header:
                 return
             _headers[self._key] = found
         if (known := _headers[self._key]) is not None:
+            target = folder / f"{HEADER}.gch"
             try:
-                os.link(known, folder / f"{HEADER}.gch")
-            except OSError:  # removed, or on another file system
+                os.link(known, target)
+            except FileNotFoundError:  # removed meanwhile
                 del _headers[self._key]
+            except OSError:  # on another file system
+                shutil.copyfile(known, target)
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:

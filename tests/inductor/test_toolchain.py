@@ -165,7 +165,9 @@ needs_gnu = pytest.mark.skipif(
 
 
 @needs_gnu
-@pytest.mark.parametrize("left", ["in the process", "in the cache", "damaged", "removed", "of g++"])
+@pytest.mark.parametrize(
+    "left", ["in the process", "in the cache", "elsewhere", "damaged", "removed", "of g++"]
+)
 def test_the_header_is_precompiled_once(left, own_cache, monkeypatch, commands):
     """By the first library; the others read it, or the text where there is none to be had."""
     ctypes.CDLL(str(toolchain.compile_library(KERNEL.replace("NAME", "first"))))
@@ -173,12 +175,14 @@ def test_the_header_is_precompiled_once(left, own_cache, monkeypatch, commands):
     assert len(commands) == 2 and not leftovers(own_cache)
     if left == "damaged":
         made.write_bytes(made.read_bytes()[:-1])
+    elif left == "elsewhere":
+        monkeypatch.setattr(os, "link", _refuse)
     elif left == "removed":
         made.unlink()
     elif left == "of g++":  # of another one
         made.unlink()
         cache.store().write("headers", made.stem, ".gch", b"gpch of another g++")
-    if left not in ("in the process", "removed"):
+    if left in ("in the cache", "damaged", "of g++"):
         toolchain._headers.clear()
     assert ctypes.CDLL(str(toolchain.compile_library(KERNEL.replace("NAME", "second")))).second()
     again = left in ("damaged", "removed")
