@@ -527,6 +527,18 @@ class StandInFunction(UserFunctionValue):
         return Existing(self.real, self.function.__name__), []
 
 
+class ScriptedFunction(StandInFunction):
+    """A function that torch.jit.script compiled: no class and no mode is asked inside of it."""
+
+    def is_plain_function(self) -> bool:
+        return False
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if has_override(tx, [*args, *kwargs.values()]):
+            raise Unsupported(breaks.UncapturedCall(f"script {self.name}"))
+        return super().call(tx, args, kwargs)
+
+
 @cache
 def _python_methods() -> dict[int, Any]:
     """id -> function, for the methods of Tensor that are written in Python."""
@@ -738,7 +750,8 @@ def build_compilers_method(tx: Interpreter, obj: Any, source: Source | None) -> 
 
 @special_builder(lambda obj: _python_source(obj) is not None)
 def build_python_source(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: StandInFunction(_python_source(obj), obj))
+    kind = ScriptedFunction if type(obj) is torch.jit.ScriptFunction else StandInFunction
+    return _build(tx, obj, source, lambda: kind(_python_source(obj), obj))
 
 
 @builder(torch.torch_version.TorchVersion)

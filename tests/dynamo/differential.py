@@ -160,6 +160,8 @@ class Picture:
             return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
         if isinstance(obj, torch.Generator):
             return ("generator", hash(obj.get_state().numpy().tobytes()))
+        if type(obj) is frozenset:  # Python, too, merges equal ones
+            return ("frozenset", sorted(map(repr, map(self.of, obj))), None)
         if id(obj) in self.known:
             return ("again", self.known[id(obj)])
         self.known[id(obj)] = len(self.known)

@@ -96,14 +96,18 @@ class Programs(Iterator[Program]):
             steps.append(self._call(states))
         turns = self._turns(self.random.choice(states)) if self._chance(0.6) else []
         setups = [state.setup for state in states]
+        if any("type(" in part for part in body):  # a class of each call's own
+            turns = []
         dynamic = self.random.choice([None, None, None, None, True, False])
         return Program(setups, body, steps, turns, dynamic)
 
     def _turns(self, state: State) -> list[str]:
-        """Two changes, but of those that make functions and classes: what is new is compiled."""
+        """Two changes, but of those that make functions, classes and keys that are equal to none
+        before: what is new is compiled.
+        """
         puts = [put for put in state.puts if not re.search(r"lambda|\btype\(|def |__code__", put)]
         values = [self._value(state.family) for _ in range(2)]
-        if not puts or any("lambda" in value for value in values):
+        if not puts or any(re.search(r"lambda|Lies\(|Str\(", value) for value in values):
             return []
         put = self.random.choice(puts)
         return [re.sub(r"\bW\b", lambda _, value=value: value, put) for value in values]

@@ -39,6 +39,15 @@ FOUND = {
         "y = scripted(x, 2.0)\nlog.append(scripted.name)\nkept.append(scripted)",
         "run(T(3, 4))\nlog.append(kept[0] is scripted)",
     ),
+    "a class that a script does not ask": (
+        "y = scripted(x, 2.0)",
+        "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4).as_subclass(Negated))\nrun(T(3, 4))",
+    ),
+    "a mode that a script does not ask": ("with listed:\n    y = scripted(x, 2.0)", "run(T(3, 4))"),
+    "a quantised tensor of a class": (
+        "y = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)\ny = y.dequantize() * 2",
+        "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4))",
+    ),
 }
 
 

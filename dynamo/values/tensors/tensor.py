@@ -55,6 +55,8 @@ from dynamo.values.tensors.tensor_calls import (
     holds_tensor,
     is_plain,
     keeps_form,
+    refuse_odd_inference,
+    refuse_odd_memory,
     target_name,
     writes,
 )
@@ -756,10 +758,6 @@ def tensor_has_symbols(fake: torch.Tensor) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*fake.shape, *fake.stride()))
 
 
-def _is_known_subclass(cls: type) -> bool:
-    return late_bound.is_known_subclass(cls)
-
-
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
     """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
     identity.
@@ -769,19 +767,15 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         return known
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if not plain and _is_known_subclass(type(obj)) and not transformed:
+    if not plain and late_bound.is_known_subclass(type(obj)) and not transformed:
+        refuse_odd_memory(obj)
         return late_bound.build_subclass_tensor(tx, obj, source)
     if not plain and not transformed and late_bound.is_wrapper(obj):
         return late_bound.build_wrapper_tensor(tx, obj, source)
     if not plain or transformed:  # whose attributes may run code of the program's
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-    if obj.layout is not torch.strided or obj.is_nested or obj.is_quantized or obj._is_zerotensor():
-        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-    if obj.is_inference() and obj.requires_grad and not torch.is_inference_mode_enabled():
-        raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
-    base = obj._base
-    if base is not None and obj.is_inference() and not base.is_inference():  # by `x.data = y`
-        raise Unsupported(breaks.UnknownObject("inference tensor that is a view of another kind"))
+    refuse_odd_memory(obj)
+    refuse_odd_inference(obj)
     check_usable(obj)
     if source is None:
         source = tx.output.install("tensor", obj)

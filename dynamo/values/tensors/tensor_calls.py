@@ -31,6 +31,25 @@ def check_usable(tensor: torch.Tensor) -> None:
         raise Unsupported(breaks.OpError("autograd", error)) from error
 
 
+def refuse_odd_memory(tensor: torch.Tensor) -> None:
+    """Break at a tensor from outside that is sparse, nested or quantised."""
+    with torch._C.DisableTorchFunctionSubclass():
+        odd = tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized
+        if odd or tensor._is_zerotensor():
+            raise Unsupported(breaks.UnknownObject(type(tensor).__name__))
+
+
+def refuse_odd_inference(tensor: torch.Tensor) -> None:
+    """Break at a tensor of inference mode in a place of one that is none."""
+    if not tensor.is_inference():
+        return
+    if tensor.requires_grad and not torch.is_inference_mode_enabled():
+        raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
+    base = tensor._base
+    if base is not None and not base.is_inference():  # by `x.data = y`
+        raise Unsupported(breaks.UnknownObject("inference tensor that is a view of another kind"))
+
+
 def target_name(target: Any) -> str:
     """The name of a method, function or operator overload (`add_` of add_.Tensor)."""
     if isinstance(target, str):
