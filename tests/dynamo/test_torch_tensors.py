@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
@@ -454,6 +456,20 @@ def sizes(x):
         sum(s),
         math.prod(s),
     )
+
+
+class Sizes(enum.IntEnum):
+    THREE = 3
+
+
+@program(matrix, lambda: torch.Size((np.int64(3), 2)), breaks="UNCAPTURED_CALL")
+def sizes_of_arrays(x, size):
+    return x + size.numel()
+
+
+@program(matrix, lambda: torch.Size((Sizes.THREE, 2)), breaks="UNCAPTURED_CALL")
+def sizes_of_enums(x, size):
+    return x + size.numel()
 
 
 @program(matrix)

@@ -344,7 +344,10 @@ class SizeValue(TupleValue):
         return SizeValue([item for part in parts for item in part.contents])
 
     def py_numel(self, tx):
-        return number_value(tx, math.prod(number_of(item) for item in self.items(tx)))
+        sizes = [number_of(item) for item in self.items(tx)]
+        if None in sizes:  # numpy's number, or a member of an IntEnum
+            raise Unsupported(breaks.UncapturedCall("torch.Size.numel"))
+        return number_value(tx, math.prod(sizes))
 
     def as_proxy(self) -> Any:
         return tuple(v.as_proxy() for v in self.wrapped())
