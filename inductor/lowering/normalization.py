@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, Size, nonzero, product
-from inductor.index import ZERO
-from inductor.ir import Indices, Tensor, Value
+from inductor import devices
+from inductor.index import ZERO, Index, Var
+from inductor.ir import Indices, Tape, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.context import Lowering
 from inductor.lowering.pointwise import convert
 from inductor.lowering.reduction import moments, settled
 from inductor.lowering.registry import NotLowered, aten, lower
-from inductor.ops import COMPUTE_TYPES, ops
+from inductor.ops import COMPUTE_TYPES, ops, recording
 
 
 def inverse_root(ctx: Lowering, variance: Tensor, eps: float) -> Tensor:
@@ -76,16 +77,23 @@ def group_norm(
     _refuse_mixed(x, weight, bias)
     settled(ctx, x)
     vals = ctx.val()
-    rows = views.view(ctx, x, (n, groups, channels // groups * spatial))
-    mu, variance = moments(ctx, rows, [2], 0)
+    per = channels // groups
+    innermost = devices.is_gpu(x.device) and _has_channels_innermost(x)
+    if innermost:  # neighbouring elements in turn: a group's channels, pixel by pixel
+        pixels = views.permute(ctx, x, [0, *range(2, len(x.size)), 1])
+        rows = views.view(ctx, pixels, (n, spatial, groups, per))
+        mu, variance = moments(ctx, rows, [1, 3], 0)
+    else:
+        rows = views.view(ctx, x, (n, groups, per * spatial))
+        mu, variance = moments(ctx, rows, [2], 0)
     rstd = inverse_root(ctx, variance, eps)
 
     def by_group(t: Tensor) -> Tensor:
-        """(n, groups, 1) seen as one value per channel."""
-        per = channels // groups
+        """(n, groups, 1), or (n, 1, groups, 1), seen as one value per channel."""
 
         def inner(idx: Indices) -> Value:
-            return t.load((idx[0], idx[1] // per, ZERO))
+            group = idx[1] // per
+            return t.load((idx[0], ZERO, group, ZERO) if innermost else (idx[0], group, ZERO))
 
         return ctx.generate((n, channels, *([1] * (len(x.size) - 2))), t.dtype, inner, t, work=0)
 
@@ -106,6 +114,18 @@ def group_norm(
     out = _affine(ctx, x, x.dtype, fn, by_group(mu), by_group(rstd), *params)
     flat = [views.view(ctx, t, (n, groups)) for t in (mu, rstd)]
     return out, convert(ctx, flat[0], vals[1].dtype), convert(ctx, flat[1], vals[2].dtype)
+
+
+def _has_channels_innermost(x: Tensor) -> bool:
+    """Whether most images that x is read from have them: also where x is a copy that is not made,
+    in the order of channels that torch asks for."""
+    place = [Var(f"i{d}", n) for d, n in enumerate(x.size)]
+    tape = Tape()
+    with recording(tape):
+        x.load(tuple(ZERO if v.size == 1 else Index({v: 1}) for v in place))
+    steps = [access.index.terms for access in tape.loads() if access.index.is_affine()]
+    images = [terms for terms in steps if place[1] in terms and place[-1] in terms]
+    return 2 * sum(terms[place[1]] == 1 for terms in images) > len(images)
 
 
 # --- batch normalisation -------------------------------------------------------------------------

@@ -17,7 +17,9 @@ SAMPLE = {
         "attention_of_torchs_choice",  # the first of its process
         "scalars_of_the_cpu", "the_second_device", "streams", "random_numbers_go_on",
         "autocast_bfloat16", "libraries_by_name", "results_that_live_on", "AdamW fused scaled",
-        "measured_choices_are_remembered",
+        "measured_choices_are_remembered", "attention_of_repeated_keys", "joint_weights",
+        "weights_in_the_layout_of_images", "weights_in_the_layout_of_images_captured",
+        "group_norm_of_channels_innermost",
     ),
     "launches": ("scalars_of_the_cpu",),
 }  # fmt: skip

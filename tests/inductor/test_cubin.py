@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
+from inductor import devices
 from inductor.codegen.triton_ops import operation
 from inductor.options import Options
 from inductor.runtime import cache, cubin
 from inductor.runtime.cubin import Cubin, KernelError, compile_kernels
 from inductor.runtime.plan import TritonSpec
+from tests.inductor.test_device_lowering import planned
 
 SOURCE = """
 import triton
@@ -97,9 +100,13 @@ def test_targets_and_alignments_have_code_of_their_own(store):
 
 def disassembled(value, folder, **fields):
     """The instructions of a kernel that stores an expression of float32."""
+    (made,) = compile_kernels([replace(kernel(value=value), **fields)], "sm_90")
+    return instructions(made, folder)
+
+
+def instructions(made, folder):
     import triton
 
-    (made,) = compile_kernels([replace(kernel(value=value), **fields)], "sm_90")
     (folder / "k0").write_bytes(made.image)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
     return subprocess.run([tool, folder / "k0"], capture_output=True, text=True, check=True).stdout
@@ -124,6 +131,28 @@ def test_exponentials_of_large_numbers_are_exact(store, tmp_path, op):
     text = operation(op, ["tl.load(x + i, mask=i < n0)"], torch.float32)
     shown = disassembled(text, tmp_path)
     assert "MUFU.EX2" in shown and "1.925963033500011079e-08" in shown  # the rest of log2(e)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("job", ["elements", "softmax", "layer norm", "columns", "product"])
+def test_memory_is_read_and_written_in_16_bytes(store, tmp_path, monkeypatch, job, dtype):
+    """By each instruction of these kernels, where rows are whole multiples of that."""
+    jobs = {
+        "elements": (lambda x, y: (torch.relu(x * 2 + y),), (4096, 1024), (4096, 1024)),
+        "softmax": (lambda x, y: (torch.softmax(x + y, -1),), (4096, 1024), (4096, 1024)),
+        "layer norm": (lambda x, w: (F.layer_norm(x, (768,), w, w),), (4096, 768), (768,)),
+        "columns": (lambda x, w: (x.sum(0) * w,), (4096, 768), (768,)),
+        "product": (lambda x, w: (torch.relu(x @ w),), (512, 512), (512, 512)),
+    }
+    fn, *sizes = jobs[job]
+    monkeypatch.setattr(devices, "device_model", lambda *_: devices.DEVICES["a100"])
+    spec = planned(fn, *((size, dtype, "cuda") for size in sizes)).spec
+    first = spec.triton[0]  # others add parts up, of which there are few
+    (made,) = compile_kernels([first], "sm_90")
+    loads = re.findall(r"\bLDG(?:STS)?\.E[A-Z0-9.]*", instructions(made, tmp_path))
+    stores = re.findall(r"\bSTG\.E[A-Z0-9.]*", instructions(made, tmp_path))
+    assert loads and all(text.endswith(".128") for text in loads), loads
+    assert job == "columns" or all(text.endswith(".128") for text in stores), stores
 
 
 def test_what_is_found_needs_no_triton(store):

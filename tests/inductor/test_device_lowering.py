@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -428,3 +430,32 @@ def test_products_of_a_device_without_tensor_cores_for_triton(monkeypatch):
     c = planned(attend, *large)
     assert steps(c).count("bmm") == 2 and "launch" in steps(c)
     assert attention_kernels(c) == 0
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_sums_of_a_group_read_neighbouring_channels_in_turn(last):
+    """Where images have channels innermost: of 40, 10 in a group."""
+    with fake_tensor_mode():
+        x = torch.empty((2, 40, 16, 16), dtype=bf16, device=CUDA)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        w = torch.empty(40, dtype=bf16, device=CUDA)
+    c = new_compilation(symbolic_trace(lambda x, w: (F.group_norm(x, 4, w, w),)), [x, w])
+    with torch.no_grad():
+        run_stages(c, until="codegen")
+    sums = next(kernel.source for kernel in c.spec.triton if "row_sum" in kernel.source)
+    assert ("r % 10" in sums) == last
+
+
+def test_a_kernel_behind_a_product_counts_in_the_template():
+    """GPT-2's layer with a gelu, measured on an H200: by the library and a kernel. Not so a sum."""
+    size = [((2048, 768), bf16, CUDA), ((768, 3072), bf16, CUDA), ((2048, 3072), bf16, CUDA)]
+
+    def gelu(x, w, y):
+        return (F.gelu(x @ w, approximate="tanh"),)
+
+    def added(x, w, y):
+        return (x @ w + y,)
+
+    for fn, wanted in ((gelu, ["mm", "launch"]), (added, ["launch"])):
+        with mock.patch.object(devices, "device_model", lambda *_: devices.DEVICES["h200"]):
+            assert steps(planned(fn, *size)) == wanted

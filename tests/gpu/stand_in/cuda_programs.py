@@ -291,7 +291,6 @@ def autocast_inside() -> None:
 
 @program
 def attention_of_torchs_choice() -> None:
-
     """By the kernel that eager takes, which torch prefers from its first attention on: if that is
     in a capture, too."""
     q, k = rand(2, 8, 4, 64, dtype=torch.bfloat16), rand(2, 8, 2, 64, dtype=torch.bfloat16)
@@ -335,6 +334,19 @@ def attention_of_repeated_keys() -> None:
                     torch.autograd.grad(call(*given).float().mean(), given) for call in (run, fn)
                 ]
                 same(*found, rtol=4e-2, atol=1e-3)
+
+
+@program
+def group_norm_of_channels_innermost() -> None:
+    """In one part of each group, and in several."""
+    for size, groups in (((2, 12, 5, 5), 4), ((1, 20, 64, 64), 2)):
+        x = rand(*size).to(memory_format=torch.channels_last)
+        w, b = rand(size[1]), rand(size[1]) + 1
+
+        def fn(x: Any, w: Any, b: Any, groups: int = groups) -> Any:
+            return F.silu(F.group_norm(x * 2 + 1, groups, w, b))
+
+        same(dynamo.compile(fn)(x, w, b), fn(x, w, b), rtol=1e-4, atol=1e-4)
 
 
 def attention(dtype: torch.dtype, backend: Any, dropout: float, masked: bool) -> None:
