@@ -25,6 +25,7 @@ NAMES = {"torch": torch, "F": F, "associative_scan": associative_scan, "torch_ma
 NAMES |= {"scan": scan, "while_loop": while_loop, "flex_attention": flex_attention}
 TABLE = {
     "nonzero": """
+x * 2 if (m.any() and not m.all()) else w
 m.nonzero()
 w[m.nonzero().squeeze(1)] * 2
 w[torch.where(m)[0]].cumsum(0)
@@ -234,7 +235,6 @@ BREAKS = """
 [t * 2 for t in x[m].unbind(0)]
 [t * 2 for t in x[m]]
 [x, w][m.any().long()] * 2
-x * 2 if (m.any() and not m.all()) else w
 not m.any() or w * 2
 x * bool(m.any())
 x[m.nonzero()[:, 0].tolist()] * 2
