@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, hint, largest
-from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
+from inductor.codegen.kernel import FEW, narrow_positions, positions_in_order, transposes
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.operations import OPERATIONS
@@ -38,6 +38,7 @@ ROW, MID, BODY = range(3)
 # Operators whose result is one of their operands, but for its sign.
 MOVING = frozenset(["where", "maximum", "minimum", "relu", "abs", "neg"])
 # A gather is tried as one load where a quotient of its index is constant over as many elements.
+EVERY = range(2, FEW)  # strides at which elements are picked from whole loads
 LONG_RUN, LAST_LANE = 16, "(lane_count(lanes) - 1)"
 CHOSEN, IN_TURN = "[decltype(u)::value]", "[u]"  # of an array over the vectors of a group
 
@@ -429,8 +430,8 @@ class Body:
             text = f"load_same_if({condition}{pointer} + {position}, lanes)"
         elif stride == 1:
             text = f"load{suffix}({condition}{pointer} + {position}, lanes)"
-        elif stride == 2 and (mask is None or not mask.vector):
-            text = f"load_second{suffix}({condition}{pointer} + {position}, lanes)"
+        elif stride in EVERY and (mask is None or not mask.vector):
+            text = f"load_every{suffix}<{stride}>({condition}{pointer} + {position}, lanes)"
         elif stride == -1:
             text = f"load_reversed{suffix}({condition}{pointer} + {position}, lanes)"
         else:

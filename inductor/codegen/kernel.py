@@ -16,6 +16,7 @@ from inductor.schedule.align import rewrite
 from inductor.schedule.fusion import Kernel, extent
 
 TILE = 8  # least extent of both sides of a transposition in registers
+FEW = 8  # extents below make too short vectors
 INTERLEAVED = range(2, TILE)  # extents of a variable that is stored interleaved
 
 
@@ -127,7 +128,16 @@ def lane_variable(kernel: Kernel) -> Var | None:
                 total -= weight
         return total * min(hint(v.size), 16) / 16 if total > 0 else total
 
+    def is_near(v: Var) -> bool:
+        """Whether neighbours along v are few elements apart."""
+        jumps = [i.terms.get(v, 0) for i, _ in accesses if not _inside_quotient(i, v)]
+        return len(jumps) == len(accesses) and all(type(n) is int and abs(n) < FEW for n in jumps)
+
     best = max(order, key=score)  # the first of equals
+    if hint(best.size) < FEW and not kernel.is_scatter:
+        # elements that are picked from whole vectors, rather than vectors of so few
+        longer = [v for v in order if hint(v.size) >= 2 * FEW and is_near(v)]
+        best = max(longer, key=score, default=best)
     if kernel.is_scatter and score(best) <= 0:
         return None  # loads and stores one by one, which a vector would only hold together
     return best if best.size not in (0, 1) else None

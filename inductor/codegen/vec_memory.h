@@ -134,19 +134,27 @@ template <class T, class F> INLINE auto gather(const T* p, Part k, F at) {
   for (int l = 0; l < (int)k.n; ++l) r[l] = lane_value(p[at(l)]);
   return r;
 }
-// Every second element, from two whole loads that end at the last one needed.
-template <class T> INLINE auto load_second(const T* p, Full) {
+// Every K-th element, from K whole loads, of which the last ends at the last one needed.
+template <int K, class T> INLINE auto load_every(const T* p, Full) {
 #if defined(FG_GCC)
   typedef decltype(load(p, Full{})) V;
-  typename lanes_of<V>::type pick;
-  LANES pick[l] = l < W / 2 ? 2 * l : W + 2 * l - (W - 1);
-  return __builtin_shuffle(load(p, Full{}), load(p + W - 1, Full{}), pick);
+  V r = load(p, Full{});
+  _Pragma("GCC unroll 8") for (int part = 1; part < K; ++part) {
+    const int last = (K - 1) * (W - 1), from = part < K - 1 ? part * W : last;
+    typename lanes_of<V>::type pick;
+    LANES {
+      const bool here = K * l >= from && (part == K - 1 || K * l < from + W);
+      pick[l] = here ? W + K * l - from : part == 1 && K * l < W ? K * l : l;
+    }
+    r = (V)__builtin_shuffle(r, load(p + from, Full{}), pick);
+  }
+  return r;
 #else
-  return gather(p, Full{}, [](int64_t l) { return 2 * l; });
+  return gather(p, Full{}, [](int64_t l) { return K * l; });
 #endif
 }
-template <class T> INLINE auto load_second(const T* p, Part k) {
-  return gather(p, k, [](int64_t l) { return 2 * l; });
+template <int K, class T> INLINE auto load_every(const T* p, Part k) {
+  return gather(p, k, [](int64_t l) { return K * l; });
 }
 // Backwards: lane l reads p[-l].
 template <class V> INLINE V backwards(V x) {
@@ -235,9 +243,9 @@ template <class T, class L> INLINE auto load_if(bool m, const T* p, L k) {
   if (m) r = load(p, k);
   return r;
 }
-template <class T, class L> INLINE auto load_second_if(bool m, const T* p, L k) {
+template <int K, class T, class L> INLINE auto load_every_if(bool m, const T* p, L k) {
   typename lane_of<T>::type r{};
-  if (m) r = load_second(p, k);
+  if (m) r = load_every<K>(p, k);
   return r;
 }
 template <class T, class L> INLINE auto load_reversed_if(bool m, const T* p, L k) {

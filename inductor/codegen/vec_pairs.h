@@ -34,18 +34,26 @@ template <class L, class F> INLINE V gather(const int16_t* p, L k, F at) {
   for (int l = 0; l < lane_count(k); ++l) r[l] = p[at(l)];
   return r;
 }
-template <class L> INLINE V load_second(const int16_t* p, L k) {
-  return gather(p, k, [](int64_t l) { return 2 * l; });
+template <int K, class L> INLINE V load_every(const int16_t* p, L k) {
+  return gather(p, k, [](int64_t l) { return K * l; });
 }
 template <class L> INLINE V load_reversed(const int16_t* p, L k) {
   return gather(p, k, [](int64_t l) { return -l; });
 }
 #if defined(FG_GCC)
-// Every second element, from two whole loads that end at the last one needed.
-INLINE V load_second(const int16_t* p, Full) {
-  V pick;
-  LANES pick[l] = l < W / 2 ? 2 * l : W + 2 * l - (W - 1);
-  return __builtin_shuffle(load(p, Full{}), load(p + W - 1, Full{}), pick);
+// See vec_memory.h.
+template <int K> INLINE V load_every(const int16_t* p, Full) {
+  V r = load(p, Full{});
+  _Pragma("GCC unroll 8") for (int part = 1; part < K; ++part) {
+    const int last = (K - 1) * (W - 1), from = part < K - 1 ? part * W : last;
+    V pick;
+    LANES {
+      const bool here = K * l >= from && (part == K - 1 || K * l < from + W);
+      pick[l] = here ? W + K * l - from : part == 1 && K * l < W ? K * l : l;
+    }
+    r = __builtin_shuffle(r, load(p + from, Full{}), pick);
+  }
+  return r;
 }
 INLINE V load_reversed(const int16_t* p, Full) {
   V pick;
@@ -56,7 +64,9 @@ INLINE V load_reversed(const int16_t* p, Full) {
 
 // One mask for all lanes.
 template <class L> INLINE V load_if(bool m, const int16_t* p, L k) { return m ? load(p, k) : V{}; }
-template <class L> INLINE V load_second_if(bool m, const int16_t* p, L k) { return m ? load_second(p, k) : V{}; }
+template <int K, class L> INLINE V load_every_if(bool m, const int16_t* p, L k) {
+  return m ? load_every<K>(p, k) : V{};
+}
 template <class L> INLINE V load_reversed_if(bool m, const int16_t* p, L k) { return m ? load_reversed(p, k) : V{}; }
 template <class L, class F> INLINE V gather_if(bool m, const int16_t* p, L k, F at) { return m ? gather(p, k, at) : V{}; }
 // See vec_memory.h.

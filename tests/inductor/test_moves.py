@@ -35,6 +35,13 @@ template <class F> static int64_t wrong(int16_t* to, int64_t n, int64_t room, F 
   for (int64_t l = 0; l < room; ++l) to[l] = -1;
   return count;
 }
+template <int K> static int64_t every(int16_t* end, int16_t* to, int64_t n, bool given) {
+  int16_t* const p = end - (n ? K * (n - 1) + 1 : 0);
+  each_move(0, n, [&](int64_t j, auto lanes, auto) {
+    store(to + j, load_every_if<K>(given, p + K * j, lanes), lanes);
+  });
+  return wrong(to, n, 2048, [&](int64_t l) { return given ? p[K * l] : 0; });
+}
 extern "C" int64_t run() {
   int64_t count = 0;
   int16_t *const from = fenced(), *const to = fenced();
@@ -57,11 +64,8 @@ extern "C" int64_t run() {
         store(to + j, load_reversed_if(given, low + n - 1 - j, lanes), lanes);
       });
       count += wrong(to, n, room, [&](int64_t l) { return given ? low[n - 1 - l] : 0; });
-      int16_t* const second = from + room - (n ? 2 * n - 1 : 0);
-      each_move(0, n, [&](int64_t j, auto lanes, auto) {
-        store(to + j, load_second_if(given, second + 2 * j, lanes), lanes);
-      });
-      count += wrong(to, n, room, [&](int64_t l) { return given ? second[2 * l] : 0; });
+      count += every<2>(from + room, to, n, given) + every<3>(from + room, to, n, given);
+      count += every<4>(from + room, to, n, given);
     }
     each_move(0, n, [&](int64_t j, auto lanes, auto) {
       scatter(to, splat(7), lanes, [&](int64_t l) { return 3 * (j + l); });

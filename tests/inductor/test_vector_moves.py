@@ -46,6 +46,10 @@ template <class T, class V> static int64_t differing(V x, const T* p, uint32_t l
   LANES wrong += (double)x[l] != (lanes >> l & 1 ? value(p[l * step]) : 0.0);
   return wrong;
 }
+template <int K, class T> static int64_t every(const T* end) {
+  const T* const p = end - (K * (W - 1) + 1);
+  return differing(load_every<K>(p, Full{}), p, (1u << W) - 1, K);
+}
 template <class T> static int64_t run() {
   char* const room = fenced();
   T* const low = (T*)room;
@@ -92,6 +96,9 @@ template <class T> static int64_t run() {
     wrong += memcmp(copy + n, high - W + n, sizeof(T) * (2 * W - n)) != 0;
     for (int k = 0; k < W; ++k) number(high + k, k + 1);
   }
+  T* const room_end = high + W;
+  for (int k = 0; k < 4 * W; ++k) number(room_end - 1 - k, k);
+  wrong += every<2>(room_end) + every<3>(room_end) + every<4>(room_end);
   wrong += differing(load_reversed(high + W - 1, Full{}), high + W - 1, (1u << W) - 1, -1);
   for (int step = -1; step <= 1; ++step) {
     const auto at = [&](int64_t l) { return step < 0 ? W - 1 - l : step * l; };
@@ -263,3 +270,41 @@ def test_copies_of_halves_keep_their_bits() -> None:
         assert torch.equal(got.view(torch.int16), expected.view(torch.int16))
     sums = staged(lambda x, y: (torch.maximum(x, y) + y,), [x, x]).spec.source
     assert "store_rounded" in c.spec.source and "store_rounded" not in sums
+
+
+SHORT = [2, 3, 7]
+
+
+@pytest.mark.parametrize("n", SHORT)
+@pytest.mark.parametrize("dtype", [*TYPES, torch.int64], ids=str)
+def test_short_rows(dtype: torch.dtype, n: int) -> None:
+    """Vectors are of neighbouring rows where a row is short: elements apart are picked from whole
+    loads, of which the last ends where the tensor does.
+    """
+
+    def fn(x, y, m):
+        moved = x.flip(-1), x.mT.contiguous(), torch.where(x > y, x, y), F.pad(x, (1, 0))
+        by_row = x.amax(-1), x.argmax(-1), (x > 0).any(-1), x[:, None] - y[:20], x + m
+        parts = x[:, 0] + x[:, -1], torch.maximum(x[:, :1], y), torch.cat([x, y[:, :1]], -1)
+        return *moved, *by_row, *parts
+
+    for rows in (15, 64):
+        x, y, m = (special(size, n, dtype=dtype) for size in (rows, rows, 1))
+        check(fn, x, y, m, rtol=0, atol=0)
+    check(fn, x.mT.contiguous().mT, special(64, n + 2, dtype=dtype)[:, 1:-1], m, rtol=0, atol=0)
+    check(fn, *(torch.empty(0, n).to(dtype) for _ in range(2)), m, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("n", SHORT)
+def test_functions_of_short_rows(n: int) -> None:
+    def fn(x, y):
+        sums = x.sum(-1), x.norm(dim=-1), x.softmax(-1), F.layer_norm(x, (n,)), x.log_softmax(-1)
+        lengths = x.square().sum(-1, keepdim=True).sqrt()
+        apart = (x[:, None] - y[:20]).square().sum(-1), x / lengths, x.unflatten(0, (4, -1)).sum(1)
+        return *sums, *apart
+
+    x, y = torch.randn(76, n), torch.randn(76, n)
+    c = check(fn, x, y, rtol=1e-5, atol=1e-5)
+    assert f"load_every<{n}>(" in c.spec.source
+    check(fn, x.mT.contiguous().mT, y, rtol=1e-5, atol=1e-5)
+    check(fn, special(76, n), y, rtol=1e-4, atol=1e-4)
