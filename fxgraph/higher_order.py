@@ -64,7 +64,20 @@ def transform(
 
     if name in CURRIED:
         return CURRIED[name](function, **options)(*args, **kwargs)
-    return DIRECT[name](function, *args, **options, **kwargs)
+    try:
+        return DIRECT[name](function, *args, **options, **kwargs)
+    except Exception as error:
+        _leave_checkpoints(error)
+        raise
+
+
+def _leave_checkpoints(error: Exception) -> None:
+    """End the checkpoints that an error went through, whose hooks of saved tensors torch 2.11 and
+    2.12 leave in place while the error's traceback lives.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            frame.clear()
 
 
 def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
