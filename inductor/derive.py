@@ -11,7 +11,8 @@ over the weights, about as much as the library's reordering of weights that are 
 
 On a GPU they are made in their place again, and graphs that the program captures compute them in
 each replay. Of its memory nothing is read: writes that move no version are seen where an alias was
-handed out (`.data`) or a graph of the program is replayed, not those of kernels by bare address.
+handed out (`.data`), a graph of the program is replayed, or the address was asked for (`data_ptr`,
+as Triton's launcher, ctypes and CuPy do), not those of kernels by an address that was kept.
 """
 
 from __future__ import annotations

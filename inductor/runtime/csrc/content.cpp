@@ -133,6 +133,7 @@ namespace {
 
 getter torch_data = nullptr;
 PyCFunctionWithKeywords torch_numpy = nullptr;
+PyCFunction torch_address = nullptr;
 
 // Before torch's own function, which may also be asked by a subclass's __torch_function__.
 void hand_out_of(PyObject* self, bool holds_tensor) {
@@ -147,6 +148,12 @@ PyObject* watched_data(PyObject* self, void* closure) {
 PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   hand_out_of(self, true);
   return torch_numpy(self, args, kwargs);
+}
+
+// Whoever asks for an address of a GPU may give it to a kernel that writes there: Triton's launcher, ctypes, CuPy.
+PyObject* watched_address(PyObject* self, PyObject* nothing) {
+  if (THPVariable_Check(self) && THPVariable_Unpack(self).is_cuda()) note_write(THPVariable_Unpack(self));
+  return torch_address(self, nothing);
 }
 
 // A built-in attribute of torch.Tensor; null where torch has made it of something else.
@@ -174,6 +181,9 @@ void watch_aliases() {
   if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {
     torch_numpy = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(method->ml_meth));
     method->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(watched_array));
+  }
+  if (PyMethodDef* method = method_of_tensors("data_ptr", METH_NOARGS)) {
+    torch_address = std::exchange(method->ml_meth, watched_address);
   }
 }
 

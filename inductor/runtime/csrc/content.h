@@ -1,5 +1,6 @@
 // Writes that move no version counter, to memory that tensors are derived from: through `.data` or an array of numpy.
-// Of a GPU's memory nothing is read: each question is answered as after a write while an alias may be alive.
+// Of a GPU's memory nothing is read: each question is answered as after a write while an alias may be alive, and once
+// after its address was asked for.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
