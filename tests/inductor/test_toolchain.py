@@ -446,7 +446,7 @@ def test_ctrl_c_kills_the_compiler_and_leaves_nothing(tmp_path, own_cache):
     child.stdin.write("go\n")
     child.stdin.flush()
     deadline = time.time() + 60
-    while not pids.exists() and time.time() < deadline:
+    while not (pids.exists() and pids.read_text()) and time.time() < deadline:
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
