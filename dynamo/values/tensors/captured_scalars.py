@@ -269,18 +269,21 @@ def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    size = tensor.fake.shape[0] if tensor.fake.ndim == 1 else None
-    if size is None or not tx.output.symbols.data.reads_captured(hint_of(size) or 1):
+    sizes, dtype = tensor.fake.shape, tensor.fake.dtype
+    count = math.prod(hint_of(size) or 1 for size in sizes)
+    if not sizes or dtype.is_complex or not tx.output.symbols.data.reads_captured(count):
         return None
-    numbers: list[Value] = []
+    return _read_rows(tx, tensor)
+
+
+def _read_rows(tx: Interpreter, tensor: TensorValue) -> Value:
+    """The list of a tensor's numbers, or of the lists of its rows."""
+    if not tensor.fake.ndim:
+        return _read(tx, tensor)
     with deciding():
-        count = int(size)
-    for i in range(count):
-        element: Any = tensor.getitem(tx, ConstantValue(i))
-        if element.fake.dtype.is_complex:
-            return None
-        numbers.append(_read(tx, element))
-    return tx.output.side_effects.track_new(ListValue(numbers))
+        count = int(tensor.fake.shape[0])
+    rows: list[Any] = [tensor.getitem(tx, ConstantValue(i)) for i in range(count)]
+    return tx.output.side_effects.track_new(ListValue([_read_rows(tx, row) for row in rows]))
 
 
 def _known(
