@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from benchmarks.snippet_cases import SNIPPETS
+
 Case = tuple[Callable[..., Any], Callable[[int], list[torch.Tensor]], bool]
 
 ROWS = [(8, 16), (128, 256), (2048, 1024)]
@@ -545,4 +547,5 @@ GROUPS: dict[str, dict[str, Case]] = {
     "pointwise": POINTWISE,
     "products": PRODUCTS,
     "convolutions": CONVOLUTIONS,
+    "snippets": SNIPPETS,
 }

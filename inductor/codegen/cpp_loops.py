@@ -79,7 +79,7 @@ class _Emitter:
     ) -> None:
         steps = [replace(s, tape=s.tape.of(_wanted(s))) for s in kernel.steps]
         kernel, moved = as_integers(replace(kernel, steps=steps), program.buffers)
-        self.kernel = kernel
+        self.kernel, self.moves = kernel, bool(moved)
         self.buffer_of = ChainMap(moved, program.buffers)
         last = kernel.outer[-1] if kernel.outer else None
         self.lane = last if in_order else lane_variable(kernel)
@@ -279,7 +279,7 @@ class _Emitter:
 
     def _vectors(self) -> str:
         """The namespace of the vectors that the function takes."""
-        plain = not (self.rows or self.kernel.is_scatter or self.tile)
+        plain = self.moves and not (self.rows or self.kernel.is_scatter or self.tile)
         if plain and self.body.vectors == {torch.int16}:
             return "pairs"
         return "half" if self.half else "wide"

@@ -117,6 +117,9 @@ def lane_variable(kernel: Kernel) -> Var | None:
         else:
             note(s.index, 3)
 
+    def is_few(jump: Extent) -> bool:
+        return type(jump) is int and 0 < abs(jump) < FEW
+
     def score(v: Var) -> float:
         total = 0.0
         for index, weight in accesses:
@@ -125,13 +128,13 @@ def lane_variable(kernel: Kernel) -> Var | None:
             if paired or (coefficient == 1 and not _inside_quotient(index, v)):
                 total += weight
             elif coefficient != 0 or _inside_quotient(index, v):
-                total -= weight
+                total -= weight / 4 if is_few(coefficient) else weight
         return total * min(hint(v.size), 16) / 16 if total > 0 else total
 
     def is_near(v: Var) -> bool:
         """Whether neighbours along v are few elements apart."""
         jumps = [i.terms.get(v, 0) for i, _ in accesses if not _inside_quotient(i, v)]
-        return len(jumps) == len(accesses) and all(type(n) is int and abs(n) < FEW for n in jumps)
+        return len(jumps) == len(accesses) and all(n == 0 or is_few(n) for n in jumps)
 
     best = max(order, key=score)  # the first of equals
     if hint(best.size) < FEW and not kernel.is_scatter:

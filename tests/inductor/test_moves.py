@@ -164,6 +164,7 @@ def test_halves_that_are_more_than_moved() -> None:
         return *made, *mixed, F.pad(x, (1, 1)).relu(), torch.where(x > 0, x, x.float()), -x
 
     check(fn, x, k, rtol=0, atol=0)
+    check(lambda k: (k // 3, k.sign(), k % 7, k + k), k, rtol=0, atol=0)  # integers that compute
     text = staged(lambda x: (x.roll(1, -1), x * 2), [x]).spec.source
     assert "float" in text
 
