@@ -17,7 +17,7 @@ import torch
 
 from dynamo.guards.sources import GlobalsSource, Source
 from dynamo.values.base import Value
-from dynamo.values.containers.containers import SequenceValue
+from dynamo.values.containers.containers import DequeValue, SequenceValue
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.effects.lifetimes import BY_CAPTURE, observable_parts, old_attributes, old_items
 from dynamo.values.functions.cell import CellValue, is_empty
@@ -104,6 +104,9 @@ def _contents_of(
         keys = [key for key in _dropped_keys(held, real) if held.item_source(key) not in known]
         if keys:
             yield source, real, keys, _items(keys)
+    elif isinstance(held, DequeValue) and held.only_longer:
+        if held.maxlen is not None:
+            yield source, real, (), _driven_out(held.maxlen, len(held.behind.appended))
     elif isinstance(held, SequenceValue):
         plain: Any = next((base for base in _SEQUENCES if issubclass(type(real), base)), None)
         if plain is not None:
@@ -120,6 +123,16 @@ def _known_sources(output: OutputGraph) -> set[Source | None]:
         for guard in output.guards
         if guard.kind in _TELLING or (guard.kind == "type" and guard.payload in CONSTANT_TYPES)
     }
+
+
+def _driven_out(most: int, appended: int) -> Taken:
+    """The items that leave a deque of at most so many, when others are appended."""
+
+    def taken(real: collections.deque) -> list[Any]:
+        extra = collections.deque.__len__(real) + appended - most
+        return list(itertools.islice(collections.deque.__iter__(real), max(extra, 0)))
+
+    return taken
 
 
 def _dropped_places(value: SequenceValue, real: Sequence[Any]) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Lists and dicts from outside that grow with every call: what is not read is not guarded."""
+"""Lists, deques and dicts from outside that grow with every call: what is not read is not guarded."""
 
 from __future__ import annotations
 
@@ -199,6 +199,48 @@ def test_subclasses(function):
             return made
 
         compiles(function, kept)
+
+
+OF_LISTS = [f for f in [*UNREAD, *READ] if "losses" in f.__code__.co_names and f is not equal_after]
+
+
+@pytest.mark.parametrize("most", [None, 0, 1, 3, 8, 100])
+@pytest.mark.parametrize("function", OF_LISTS, ids=lambda f: f.__name__)
+def test_deques(function, most):
+    """Also full ones, which items leave at the other end."""
+
+    def kept():
+        made = Kept()
+        made.losses = collections.deque(made.losses, most)
+        return made
+
+    dynamic_n = function is append_then_raise
+    assert compiles(function, kept) <= 1 + dynamic_n or function in READ
+
+
+def test_a_deque_that_becomes_full():
+    """What leaves a deque ends when it does: behind its append, where a finalizer tells."""
+
+    class Telling:
+        def __del__(self):
+            log.append("end")
+
+    def step(kept, x):
+        kept.append(x.sum())
+        log.append("appended")
+        return x + 1
+
+    def told(run):
+        log.clear()
+        kept = collections.deque([Telling(), 1, Telling()], 5)
+        for n in range(6):
+            run(kept, torch.ones(2) + n)
+        return list(log)
+
+    log: list[str] = []
+    run = dynamo.compile(step, backend="eager")
+    assert told(run) == told(step)
+    assert len(run.context.records) > 1  # runs natively where an end is told of
 
 
 def test_one_list_under_two_names():

@@ -568,6 +568,10 @@ class ListValue(MutableSequence):
 
 
 class DequeValue(MutableSequence):
+    """A deque. As of a list, the items of an outside one to which the frame only appends are not
+    read: those that are driven out leave it when the frame ends.
+    """
+
     cls = collections.deque
 
     def __init__(
@@ -586,6 +590,26 @@ class DequeValue(MutableSequence):
         if self.overridden_base(collections.deque) is not None:
             raise Unsupported(breaks.ItemAccess(self.describe()))
         return None if self.source is None else ItemSource(self.source, index)
+
+    @functools.cached_property
+    def contents(self) -> list[Value | Pending]:
+        """All items, without those that later ones drove out."""
+        items = super().contents
+        return items if self.maxlen is None else items[max(len(items) - self.maxlen, 0) :]
+
+    @property
+    def only_longer(self) -> bool:
+        """Whether the frame appended to an outside deque, and has not asked for all items."""
+        return self.behind is not None and bool(self.behind.appended)
+
+    @property
+    def size(self) -> int:
+        return len(self.contents) if self.only_longer else super().size
+
+    def item(self, tx: Interpreter, index: int) -> Value:
+        if self.only_longer:
+            assert self.contents is not None  # from now on
+        return super().item(tx, index)
 
     def _trim(self, left: bool) -> None:
         if self.maxlen is not None and len(self.contents) > self.maxlen:
@@ -659,7 +683,8 @@ class DequeValue(MutableSequence):
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         result = super().binary(tx, op, other, reflected)
-        self._trim(left=True)
+        if self.behind is None:
+            self._trim(left=True)
         return result
 
     def py_remove(self, tx, item):
@@ -675,6 +700,11 @@ class DequeValue(MutableSequence):
         fail_as(tx, collections.deque.remove, self, item)
 
     def py_append(self, tx, item):
+        if self.behind is not None:
+            super().changing(tx)
+            self.state += 1
+            self.behind.appended.append(item)
+            return
         super().py_append(tx, item)
         self._trim(left=True)
 
@@ -703,6 +733,8 @@ class DequeValue(MutableSequence):
         return collections.deque, [Made(LIST, *self.made_items()), exact(self.maxlen)]
 
     def fill(self) -> Sequence[Recipe]:
+        if self.behind is not None:
+            return [(collections.deque.extend, [self, Made(LIST, *self.behind.appended)])]
         if not (self.mutation.new or self.state):
             return self.replacement(self)
         return refill(self, "extend", Made(LIST, *self.contents))
