@@ -644,8 +644,9 @@ def build_shape_question(tx: Interpreter, obj: Any, source: Source | None) -> Va
 
 @special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())
 def build_polyfilled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    # Where an exception ends the frame, ours runs natively: torch's may be nothing for capture.
     ours = torch_substitutes.polyfilled()[id(obj)][1]
-    return _build(tx, obj, source, lambda: StandInFunction(ours, obj))
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
 
 
 @special_builder(lambda obj: id(obj) in _python_methods())

@@ -1,4 +1,4 @@
-"""Lists, deques and dicts from outside that grow with every call: what is not read is not guarded."""
+"""Lists, deques and dicts from outside that grow with every call: what is not read is unguarded."""
 
 from __future__ import annotations
 

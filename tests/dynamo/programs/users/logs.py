@@ -77,7 +77,7 @@ PROGRAMS = {
     """,
     ),
     "logging_tensor": (
-        3,
+        1,
         """
         import logging, io
         buf = io.StringIO()

@@ -546,7 +546,7 @@ PROGRAMS = {
     """,
     ),
     "drawn_order_of_steps": (
-        1,
+        2,
         """
         def f(x):
             for i in torch.randperm(4):
@@ -561,7 +561,7 @@ PROGRAMS = {
     """,
     ),
     "drawn_numbers_that_live_on": (
-        2,
+        1,
         """
         def f(x):
             drawn = torch.rand(2, 2)

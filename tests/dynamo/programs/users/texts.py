@@ -160,7 +160,7 @@ PROGRAMS = {
     """,
     ),
     "text_logged": (
-        2,
+        1,
         """
         import logging, io
         buf = io.StringIO()
