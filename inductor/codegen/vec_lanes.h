@@ -279,6 +279,10 @@ INLINE vec<float> maximum(vec<float> a, vec<float> b) {
 INLINE vec<float> minimum(vec<float> a, vec<float> b) {
   return a != a ? a : __builtin_ia32_minps512_mask(a, b, b, (uint16_t)-1, 4);
 }
+// A chain of comparisons, as of a window's elements, takes g++ 10 s: it looks through all of them at each.
+#elif defined(__AVX__) && FG_LANES == 8
+INLINE vec<float> maximum(vec<float> a, vec<float> b) { return a != a ? a : __builtin_ia32_maxps256(a, b); }
+INLINE vec<float> minimum(vec<float> a, vec<float> b) { return a != a ? a : __builtin_ia32_minps256(a, b); }
 #endif
 #if defined(FG_AVX512)
 INLINE vec<float> mul_add(vec<float> a, vec<float> b, vec<float> c) { return fma(a, b, c); }

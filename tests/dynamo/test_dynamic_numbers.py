@@ -204,8 +204,12 @@ def test_percent_of_a_gradient_warns():
     def fn(x):
         return x * 2, "%.1f" % x
 
-    with pytest.warns(UserWarning, match="requires_grad"):
-        made = dynamo.compile(fn, backend="eager")(torch.tensor(2.0, requires_grad=True))
+    torch.set_warn_always(True)  # not once in a process
+    try:
+        with pytest.warns(UserWarning, match="requires_grad"):
+            made = dynamo.compile(fn, backend="eager")(torch.tensor(2.0, requires_grad=True))
+    finally:
+        torch.set_warn_always(False)
     assert made[1] == "2.0"
 
 
