@@ -104,7 +104,7 @@ def _contents_of(
         keys = [key for key in _dropped_keys(held, real) if held.item_source(key) not in known]
         if keys:
             yield source, real, keys, _items(keys)
-    elif isinstance(held, DequeValue) and held.only_longer:
+    elif isinstance(held, DequeValue) and held.behind is not None:
         if held.maxlen is not None:
             yield source, real, (), _driven_out(held.maxlen, len(held.behind.appended))
     elif isinstance(held, SequenceValue):

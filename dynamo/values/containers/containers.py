@@ -700,10 +700,11 @@ class DequeValue(MutableSequence):
         fail_as(tx, collections.deque.remove, self, item)
 
     def py_append(self, tx, item):
-        if self.behind is not None:
+        behind = self.behind
+        if behind and (self.maxlen is None or behind.length + len(behind.appended) < self.maxlen):
             super().changing(tx)
             self.state += 1
-            self.behind.appended.append(item)
+            behind.appended.append(item)
             return
         super().py_append(tx, item)
         self._trim(left=True)
