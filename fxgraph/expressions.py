@@ -397,6 +397,16 @@ def tells_positive(fact: Boolean, expr: Expr) -> bool:
     return bool(least.is_number and (least > 0 or (strict and least >= 0)))
 
 
+def stays_positive(name: str, args: Sequence[Expr]) -> bool:
+    """Whether a function of positive floats is positive: products and quotients of small ones may
+    be 0.
+    """
+    if name in ("mul", "truediv"):
+        grows = [arg.is_number and (arg >= 1 if name == "mul" else arg <= 1) for arg in args]
+        return bool(grows[-1] or (name == "mul" and grows[0]))
+    return name in ("add", "sqrt", "float")
+
+
 def is_product(term: Expr) -> bool:
     """Whether more than a number is multiplied."""
     return bool(term.is_Pow or (term.is_Mul and sum(not arg.is_number for arg in term.args) > 1))

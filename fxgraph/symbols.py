@@ -298,15 +298,11 @@ class ShapeEnv:
             return low is not None and low > 0
         if expr.is_Float:
             return bool(expr > 0)
-        if any(tells_positive(fact, expr) for fact in self._facts):
-            return True
-        if not isinstance(expr, expressions.Real):
-            return False
+        known = any(tells_positive(fact, expr) for fact in self._facts)
+        if known or not isinstance(expr, expressions.Real):
+            return known
         name, args = expr.args[0].name, expr.args[1:]
-        if name in ("mul", "truediv"):  # of small numbers, these are 0
-            grows = [arg.is_number and (arg >= 1 if name == "mul" else arg <= 1) for arg in args]
-            return all(map(self._is_positive, args)) and (grows[-1] or (name == "mul" and grows[0]))
-        return name in ("add", "sqrt", "float") and all(map(self._is_positive, args))
+        return expressions.stays_positive(name, args) and all(map(self._is_positive, args))
 
     def _decide_relation(self, kind: str, difference: Expr) -> bool | None:
         low, high = self._difference_bounds(difference)
