@@ -162,7 +162,7 @@ class Value:
         kind = self.python_type()
         if type_holds(kind, "__bool__"):
             raise Unsupported(breaks.UnknownTruth(self.describe()))
-        return not type_holds(kind, "__len__") or self.length(tx) != 0
+        return not type_holds(kind, "__len__") or self.length_value(tx).truth(tx)
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
         """bool(value), or `not value`, as a Value; a number whose truth serves a check may be

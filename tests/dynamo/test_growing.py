@@ -1,4 +1,6 @@
-"""Lists, deques and dicts from outside that grow with every call: what is not read is unguarded."""
+"""Lists, deques and dicts from outside that grow with every call: what is not read is unguarded,
+and lengths become symbols.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +131,52 @@ def equal_after(kept, x, n):
     return kept.by_name == {"first": 1, 1: "one", "a": 1}, kept.losses == [0, 2]
 
 
+def count_before_and_after(kept, x, n):
+    before = len(kept.losses)
+    kept.losses.append(x.sum())
+    after = len(kept.losses)
+    return x * before, after, f"{before} of {after}", 1.0 / after, after // 2
+
+
+def count_by_a_closure(kept, x, n):
+    def count():
+        return len(kept.losses)
+
+    kept.losses.append(x)
+    first = count()
+    kept.losses.extend((1, 2))
+    return x + first, count(), kept.losses.__len__()
+
+
+def ask_whether_there_are_some(kept, x, n):
+    if not kept.losses:
+        x = x * 2
+    kept.losses.append(1)
+    return (x + 1 if kept.losses else x), bool(kept.losses), not kept.losses
+
+
+def count_around_a_break(kept, x, n):
+    kept.losses.append(1)
+    torch._dynamo.graph_break()
+    kept.losses.append(len(kept.losses))
+    return x + len(kept.losses)
+
+
+def rows_as_many(kept, x, n):
+    kept.losses.append(1)
+    return torch.zeros(len(kept.losses)) + x[0]
+
+
+def average(kept, x, n):
+    kept.by_name["total"] = x.sum()
+    return x / (len(kept.losses) + 1)
+
+
+def every_third(kept, x, n):
+    kept.losses.append(1)
+    return x * 2 if len(kept.losses) % 3 == 0 else x
+
+
 UNREAD = [
     append,
     append_twice_and_extend,
@@ -137,6 +185,15 @@ UNREAD = [
     look_up_beside,
     append_then_raise,
     append_around_a_break,
+]
+COUNTED = [
+    count_before_and_after,
+    count_by_a_closure,
+    ask_whether_there_are_some,
+    count_around_a_break,
+    rows_as_many,
+    average,
+    every_third,
 ]
 READ = [
     set_default,
@@ -178,12 +235,68 @@ def test_unread(function):
     assert compiles(function) <= 1 + dynamic_n
 
 
+@pytest.mark.parametrize("function", COUNTED, ids=lambda f: f.__name__)
+def test_counted(function):
+    """A length is a symbol once it varies, which a condition divides into two."""
+    assert compiles(function) <= 2 + (function is every_third)
+
+
+def test_counted_by_their_class():
+    """A buffer that says itself how long it is, as those of experiences do."""
+
+    class Buffer:
+        def __init__(self):
+            self.items = []
+
+        def __len__(self):
+            return len(self.items)
+
+        def add(self, item):
+            self.items.append(item)
+
+    def step(buffer, x, minimum):
+        buffer.add(x.sum())
+        return x / len(buffer) if len(buffer) > minimum else x
+
+    run = dynamo.compile(step, backend="eager")
+    eager, compiled = Buffer(), Buffer()
+    for n in range(CALLS):
+        x = torch.arange(3.0) + n
+        assert torch.equal(run(compiled, x, 2), step(eager, x, 2))
+    assert len(compiled) == CALLS
+    assert len(run.context.records) == 3  # the first, and one for each answer
+
+
+def test_counted_dicts():
+    """Also subclasses that leave len() alone; others run their own."""
+
+    class Doubled(dict):
+        def __len__(self):
+            return 2 * super().__len__()
+
+    def step(kept, x, n):
+        x = x + len(kept.by_name)
+        return (x * 2 if kept.by_name else x), len(kept.by_name) > 3
+
+    for cls in (dict, Names, collections.OrderedDict, Doubled):
+        dynamo.reset()
+        run = dynamo.compile(step, backend="eager")
+        kept = Kept()
+        kept.by_name = cls()
+        for n in range(CALLS):
+            expected = step(kept, torch.ones(2), n)
+            found = run(kept, torch.ones(2), n)
+            assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+            kept.by_name[str(n)] = n
+        assert len(run.context.records) <= 4 or cls is Doubled
+
+
 @pytest.mark.parametrize("function", READ, ids=lambda f: f.__name__)
 def test_read(function):
     compiles(function)
 
 
-@pytest.mark.parametrize("function", [*UNREAD, *READ], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [*UNREAD, *COUNTED, *READ], ids=lambda f: f.__name__)
 def test_subclasses(function):
     """Of dict, with a method of its own, and of list; an OrderedDict and a defaultdict."""
 
@@ -201,7 +314,11 @@ def test_subclasses(function):
         compiles(function, kept)
 
 
-OF_LISTS = [f for f in [*UNREAD, *READ] if "losses" in f.__code__.co_names and f is not equal_after]
+OF_LISTS = [
+    f
+    for f in [*UNREAD, *COUNTED, *READ]
+    if "losses" in f.__code__.co_names and f is not equal_after
+]
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 8, 100])
@@ -215,7 +332,7 @@ def test_deques(function, most):
         return made
 
     dynamic_n = function is append_then_raise
-    assert compiles(function, kept) <= 1 + dynamic_n or function in READ
+    assert compiles(function, kept) <= 1 + dynamic_n or function in [*COUNTED, *READ]
 
 
 def test_a_deque_that_becomes_full():

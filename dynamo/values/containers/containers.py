@@ -26,6 +26,7 @@ from dynamo.values.builder import builder, special_builder
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.hash_keys import key_of, unhashable
 from dynamo.values.containers.named_tuples import field_names, is_named_tuple
+from dynamo.values.containers.outside_items import OutsideItems, varying_length
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
 from dynamo.values.dummy_operands import fail_as
@@ -47,19 +48,6 @@ from dynamo.values.scalars.symbol import number_of, number_value
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.containers.varying_items import VaryingItems
-
-
-class OutsideItems:
-    """The items of a sequence from outside of which the frame has not asked for all: nothing is
-    made of the others.
-    """
-
-    def __init__(self, tx: Interpreter, real: Sequence[Any], base: Any) -> None:
-        self.tx = tx
-        self.real = real
-        self.length: int = base.__len__(real)
-        self.used: dict[int, Value] = {}
-        self.appended: list[Value | Pending] = []  # by the frame
 
 
 class SequenceValue(BuiltinObject):
@@ -188,7 +176,14 @@ class SequenceValue(BuiltinObject):
         return self.size
 
     def length_value(self, tx: Interpreter) -> Value:
-        return super().length_value(tx) if self.varying is None else self.varying.length_value(tx)
+        if self.varying is not None:
+            return self.varying.length_value(tx)
+        if (behind := self.behind) is not None:
+            more, most = len(behind.appended), getattr(behind.real, "maxlen", None)
+            varying = varying_length(tx, behind.real, self.source, more, most)
+            if varying is not None:
+                return varying
+        return super().length_value(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
         return SequenceIterator(self)

@@ -41,6 +41,7 @@ from dynamo.values.containers.hash_keys import (
 )
 from dynamo.values.containers.identity_keys import IdentityKey
 from dynamo.values.containers.mapping_proxies import MappingProxyValue
+from dynamo.values.containers.outside_items import varying_length
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.iterators.stored_iterators import DictIterator
 from dynamo.values.late_bound import bound_late
@@ -270,6 +271,11 @@ class DictValue(BuiltinObject):
             raise Unsupported(breaks.NotConstant(self.describe()))
         pairs = list(self.entries.items())
         return [(self.key_of_entry(h), self._value_of(h, entry)) for h, entry in pairs]
+
+    def length_value(self, tx: Interpreter) -> Value:
+        if self.real is not None and self.changes is None:
+            return varying_length(tx, self.real, self.source) or super().length_value(tx)
+        return super().length_value(tx)
 
     def length(self, tx: Interpreter) -> int:
         if self.real is not None and self.changes is None:

@@ -101,7 +101,7 @@ class BuiltinObject(Value):
 
     # Operators called as methods.
     def py___len__(self, tx):
-        return ConstantValue(self.length(tx))
+        return self.length_value(tx)
 
     def py___iter__(self, tx):
         return self.iterate(tx)

@@ -79,6 +79,7 @@ from dynamo.values.scalars.operators import (
     as_index,
     binary_dunder,
     binary_op,
+    compare_op,
     equal,
 )
 
@@ -438,15 +439,23 @@ class ObjectValue(Value):
             if not answer.python_type_is(bool):
                 raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__bool__"))
             return answer.truth(tx)
-        return self.length(tx) != 0 if self.is_python_special(tx, "__len__") else True
+        sized = self.is_python_special(tx, "__len__")
+        return self.length_value(tx).truth(tx) if sized else True
 
     def length(self, tx: Interpreter) -> int:
+        return as_index(tx, self.length_value(tx))
+
+    def length_value(self, tx: Interpreter) -> Value:
         if not self.is_python_special(tx, "__len__"):
             fail_as(tx, len, self)
-        length = as_index(tx, self.special(tx, "__len__"))
+        answer = self.special(tx, "__len__")
+        symbolic = answer.is_symbolic() and answer.python_type_is(int)
+        if symbolic and compare_op(tx, ">=", answer, ConstantValue(0)).truth(tx):
+            return answer
+        length = as_index(tx, answer)
         if not 0 <= length <= sys.maxsize:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__len__"))
-        return length
+        return ConstantValue(length)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if guarded_lookup(tx, self, "__getitem__") is MISSING:

@@ -1,0 +1,53 @@
+"""Items of a sequence from outside, and its length, which may be a symbol.
+
+A list of losses grows with every call. Where the frame appends to one, or asks for its length,
+nothing is made of its items; once two lengths were seen, len() is a symbol, as an int attribute
+that varies is.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.guards.sources import CallSource, Source
+from dynamo.values.base import Value
+from dynamo.values.scalars.symbol import number_value
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.objects.builtin_object import Pending
+
+
+class OutsideItems:
+    """The items of a sequence from outside of which the frame has not asked for all: nothing is
+    made of the others.
+    """
+
+    def __init__(self, tx: Interpreter, real: Sequence[Any], base: Any) -> None:
+        self.tx = tx
+        self.real = real
+        self.length: int = base.__len__(real)
+        self.used: dict[int, Value] = {}
+        self.appended: list[Value | Pending] = []  # by the frame
+
+
+def varying_length(
+    tx: Interpreter, real: Any, source: Source | None, more: int = 0, most: int | None = None
+) -> Value | None:
+    """The length of an object from outside, and of `more` items that the frame added, of which at
+    most `most` stay, as a symbol; None: no other length was seen.
+    """
+    if source is None or not any(type(real).__len__ is cls.__len__ for cls in _SIZED):
+        return None
+    number = tx.output.symbols.number(len(real), CallSource(source, len, "len"))
+    if number is None:
+        return None
+    number = number + more
+    return number_value(tx, number if most is None else torch.sym_min(number, most))
+
+
+_SIZED = (list, dict, collections.OrderedDict, collections.deque)
