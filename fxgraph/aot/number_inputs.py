@@ -108,7 +108,7 @@ class _Step:
         for place in self.places:
             number = given[place]
             dtype = torch.int64 if isinstance(number, int) else torch.float64
-            given[place] = torch.tensor(number, dtype=dtype)
+            given[place] = torch.tensor(number, dtype=dtype, device="cpu")
         return self.step(*given)
 
 
