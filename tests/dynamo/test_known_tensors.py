@@ -319,3 +319,13 @@ def test_functions_of_the_program_run_once_a_call(function):
         CALLS.clear()
         assert torch.equal(captured(rows()), rows() * 4)
         assert len(CALLS) == 1, number
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_order_in_memory(backend):
+    def f():
+        x = torch.tensor([[1, 3, 2, 3], [1, 2, 1, 2]])
+        return x.nonzero(), torch.argwhere(x == 3), torch.unique(x, dim=1), x.nonzero()[:, 1]
+
+    for found, wanted in zip(dynamo.compile(f, backend=backend, fullgraph=True)(), f()):
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()

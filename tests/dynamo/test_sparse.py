@@ -137,3 +137,23 @@ def test_an_autograd_function_of_a_sparse_tensor(backend):
         found.append((result.detach(), w.grad))
     torch.testing.assert_close(found[0], found[1])
     torch.testing.assert_close(found[2], found[1])
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda s: s,
+        lambda s: s * 2,
+        lambda s: s.t(),
+        lambda s: s.index_select(0, PLACES[0]),
+        lambda s: s.to_dense().to_sparse_coo(),
+    ],
+)
+def test_how_many_elements_are_stored(made, backend):
+    def f(v):
+        s = made(torch.sparse_coo_tensor(PLACES, v + 1, (2, 2)))
+        return s._nnz(), s._values() + 1, torch.ones(s._indices().shape)
+
+    v = torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(dynamo.compile(f, backend=backend)(v), f(v))

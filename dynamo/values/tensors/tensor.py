@@ -48,6 +48,7 @@ from dynamo.values.scalars.operators import (
 from dynamo.values.tensors.fake_calls import run_fake
 from dynamo.values.tensors.operands import number_of_operand
 from dynamo.values.tensors.tensor_calls import (
+    OF_FAKES,
     arguments_as_numbers,
     changes_something,
     check_layouts,
@@ -154,8 +155,6 @@ ESCAPING_METHODS = frozenset(
 )
 # In place, on the tensor itself: autograd's state and the storage are changed natively.
 METADATA_METHODS = frozenset(["set_", "requires_grad_", "detach_"])
-# Attributes that would show the fake tensor itself.
-_OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__", "is_set_to"])
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
 
@@ -568,7 +567,7 @@ def call_in_graph(
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)
-    if name in _OF_FAKES:
+    if name in OF_FAKES:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}"))
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
@@ -608,7 +607,7 @@ def record_call(
     """
     name, symbols = target_name(target), tx.output.symbols
     computed = tx.output.known_tensors.computed
-    check_layouts(name, result)
+    check_layouts(name, args, result)
     if not holds_tensor(result) and result is not None:
         if not is_plain(result):
             kind = type(result).__name__
@@ -631,11 +630,15 @@ def record_call(
 
 
 def _tensor_of_numbers(tx: Interpreter, real: torch.Tensor) -> Value:
-    """A tensor of the graph with the values of a known one."""
-    numbers, shape = ConstantValue(tuple(real.flatten().tolist())), ConstantValue(tuple(real.shape))
-    dtype = ConstantValue(real.dtype)
-    flat = call_in_graph(tx, "call_function", torch.tensor, [numbers], {"dtype": dtype})
-    return call_in_graph(tx, "call_method", "reshape", [flat, shape], {})
+    """A tensor of the graph with the values of a known one, in its order of memory."""
+    order = sorted(range(real.ndim), key=real.stride, reverse=True)
+    real, back = real.permute(order), tuple(map(order.index, range(real.ndim)))
+    numbers, dtype = ConstantValue(tuple(real.flatten().tolist())), ConstantValue(real.dtype)
+    made = call_in_graph(tx, "call_function", torch.tensor, [numbers], {"dtype": dtype})
+    steps = [("reshape", tuple(real.shape)), ("permute", back)]
+    for name, dims in steps[: 1 + (order != sorted(order))]:
+        made = call_in_graph(tx, "call_method", name, [made, ConstantValue(dims)], {})
+    return made
 
 
 def _of_the_frame(name: str, args: Sequence[Value]) -> bool:

@@ -105,15 +105,27 @@ _PURE_IDENTITIES = frozenset(
 )
 
 
-def check_layouts(name: str, result: Any) -> None:
-    """Backends take tensors for memory with strides, sparse in coordinates, or jagged."""
+def check_layouts(name: str, args: Any, result: Any) -> None:
+    """Backends take tensors for memory with strides, sparse in coordinates, or jagged. How many
+    elements of a sparse one are stored depends on data, but where it is made of them.
+    """
+    made = args[0].target if args and isinstance(args[0], Node) else None
+    if name in _STORED and made is not torch.sparse_coo_tensor and _is_sparse(args[0]):
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() of a sparse result"))
     if isinstance(result, (tuple, list)):
         for item in result:
-            check_layouts(name, item)
+            check_layouts(name, (), item)
     elif isinstance(result, torch.Tensor) and result.layout not in _LAYOUTS:
         raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
 
 
+def _is_sparse(node: Node) -> bool:
+    return _is_tensor(node) and node.meta["example_value"].layout is torch.sparse_coo
+
+
+_STORED = frozenset(["_nnz", "_indices", "_values", "indices", "values"])
+# Attributes that would show the fake tensor itself.
+OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__", "is_set_to"])
 _LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
 
 
