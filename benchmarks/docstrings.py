@@ -112,7 +112,8 @@ def example(doc: str, module: types.ModuleType, filename: str) -> Any:
             kept.append(_recorded(node))
             targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
             names += [n.id for t in targets if t for n in ast.walk(t) if isinstance(n, ast.Name)]
-            gone = [n.id for n in ast.walk(node) if isinstance(getattr(n, "ctx", 0), ast.Del)]
+            dels = [n for n in ast.walk(node) if isinstance(getattr(n, "ctx", 0), ast.Del)]
+            gone = [n.id for n in dels if isinstance(n, ast.Name)]
             names = [name for name in dict.fromkeys(names) if name in trial and name not in gone]
     last = ast.parse(f"return _results, [{', '.join(names)}]").body
     tree = ast.parse("def example():\n    _results = []")

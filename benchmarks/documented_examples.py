@@ -60,10 +60,10 @@ class Shown(Picture):
             return (*about, _text(tensor))
         about = (*about, tensor.is_conj(), tensor.is_neg())
         if tensor.numel() > 4096 and not tensor.is_meta:
-            values = tensor.detach().to(torch.complex128).reshape(-1)
-            weights = torch.arange(len(values)) % 1009 + 1.0
-            tensor, whole = tensor.detach()[:0], values.abs() @ weights.double()
-            about = (*about, values.shape, repr(whole.item()))
+            flat = tensor.detach().reshape(-1)
+            about = (*about, tensor.shape, tensor.stride(), tensor.requires_grad)
+            tensor = flat[:: len(flat) // 2048].clone()
+            self.alive.append(tensor)
         try:
             return (*about, *super()._tensor(tensor))
         except RuntimeError:  # without memory of its own
