@@ -33,6 +33,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from tabulate import tabulate
 from torch.utils.hooks import RemovableHandle
@@ -101,6 +102,7 @@ def run(system: str, program: str, whole: bool) -> tuple[int, int, str | None, l
     counter, failure, results = Counter(), None, []
     RemovableHandle.next_id = 0
     random.seed(7)
+    np.random.seed(7)
     printed = io.StringIO()
     silent = (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()))
     with silent[0], silent[1], warnings.catch_warnings():

@@ -120,9 +120,9 @@ class Choose(_IntegerFunction):
         return no if condition == sympy.false else None
 
 
-def chosen(condition: Boolean, yes: Any, no: Any) -> Any:
-    """`yes if condition else no` of two integers or two floats."""
-    if condition in (sympy.true, sympy.false) or (is_integral(yes) and is_integral(no)):
+def chosen(condition: Boolean, yes: Any, no: Any, *, integers: bool) -> Any:
+    """`yes if condition else no` of two integers, whatever these were chosen by, or two floats."""
+    if integers or condition in (sympy.true, sympy.false):
         return Choose(condition, yes, no)
     return yes if yes == no else real("choose", condition, yes, no)
 

@@ -280,7 +280,8 @@ class SymNode:
     def sym_ite(self, yes: SymNode, no: SymNode) -> SymNode:
         condition, one, other = self.expr, yes.expr, no.expr
         if yes.pytype is not bool:
-            made = expressions.chosen(condition, one, other)
+            integers = yes.pytype is int and no.pytype is int
+            made = expressions.chosen(condition, one, other, integers=integers)
             return SymNode(made, self.shape_env, yes.pytype)
         first = condition if one == condition else _joined(sympy.And, condition, one)
         if other == condition:

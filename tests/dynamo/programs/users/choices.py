@@ -23,6 +23,19 @@ PROGRAMS = {
             return x * n
         """,
     ),
+    "integers_chosen_by_floats": (
+        2,
+        "",
+        """
+        def f(x):
+            v = x.sum().item()
+            bad = 3 if v < 2.5 else 1
+            if bad > 2: bad = bad + 2
+            else: bad += 1
+            again = 0 if bad > 2 else bad
+            return x * bad, bad, again, -bad, bad // 2, bad * 2, bad / 2, max(again, 1)
+        """,
+    ),
     "best_so_far": (
         3,
         """
