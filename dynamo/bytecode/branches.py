@@ -20,7 +20,7 @@ count as one: sides meet at the first of them, whichever they run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -135,7 +135,9 @@ class Turn(NamedTuple):
 
     start, end: the first instruction, and the jump at the end. exit: where execution goes on behind
     the loop. continues: the truth with which the jump goes into an iteration; again: the same of
-    the jump at the end. stored: the locals that an iteration assigns or deletes.
+    the jump at the end. stored: the locals that an iteration assigns or deletes. entry: further
+    jumps before the first iteration, which go there or out of the loop, as those of `p and q`, and
+    begins: the instruction behind the jump; exits: such jumps before the one at the end.
     """
 
     start: int
@@ -144,6 +146,19 @@ class Turn(NamedTuple):
     continues: bool
     again: bool
     stored: frozenset[str]
+    begins: int = -1
+    entry: tuple[Further, ...] = ()
+    exits: tuple[Further, ...] = ()
+
+
+class Further(NamedTuple):
+    """One more jump of a condition: its index, the truth with which it does not leave the loop, and
+    the instruction to which it goes then.
+    """
+
+    index: int
+    goes_on: bool
+    next: int
 
 
 def turn_of(code: CodeType, jump: Instruction) -> Turn | None:
@@ -159,19 +174,94 @@ def _turn(program: Sequence[Instruction], jump: Instruction, first: list[int]) -
     ways = _ways(program, jump, first)
     if ways is None:
         return None
+    for truth in (False, True):
+        out = ways[not truth]
+        entry: tuple[Further, ...] = ()
+        for further in (None, *_further(program, ways[truth], out, first)):
+            entry += () if further is None else (further,)
+            start = ways[truth] if further is None else further.next
+            turn = None if start == out else _turn_from(program, jump, start, out, first)
+            if turn is not None:
+                return turn._replace(continues=truth, begins=ways[truth], entry=entry)
+    return None
+
+
+def _turn_from(
+    program: Sequence[Instruction], jump: Instruction, start: int, out: int, first: list[int]
+) -> Turn | None:
+    """The iterations that begin at `start`, of a loop that goes on at `out`."""
     for end in program[jump.index :]:
         again = _ways(program, end, first)
-        if again is None:
+        if again is None or start not in again or again[not again.index(start)] != out:
             continue
-        for truth in (False, True):
-            start, out = ways[truth], ways[not truth]
-            if start == out or start not in again or again[not again.index(start)] != out:
-                continue
-            body = _between(program, start, end.index)
-            if body is not None and out not in body and jump.index not in body - {end.index}:
-                stored = {program[i].argval for i in body if program[i].op in _STORES}
-                goes_on = bool(again.index(start))
-                return Turn(start, end.index, out, truth, goes_on, frozenset(stored))
+        body = _between(program, start, end.index, {i for i, one in enumerate(first) if one == out})
+        if body is None:
+            continue
+        leaving = {
+            i
+            for i in body - {end.index}
+            if any(first[_landing(program, n)] == out for n in _following(program, program[i]))
+        }
+        exits = _last(program, leaving, end, out, first)
+        if exits is None or jump.index in body - leaving - {end.index}:
+            continue
+        stored = {program[i].argval for i in body if program[i].op in _STORES}
+        goes_on = bool(again.index(start))
+        return Turn(start, end.index, out, True, goes_on, frozenset(stored), exits=exits)
+    return None
+
+
+def _last(
+    program: Sequence[Instruction], leaving: set[int], end: Instruction, out: int, first: list[int]
+) -> tuple[Further, ...] | None:
+    """The jumps that leave an iteration, in order, if nothing but the rest of a condition stands
+    between the first of them and `end`.
+    """
+    exits: list[Further] = []
+    for index in sorted(leaving):
+        further = _as_further(program, program[index], out, first)
+        if further is None or (exits and _reached(program, exits[-1].next) != index):
+            return None
+        exits.append(further)
+    if exits and _reached(program, exits[-1].next) != end.index:
+        return None
+    return tuple(exits)
+
+
+def _further(
+    program: Sequence[Instruction], start: int, out: int, first: list[int]
+) -> list[Further]:
+    """The jumps of a condition from `start` on that go out of the loop."""
+    found: list[Further] = []
+    while len(found) < _FEW:
+        index = _reached(program, start)
+        further = None if index is None else _as_further(program, program[index], out, first)
+        if further is None or further in found:
+            break
+        found.append(further)
+        start = further.next
+    return found
+
+
+def _as_further(
+    program: Sequence[Instruction], jump: Instruction, out: int, first: list[int]
+) -> Further | None:
+    ways = _ways(program, jump, first)
+    if ways is None or ways.count(out) != 1:
+        return None
+    goes_on = not ways.index(out)
+    return Further(jump.index, goes_on, ways[goes_on])
+
+
+def _reached(program: Sequence[Instruction], start: int) -> int | None:
+    """The conditional jump to which instructions from `start` lead that assign no name."""
+    for instr in program[start:]:
+        if instr.op in _POPPING:
+            return instr.index
+        if instr.target is not None or instr.op in NO_FALLTHROUGH or instr.op in _REFUSED:
+            return None
+        if instr.op.startswith(("STORE_", "DELETE_")) or instr.op in _STORES:
+            return None
     return None
 
 
@@ -225,12 +315,14 @@ def _landing(program: Sequence[Instruction], index: int) -> int:
     return index
 
 
-def _between(program: Sequence[Instruction], start: int, end: int) -> set[int] | None:
-    """The instructions from `start` to the jump `end`, if all ways lead there."""
+def _between(
+    program: Sequence[Instruction], start: int, end: int, out: Container[int] = ()
+) -> set[int] | None:
+    """The instructions from `start` to the jump `end`, if all ways lead there, or to `out`."""
     todo, found = [start], {end}
     while todo:
         index = todo.pop()
-        if index in found:
+        if index in found or _landing(program, index) in out:
             continue
         if index == len(program) or program[index].op in _REFUSED:
             return None

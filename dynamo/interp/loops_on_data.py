@@ -9,7 +9,8 @@ as loops in the graph.
 An iteration is captured once, in a graph of its own, for tensors like those that the loop begins
 with; it gives those of the next iteration, and whether there is one. What a side of a branch may do
 (interp/conditionals.py), an iteration may do; what changes from iteration to iteration are tensors,
-alone or in tuples, of the same shapes and kinds.
+alone or in tuples, of the same shapes and kinds, and ints and floats (`n += 1`), which are tensors
+inside. A condition of several parts (`while x.norm() > 1 and n < 9`) is computed as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo.bytecode.branches import Turn
+from dynamo.bytecode.branches import Further, Turn
 from dynamo.bytecode.liveness import live_before
 from dynamo.interp.sides import (
     Refused,
@@ -49,8 +50,11 @@ from dynamo.values.base import Value
 from dynamo.values.builder import realized
 from dynamo.values.containers.containers import NamedTupleValue, TupleValue
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.loop_counter import LoopCounter
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
+from fxgraph import effects
+from fxgraph.fallible_operations import may_fail
 from fxgraph.higher_order import loop
 
 if TYPE_CHECKING:
@@ -60,7 +64,63 @@ if TYPE_CHECKING:
 def run_loop(tx: Interpreter, turn: Turn, predicate: TensorValue, state: State, place: str) -> None:
     """Go on behind the loop, whose jump stands at `predicate`. Raises Refused."""
     with refusals():
-        _Loop(tx, turn, state, place).record(_as_going_on(tx, predicate, turn.continues))
+        again = [_as_going_on(tx, predicate, turn.continues), *_entry_truths(tx, turn, state)]
+        begins = _all_of(tx, again)
+        loop = _Loop(tx, turn, state, place)
+        try:
+            with refusals():
+                loop.record(begins)
+        except Refused:
+            if not any(map(_is_number, loop.before.values())):
+                raise
+            _NumberLoop(tx, turn, state, place).record(begins)
+
+
+def _entry_truths(tx: Interpreter, turn: Turn, state: State) -> list[TensorValue]:
+    """The rest of the condition before the first iteration."""
+    if not turn.entry:
+        return []
+    with side_scope(tx, state) as graph:  # which shows whether Python may leave it out
+        tx.index = turn.begins
+        _further_truths(tx, turn.entry, graph)
+    state.restore(tx)
+    tx.index = turn.begins
+    return _further_truths(tx, turn.entry)
+
+
+def _further_truths(
+    tx: Interpreter, jumps: Sequence[Further], side: Subgraph | None = None
+) -> list[TensorValue]:
+    """Whether each of these jumps does not leave the loop. Their operands are made where Python
+    might not make them: in `side`, by nothing that can be seen.
+    """
+    before = len(side.graph.nodes) if side is not None else 0
+    truths = []
+    for jump in jumps:
+        run_until(tx, jump.index)
+        truth = tx.pop()
+        later = truth.deferred_truth(tx) if truth.is_deferred else None
+        if later is not None:
+            truths.append(_as_going_on(tx, later[0], jump.goes_on))
+        elif not truth.is_constant() or truth.truth(tx) is not jump.goes_on:
+            raise Refused(f"a condition has {truth.describe()}")
+        tx.index = jump.next
+    made = list(side.graph.nodes)[before:] if side is not None else []
+    if any(
+        effects.of(node).impure() or may_fail(node) for node in made if node.op != "placeholder"
+    ):
+        raise Refused("a part of the condition does more than compute tensors")
+    return truths
+
+
+def _all_of(tx: Interpreter, truths: Sequence[TensorValue]) -> TensorValue:
+    result = truths[0]
+    for truth in truths[1:]:
+        both: Any = call_in_graph(tx, "call_method", "logical_and", [result, truth], {})
+        result = both
+    if result.fake.numel() != 1:
+        raise Refused("a turn ends with more than one truth")
+    return result
 
 
 def run_counted(
@@ -135,7 +195,7 @@ class _Loop:
         with side_scope(tx, self.state, self.may_fail) as graph:
             inputs = self._inputs(graph)
             begins = self._begin(inputs)
-            again = self._run()
+            again = self._run(graph)
             ends = list(self._ends(begins))
             sources = self._sources(graph, inputs, ends)
             results = self._results(graph, ends, again)
@@ -211,9 +271,11 @@ class _Loop:
         tx.index = self.turn.start
         return begins
 
-    def _run(self) -> TensorValue:
+    def _run(self, graph: Subgraph) -> TensorValue:
         """Run the iteration; whether there is a next one."""
-        tx = self.tx
+        tx, exits = self.tx, self.turn.exits
+        run_until(tx, exits[0].index if exits else self.turn.end)
+        truths = [] if tx.done else _further_truths(tx, exits, graph)
         run_until(tx, self.turn.end)
         if tx.done or len(tx.stack) != len(self.state.stack) + 1:
             raise Refused("the loop leaves another stack")
@@ -223,10 +285,7 @@ class _Loop:
         later = truth.deferred_truth(tx) if truth.is_deferred else None
         if later is None:
             raise Refused(f"a turn ends with {truth.describe()}")
-        again = _as_going_on(tx, later[0], self.turn.again)
-        if again.fake.numel() != 1:
-            raise Refused("a turn ends with more than one truth")
-        return again
+        return _all_of(tx, [*truths, _as_going_on(tx, later[0], self.turn.again)])
 
     def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
         """The tensors with which the next iteration begins."""
@@ -278,6 +337,72 @@ class _Loop:
         tx.done, tx.result, tx.index = False, None, self.turn.exit
 
 
+def _is_number(value: Value) -> bool:
+    return isinstance(value, ConstantValue | SymbolValue) and value.python_type() in _WIDE
+
+
+_WIDE = {int: torch.int64, float: torch.float64}
+
+
+def _in_tensor(tx: Interpreter, number: Value, dtype: torch.dtype = torch.int64) -> TensorValue:
+    form: dict[str, Value] = {
+        "dtype": ConstantValue(dtype),
+        "device": ConstantValue(torch.device("cpu")),  # also where another is the default
+    }
+    made = call_in_graph(tx, "call_function", torch.scalar_tensor, [number], form)
+    assert isinstance(made, TensorValue)
+    return made
+
+
+class _NumberLoop(_Loop):
+    """Its ints and floats change from iteration to iteration, as tensors without dimensions; behind
+    the loop they are read.
+    """
+
+    def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
+        super().__init__(tx, turn, state, place)
+        self.broken = tx.output.conditionals.open[-1]
+        self.names = [name for name in self.changing if _is_number(self.before[name])]
+        self.changing = [name for name in self.changing if name not in self.names]
+        self.kinds = [self.before[name].python_type() for name in self.names]
+        if not tx.output.symbols.data.has_room_for(len(self.names)):
+            raise Refused("the loop changes numbers")
+        state.restore(tx)
+        for name, kind in zip(self.names, self.kinds):
+            self.carried.append(_in_tensor(tx, self.before[name], _WIDE[kind]))
+
+    def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
+        begins = super()._begin(inputs)
+        numbers = inputs[len(inputs) - len(self.names) :]
+        for name, kind, number in zip(self.names, self.kinds, numbers, strict=True):
+            self.tx.locals[name] = LoopCounter.of_turns(
+                self.tx, number, self.before[name], kind, self.broken
+            )
+        return begins
+
+    def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
+        yield from super()._ends(begins)
+        for name, kind in zip(self.names, self.kinds):
+            end = self.tx.locals.get(name)
+            if isinstance(end, LoopCounter) and end.kind is kind and end.serves_next_turn():
+                yield end.tensor
+            elif end is not None and _is_number(end) and end.python_type() is kind:
+                yield _in_tensor(self.tx, end, _WIDE[kind])
+            else:
+                left = "nothing" if end is None else end.describe()
+                raise Refused(f"a turn leaves {left} for a number")
+
+    def _go_on(self, made: Sequence[Value]) -> None:
+        super()._go_on(made)
+        tx, data = self.tx, self.tx.output.symbols.data
+        live = live_before(tx.code)[self.turn.exit]
+        for name, number in zip(self.names, made[len(made) - len(self.names) :], strict=True):
+            tx.locals.pop(name, None)
+            if name in live:
+                with data.selecting():
+                    tx.locals[name] = call_in_graph(tx, "call_method", "item", [number], {})
+
+
 class _CountedLoop(_Loop):
     """Its counter is one more tensor that changes. rows: the tensor whose rows are iterated over,
     if these are no numbers.
@@ -297,18 +422,9 @@ class _CountedLoop(_Loop):
     ) -> None:
         super().__init__(tx, turn, state, place)
         self.broken, self.start = broken, ends[0]
-        self.counter, self.stop = (self._in_tensor(end) for end in ends)
+        self.counter, self.stop = (_in_tensor(tx, end) for end in ends)
         self.carried.append(self.counter)
         self.next: TensorValue | None = None
-
-    def _in_tensor(self, number: Value) -> TensorValue:
-        form: dict[str, Value] = {
-            "dtype": ConstantValue(torch.int64),
-            "device": ConstantValue(torch.device("cpu")),  # also where another is the default
-        }
-        made = call_in_graph(self.tx, "call_function", torch.scalar_tensor, [number], form)
-        assert isinstance(made, TensorValue)
-        return made
 
     def goes_on(self, counter: TensorValue) -> TensorValue:
         """Whether there is an iteration of this number."""
@@ -323,7 +439,7 @@ class _CountedLoop(_Loop):
         self.tx.push(counter if self.rows is None else self.rows.getitem(self.tx, counter))
         return begins
 
-    def _run(self) -> TensorValue:
+    def _run(self, graph: Subgraph) -> TensorValue:
         tx = self.tx
         run_until(tx, self.turn.end)
         if tx.done or len(tx.stack) != len(self.state.stack):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20  # of constants
 _TURNS = 1 << 40  # more than any loop makes
+_STEP = 16  # of a number from one turn to the next
 _UNKNOWN = 1 << 62  # numbers of loops that begin at a number of data
 _OPERATORS = ("+", "-", "*", "/", "//", "%")
 # Kind of number -> types of tensors for which the number's tensor is as good as the number.
@@ -43,6 +44,7 @@ class LoopCounter(DeferredScalar):
     """
 
     largest = _UNKNOWN
+    began = 0  # of `largest` at the start of an iteration
 
     @classmethod
     def of_loop(
@@ -53,6 +55,23 @@ class LoopCounter(DeferredScalar):
         if start.is_constant():
             made.largest = abs(start.as_constant()) + _TURNS
         return made
+
+    @classmethod
+    def of_turns(
+        cls, tx: Interpreter, number: TensorValue, start: Value, kind: type, broken: BreakBefore
+    ) -> LoopCounter:
+        """A number that an iteration begins with, and changes, which is `start` in the first."""
+        made = cls(tx.output, number, kind, broken, True)
+        if kind is int:
+            known = start.is_constant() and abs(start.as_constant()) < _LARGEST
+            made.largest = made.began = (_LARGEST if known else _UNKNOWN >> 1) + _TURNS * _STEP
+        return made
+
+    def serves_next_turn(self) -> bool:
+        """Whether no number of turns makes the number too large: each adds a little."""
+        if not self.is_current():
+            return False
+        return self.kind is float or self.largest <= self.began + _STEP
 
     @property
     def alternatives(self) -> Sequence[Value]:  # type: ignore[override]
@@ -82,13 +101,16 @@ class LoopCounter(DeferredScalar):
         made = call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], pair, {})
         assert isinstance(made, TensorValue), "of a tensor"
         counter = LoopCounter(tx.output, made, kind, self.broken, True)
-        counter.largest = largest
+        counter.largest, counter.began = largest, self.began
         return counter
 
     def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
         """The number as a tensor that arithmetic with `beside` takes for a number."""
-        if beside.dtype not in _BESIDE[self.kind] or (self.kind is float and not beside.ndim):
+        if beside.dtype not in _BESIDE[self.kind] or not self.is_current():
             self.refuse()
-        if not self.is_current():
-            self.refuse()
-        return self.tensor
+        if self.kind is int or beside.ndim:
+            return self.tensor
+        made: Any = call_in_graph(
+            tx, "call_method", "to", [self.tensor, ConstantValue(beside.dtype)], {}
+        )
+        return made
