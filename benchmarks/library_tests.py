@@ -86,6 +86,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         holder, name = (item, "obj") if tried is None else (tried, "inner_test")
         function = getattr(holder, name)
         setattr(holder, name, dynamo.compile(function, backend=_SETTINGS["backend"]))
+    _seed()
     _write(started=item.nodeid)
     faulthandler.dump_traceback_later(10 * _SETTINGS["seconds"], exit=True)
     signal.setitimer(signal.ITIMER_PROF, _SETTINGS["seconds"])
@@ -96,6 +97,16 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
         item.user_properties.append(("processor", time.process_time() - begin))
         faulthandler.cancel_dump_traceback_later()
+
+
+def _seed() -> None:
+    """Seed what tests draw from, so that both runs of each draw equal numbers."""
+    import numpy as np
+    import torch
+
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 def pytest_warning_recorded(warning_message: Any, nodeid: str) -> None:
@@ -119,13 +130,16 @@ def _write(**row: Any) -> None:
 
 
 # -- the driver ------------------------------------------------------------------------------------
-def _run(arguments: argparse.Namespace, captured: bool, keep: list[str] | None) -> list[Any]:
-    """The rows of one process."""
+def _run(
+    arguments: argparse.Namespace, captured: bool, keep: list[str] | None
+) -> tuple[bool, list[Any]]:
+    """Whether one process ran out of time, and its rows."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder, "rows")
         rows.touch()
         settings = {
-            **{name: getattr(arguments, name) for name in ("sample", "seed", "seconds")},
+            **{name: getattr(arguments, name) for name in ("sample", "seed")},
+            "seconds": arguments.seconds if captured else arguments.eager_seconds,
             **{name: getattr(arguments, name) for name in ("backend", "all_frames")},
             "captured": captured,
             "rows": str(rows),
@@ -133,27 +147,33 @@ def _run(arguments: argparse.Namespace, captured: bool, keep: list[str] | None) 
         }
         command = [sys.executable, "-m", "pytest", "-p", "benchmarks.library_tests", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:timeout", "-c", os.devnull]
-        command += ["--rootdir", os.sep, "-W", "default", *arguments.options, *arguments.paths]
+        command += ["--rootdir", os.sep, "--continue-on-collection-errors", "-W", "default"]
+        command += [*arguments.options, *arguments.paths]
         environment = {**os.environ, _VARIABLE: json.dumps(settings), "OMP_NUM_THREADS": "1"}
         output = None if arguments.verbose else subprocess.DEVNULL
-        subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
-        return [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
+        limit = 60 * arguments.minutes
+        over = False
+        try:
+            subprocess.run(command, env=environment, stdout=output, stderr=output, timeout=limit)
+        except subprocess.TimeoutExpired:
+            over = True
+        return over, [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Run both ways and print what differs; how many tests fail captured alone."""
-    plain = {row["test"]: row for row in _run(arguments, False, None) if "test" in row}
+    plain = {row["test"]: row for row in _run(arguments, False, None)[1] if "test" in row}
     left = [test for test, row in plain.items() if row["outcome"] == "passed"]
     passed, done, faults = len(left), {}, []
     for _ in range(_STARTS):
-        rows = _run(arguments, True, left)
+        over, rows = _run(arguments, True, left)
         faults += [row for row in rows if "faulty" in row]
         done |= {row["test"]: row for row in rows if "test" in row}
         last = [row["started"] for row in rows if "started" in row][-1:]
-        if last and last[0] not in done:
+        if last and last[0] not in done and not over:
             done[last[0]] = {"outcome": "ended the process", "seconds": 0.0, "text": ""}
         left = [test for test in left if test not in done]
-        if not left or not last:
+        if over or not left or not last:
             break
     bad = {test: row for test, row in done.items() if row["outcome"] != "passed"}
     spent = [
@@ -181,6 +201,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=0, help="functions of each file; 0: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the processor, for a test")
+    parser.add_argument("--eager-seconds", type=float, default=2.0, help="in the run without")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of a clock, for a process")
     parser.add_argument("--backend", default="eager")
     parser.add_argument("--all-frames", action="store_true", help="those without tensors, too")
     parser.add_argument("--verbose", action="store_true", help="pytest's output and the failures")
