@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dynamo
 from inductor.runtime import toolchain
 from tests.inductor.compiling import check, kernels, staged
 
@@ -209,6 +210,21 @@ def test_vector_functions(flags: str, tmp_path: Path) -> None:
                 ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_int64(len(x))
             )
             _close_in_ulps(variant, x, y, exact)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "floor", "ceil", "trunc", "round"])
+def test_roundings_of_doubles(name: str) -> None:
+    """Exact in every lane, of whole vectors and of a rest."""
+    fn = getattr(torch, name)
+    ties = torch.arange(-9, 9, dtype=torch.float64) / 2
+    edge = [0.0, -0.0, math.inf, -math.inf, math.nan, 2.0**52 + 0.5, -1e-310, 1e300]
+    ends = torch.tensor(edge, dtype=torch.float64)
+    x = torch.cat([ties, ends, torch.randn(61, dtype=torch.float64) * 1e3])
+    for given in (x, x[::2], x[:3], x[:0]):
+        y, expected = dynamo.compile(fn)(given), fn(given)
+        assert torch.equal(y.isnan(), expected.isnan())
+        y, expected = y.nan_to_num(7), expected.nan_to_num(7)
+        assert torch.equal(y, expected) and torch.equal(y.signbit(), expected.signbit())
 
 
 def _close_in_ulps(name: str, x: torch.Tensor, y: torch.Tensor, exact: torch.Tensor) -> None:
