@@ -225,6 +225,21 @@ def test_compilers_that_take_precompiled_headers(name, quick, tmp_path):
     assert not toolchain.Compiler((*compiler.command, "-DOTHER"), "").quick
 
 
+@needs_gnu
+def test_generated_code_is_compiled_with_fewer_passes(own_cache, monkeypatch, commands):
+    """Functions of our own are not, nor is anything by other compilers."""
+    monkeypatch.setattr(toolchain.ready, "find", lambda file, levels: None)
+    monkeypatch.setattr(toolchain, "_objects", {})
+    toolchain.load_library(MULTIPLY.replace("NAME", "multiplied"))
+    level = {c[-3]: next(f for f in c if f.startswith("-O")) for c in commands if "-c" in c}
+    assert {os.path.basename(file): flag for file, flag in level.items()} == {
+        "unit0.cpp": "-O1",
+        "product.cpp": "-O2",
+    }
+    other = toolchain.Compiler(("clang++",), "")
+    assert other.kernel_flags == other.flags
+
+
 READY = toolchain.ready.find("product.cpp", ["x86-64-v3"])
 
 
