@@ -112,6 +112,20 @@ class _Template:
         return copies
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a continuation was made with. parameters: all names, before others took the places of
+    some; stack: on entry, or below the operands of the callee's call.
+    """
+
+    parameters: tuple[str, ...]
+    stack: tuple[Item, ...]
+    local_names: tuple[str, ...]
+    made: Rematerialisations
+    own_cells: frozenset[str]
+    callee: Callee | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Continuation:
     """Where a continuation came from, and where its instructions are in the template.
@@ -130,6 +144,7 @@ class _Continuation:
     pushed: tuple[Pushed, ...] = (True,)
     arguments: tuple[str, ...] = ()  # the names of the callee's arguments for the user
     held: tuple[str, ...] = ()  # and those of the objects made here
+    start: Start | None = None  # None: of a loop
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -171,6 +186,21 @@ def is_called(code: CodeType) -> bool:
     """Whether a continuation is called by a caller's continuation, which wants its result."""
     made = _continuations.get(code)
     return made is not None and made.called
+
+
+def start_of(code: CodeType) -> tuple[Instruction, Start] | None:
+    """The instruction of a function at which a continuation begins, which may be the call of a
+    callee's continuation; None: another code, or the continuation of a loop.
+    """
+    made = _continuations.get(code)
+    if made is None or made.start is None:
+        return None
+    program = normalize(code)
+    if made.start.callee is not None:
+        return next(instr for instr in program if _is_own_call(made, instr)), made.start
+    jump = next(i for i in program if i.op == "JUMP" and made.places[i.native] < 0)
+    assert jump.target is not None, "jumps have targets"
+    return jump.target, made.start
 
 
 def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[Pushed, ...] | None:
@@ -254,7 +284,9 @@ def make_resume_code(
     resumed, places, _ = _assembled(natives, shape)
     template.made[key] = resumed
     held = _names_of(made)
-    _continuations.set(resumed, _Continuation(template, instr.lineno, places, called, held=held))
+    begin = Start(parameters, tuple(stack), tuple(local_names), made, own_cells)
+    continuation = _Continuation(template, instr.lineno, places, called, held=held, start=begin)
+    _continuations.set(resumed, continuation)
     return resumed
 
 
@@ -368,6 +400,7 @@ def make_call_code(
             callee.pushed,
             _names_in(callee),
             _names_of(made),
+            Start(parameters, tuple(stack), tuple(local_names), made, own_cells, callee),
         ),
     )
     return resumed

@@ -10,6 +10,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dynamo import _hook
+from dynamo.framestate.entry_handler import EntryHandler
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import leave_traceback
 from dynamo.guards.sources import LocalSource
@@ -33,11 +34,17 @@ if TYPE_CHECKING:
 _RANDOM, _WRITTEN, _VERSIONS = "__random", "__written", "__versions"
 
 
+def _reraise(codegen: Codegen) -> None:
+    """exception -- (raised)"""
+    codegen.reraise()
+
+
 class CheckCodegen:
     """`with graph_runs(codegen): ...` around the code that runs the graph, then `emit(codegen)`."""
 
     def __init__(self, root: RootInterpreter) -> None:
         self.root = root
+        self.handler: EntryHandler | None = None
         self.checks = root.output.checks
         self._failed: Label | None = None
         self._draws = self.checks.draws
@@ -57,8 +64,11 @@ class CheckCodegen:
     @contextlib.contextmanager
     def graph_runs(self, codegen: Codegen) -> Iterator[None]:
         self._again = self.checks.may_run_again()
+        self.handler = EntryHandler.of(self.root)
         if not self._again:
-            yield
+            handler = self.handler
+            with contextlib.nullcontext() if handler is None else handler.protects(codegen):
+                yield
             return
         if self._draws:
             self._push_call(codegen, save_random, self.checks.devices)
@@ -98,14 +108,15 @@ class CheckCodegen:
             codegen.jump(again)
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
-        self.keep_only_exceptions(codegen, self._is_retried, keep=True)
+        leave = _reraise if self.handler is None else self.handler.handle
+        self.keep_only_exceptions(codegen, self._is_retried, keep=True, leave=leave)
         if self._watched:
             self._push_call(codegen, are_unwritten)
             codegen.load_fast(_VERSIONS)
             codegen.call(1)
             codegen.pop_jump_if_true(again)
             codegen.load_fast("__exception")
-            codegen.reraise()
+            leave(codegen)
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
@@ -144,10 +155,13 @@ class CheckCodegen:
 
     @staticmethod
     def keep_only_exceptions(
-        codegen: Codegen, kept: Callable[[BaseException], bool] = is_ordinary, keep: bool = False
+        codegen: Codegen,
+        kept: Callable[[BaseException], bool] = is_ordinary,
+        keep: bool = False,
+        leave: Callable[[Codegen], None] = _reraise,
     ) -> None:
         """exception -- ; exceptions that are not to be `kept` (KeyboardInterrupt, which no
-        operation raises) are raised again. keep: in the variable __exception.
+        operation raises) `leave`. keep: in the variable __exception.
         """
         ordinary = codegen.label()
         codegen.store_fast("__exception")
@@ -156,7 +170,7 @@ class CheckCodegen:
         codegen.call(1)
         codegen.pop_jump_if_true(ordinary)
         codegen.load_fast("__exception")
-        codegen.reraise()
+        leave(codegen)
         codegen.place(ordinary)
         if not keep:
             codegen.delete_fast("__exception")

@@ -1,0 +1,200 @@
+"""Graphs that end by an exception behind a graph break: blocks entered before are left as in eager
+mode, and their handlers run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import dynamo
+
+log: list = []
+
+
+class Noting:
+    def __init__(self, swallows=()):
+        self.swallows = swallows
+
+    def __enter__(self):
+        log.append("entered")
+        return self
+
+    def __exit__(self, kind, error, trace):
+        log.append(("left", kind, str(error), trace is not None))
+        return kind is not None and issubclass(kind, self.swallows)
+
+
+@contextlib.contextmanager
+def noted(name):
+    log.append(("begins", name))
+    try:
+        yield name
+    except ValueError as error:
+        log.append(("seen", str(error)))
+        raise
+    finally:
+        log.append(("ends", name))
+
+
+def cut():
+    """A graph break, in a callee."""
+    torch._dynamo.graph_break()
+
+
+# Each takes (x, work), of which `work` fails: in eager mode itself, compiled its graph.
+def without_gradients(x, work):
+    with torch.no_grad():
+        cut()
+        return work(x)
+
+
+def autocast(x, work):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cut()
+        y = work(x)
+    return y
+
+
+def on_a_device(x, work):
+    with torch.device("meta"):
+        cut()
+        y = work(x)
+    return y
+
+
+def several(x, work):
+    with Noting(), torch.no_grad(), noted("inner") as name:
+        cut()
+        y = work(x)
+        log.append(name)
+    return y
+
+
+def swallowed(x, work):
+    with Noting(swallows=(ValueError, KeyboardInterrupt)) as block:
+        cut()
+        x = work(x)
+        log.append("not reached")
+    log.append(block.swallows[0])
+    return x + 1
+
+
+def handled(x, work):
+    y = x
+    try:
+        cut()
+        y = work(x)
+    except ValueError as error:
+        log.append(("handled", str(error)))
+    else:
+        log.append("nothing raised")
+    finally:
+        log.append("finally")
+    return y * 2
+
+
+def at_last(x, work):
+    try:
+        cut()
+        return work(x)
+    finally:
+        log.append("finally")
+
+
+def in_a_loop(x, work):
+    for turn in range(3):
+        with Noting():
+            cut()
+            if turn == 1:
+                x = work(x)
+            log.append(turn)
+    return x
+
+
+def over_a_cell(x, work):
+    def shown():
+        return count
+
+    count = 1
+    try:
+        cut()
+        count = 2
+        x = work(x)
+    finally:
+        log.append(type(shown()))  # a cell that the graph's frame has written by then, or not
+    return x
+
+
+def callee(x, work):
+    with Noting():
+        cut()
+        return work(x)
+
+
+def called(x, work):
+    with torch.no_grad():
+        y = callee(x, work)
+    return y + 1
+
+
+def again(x, work):
+    try:
+        cut()
+        x = work(x)
+    except ValueError:
+        with Noting():
+            raise TypeError("another") from None
+    return x
+
+
+PROGRAMS = [
+    without_gradients,
+    autocast,
+    on_a_device,
+    several,
+    swallowed,
+    handled,
+    at_last,
+    in_a_loop,
+    over_a_cell,
+    called,
+    again,
+]
+
+
+def outcome(run, x, work):
+    log.clear()
+    try:
+        result = run(x, work)
+    except BaseException as error:
+        result = type(error), str(error), type(error.__context__)
+    modes = (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_default_device().type,
+    )
+    return result, list(log), modes
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_blocks_are_left(program, error):
+    def fails(*_):
+        raise error("ended")
+
+    def backend(graph, examples):
+        ends = any(node.target is torch.cos for node in graph.graph.nodes)
+        return fails if ends else graph.forward
+
+    run = dynamo.compile(program, backend=backend)
+    x = torch.ones(3)
+    for _ in range(3):
+        expected, found = outcome(program, x, fails), outcome(run, x, torch.cos)
+        assert found[1:] == expected[1:]
+        if isinstance(expected[0], torch.Tensor):
+            assert torch.equal(found[0], expected[0])
+        else:
+            assert found[0] == expected[0]
