@@ -132,6 +132,8 @@ class SequenceValue(BuiltinObject):
     def item(self, tx: Interpreter, index: int) -> Value:
         behind = self.behind
         if behind is not None:
+            if (last := behind.last(index)) is not None:
+                return last
             place = index if index >= 0 else index + self.size
             if place < behind.length:
                 found = behind.used.get(place)
@@ -205,7 +207,8 @@ class SequenceValue(BuiltinObject):
         if not _has_index(key):
             fail_as(tx, function, self, key, *rest)
         index = as_index(tx, key)
-        if not -self.size <= index < self.size:
+        surely = self.behind is not None and self.behind.surely_has(index, self.source)
+        if not (surely or -self.size <= index < self.size):
             fail_as(tx, function, self, ConstantValue(index), *rest)
         return index
 
@@ -594,8 +597,10 @@ class DequeValue(MutableSequence):
 
     @property
     def only_longer(self) -> bool:
-        """Whether the frame appended to an outside deque, and has not asked for all items."""
-        return self.behind is not None and bool(self.behind.appended)
+        """Whether the frame appended to an outside deque that has a length at most, and has not
+        asked for all items.
+        """
+        return self.maxlen is not None and self.behind is not None and bool(self.behind.appended)
 
     @property
     def size(self) -> int:

@@ -15,6 +15,8 @@ import torch
 
 from dynamo.guards.sources import CallSource, Source
 from dynamo.values.base import Value
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.operators import compare_op
 from dynamo.values.scalars.symbol import number_value
 
 if TYPE_CHECKING:
@@ -33,6 +35,28 @@ class OutsideItems:
         self.length: int = base.__len__(real)
         self.used: dict[int, Value] = {}
         self.appended: list[Value | Pending] = []  # by the frame
+
+    def surely_has(self, index: int, source: Source | None) -> bool:
+        """Whether there is an item at the index, which is not asked of a length that varies."""
+        if self.appended and getattr(self.real, "maxlen", None) is not None:
+            return False  # items may have gone
+        if index < 0:
+            return -index <= len(self.appended)
+        if index >= self.length:
+            return False
+        length = varying_length(self.tx, self.real, source)
+        return length is not None and compare_op(self.tx, ">", length, ConstantValue(index)).truth(
+            self.tx
+        )
+
+    def last(self, index: int) -> Value | None:
+        """The item at a negative index, if the frame appended the item."""
+        if index >= 0 or -index > len(self.appended):
+            return None
+        value = self.appended[index]
+        if not isinstance(value, Value):
+            value = self.appended[index] = value.wrap()
+        return value
 
 
 def varying_length(
