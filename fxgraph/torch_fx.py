@@ -16,7 +16,11 @@ from typing import Any
 import torch
 import torch.fx
 from torch._subclasses import meta_utils
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
@@ -253,7 +257,7 @@ class _FakeMode(FakeTensorMode):
             if isinstance(tensor, torch.nn.Parameter):
                 fake._is_param = True
             if gradient is not None:
-                fake.grad = self._fake_gradient(gradient)
+                _set_gradient(fake, self._fake_gradient(gradient))
             converter.set_tensor_memo(tensor, fake)
         return fake
 
@@ -279,6 +283,13 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+def _set_gradient(fake: torch.Tensor, gradient: torch.Tensor) -> None:
+    try:
+        fake.grad = gradient
+    except RuntimeError as error:  # of the memory that the tensor had before `tensor.data = ...`
+        raise UnsupportedFakeTensorException("a gradient unlike its tensor") from error
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -329,3 +329,17 @@ def test_order_in_memory(backend):
 
     for found, wanted in zip(dynamo.compile(f, backend=backend, fullgraph=True)(), f()):
         assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("data", [torch.full((4,), 3.0), torch.full((3,), 3.0).double()])
+def test_gradients_of_the_data_before(data):
+    """`tensor.data = ...` leaves the gradient as it was, of another size or dtype."""
+
+    def read(p):
+        return p * 2, p.grad
+
+    p = torch.nn.Parameter(torch.ones(3))
+    (p * 2).sum().backward()
+    p.data = data
+    result, gradient = dynamo.compile(read, backend="eager")(p)
+    assert torch.equal(result, data * 2) and gradient is p.grad

@@ -372,3 +372,32 @@ def test_whose_code():
     assert is_programs(test_whose_code) and is_programs(mock.Mock())
     own = [torch.sin, F.relu, F.interpolate, Tensor.norm, Tensor.relu, math.sqrt, print, nn.Linear]
     assert not any(map(is_programs, own))
+
+
+def test_a_module_that_another_takes_the_place_of(monkeypatch):
+    """In sys.modules, in which imports look; a global that leads to a module is not asked again."""
+    settings = types.ModuleType("settings_of_the_test")
+    settings.scale = torch.ones(3)
+    monkeypatch.setitem(sys.modules, settings.__name__, settings)
+
+    def by_global(x):
+        return x * settings.scale
+
+    def by_import(x):
+        from settings_of_the_test import scale
+
+        return x * scale
+
+    def by_both(x):
+        settings.last = x
+        return by_import(x)
+
+    runs = {f: dynamo.compile(f, backend="eager") for f in (by_global, by_import, by_both)}
+    x = torch.ones(3)
+    for scale in (1.0, 5.0, 7.0):
+        for function, run in runs.items():
+            assert torch.equal(run(x), function(x))
+        other = types.SimpleNamespace(scale=torch.full((3,), scale + 1))
+        monkeypatch.setitem(sys.modules, settings.__name__, other)
+        for function, run in runs.items():
+            assert torch.equal(run(x), function(x))

@@ -596,7 +596,9 @@ class PyModuleValue(Value):
 
 @builder(types.ModuleType)
 def build_python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
-    """A module: guarded by identity where it was found, then read through sys.modules."""
+    """A module: guarded by identity where it was found and in sys.modules, through which it is read
+    then.
+    """
     return _python_module(tx, obj, source)
 
 
@@ -610,11 +612,17 @@ def build_module_like(tx: Interpreter, obj: types.ModuleType, source: Source | N
     return _python_module(tx, obj, source)
 
 
+# Whose entries in sys.modules stay: without a guard, as most frames use some.
+_NEVER_REPLACED = sys.stdlib_module_names | {"torch", "numpy"}
+
+
 def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     name = vars(obj).get("__name__")
     if type(name) is str and sys.modules.get(name) is obj:
         source = ModuleSource(name)
+        if name.partition(".")[0] not in _NEVER_REPLACED:
+            tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, PyModuleValue(obj, source))
 
 
