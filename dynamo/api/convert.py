@@ -46,6 +46,7 @@ from dynamo.framestate.cache_entry import (
     keep_original,
     never,
 )
+from dynamo.framestate.entry_handler import EntryHandler
 from dynamo.framestate.modes import (
     inside_early_stop,
     inside_mode,
@@ -192,11 +193,17 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
             _count_without_graph(code, context, record)
         except SkipFrame:
             return None
-        except (*_FOR_THE_USER, RecursionError):
-            raise
         except Exception as error:
-            _report_fault(record, context, error)
-            return None
+            if not isinstance(error, (*_FOR_THE_USER, RecursionError)):
+                _report_fault(record, context, error)
+                return None
+            if (left := _leaving_blocks(code, error)) is None:
+                raise
+            return left
+        except BaseException as error:  # KeyboardInterrupt
+            if (left := _leaving_blocks(code, error)) is None:
+                raise
+            return left
         finally:
             capture.release()
             note_time(context, record, time.process_time() - began)
@@ -206,6 +213,18 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
         log_times.debug("%s %s: %s", record.compile_id, record.name, spent)
     context.records.append(record)
     return guarded
+
+
+def _leaving_blocks(code: types.CodeType, error: BaseException) -> Any:
+    """GuardedCode, for this call alone, that raises the exception inside of the blocks in which a
+    continuation begins; None: there are none.
+    """
+    handler = EntryHandler.of(code)
+    if handler is None:
+        return None
+    guards = GuardSet()
+    guards.add(GlobalsSource(), "predicate", never)
+    return _hook.GuardedCode(handler.raising(error), guards.build(), True, None)
 
 
 def skip_generator(code: types.CodeType, context: CompileContext) -> None:

@@ -64,7 +64,7 @@ class CheckCodegen:
     @contextlib.contextmanager
     def graph_runs(self, codegen: Codegen) -> Iterator[None]:
         self._again = self.checks.may_run_again()
-        self.handler = EntryHandler.of(self.root)
+        self.handler = EntryHandler.of(self.root.code)
         if not self._again:
             handler = self.handler
             with contextlib.nullcontext() if handler is None else handler.protects(codegen):

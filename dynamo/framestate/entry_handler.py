@@ -18,6 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING
 
 from dynamo import _hook
+from dynamo.bytecode.emit import Emitter
 from dynamo.continuations.parts import Callee, Item, Rematerialisations
 from dynamo.continuations.resume import (
     CannotResume,
@@ -33,7 +34,6 @@ from dynamo.framestate.tracebacks import leave_traceback
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
     from dynamo.framestate.materialise import Codegen
-    from dynamo.interp.root import RootInterpreter
 
 
 # The code of a continuation that handles an exception, and the locals that are its arguments.
@@ -45,20 +45,29 @@ class EntryHandler:
     `passed`.
     """
 
-    def __init__(self, root: RootInterpreter, handling: _Handling) -> None:
-        self.root = root
+    def __init__(self, code: CodeType, handling: _Handling) -> None:
+        self.code = code
         self.resumed, self.passed = handling
 
     @classmethod
-    def of(cls, root: RootInterpreter) -> EntryHandler | None:
-        """The innermost handler around the begin of the frame, or of the callee in which it begins;
-        None for one that begins outside of all.
+    def of(cls, code: CodeType) -> EntryHandler | None:
+        """The innermost handler around the begin of a frame, or of the callee in which the frame
+        begins; None for one that begins outside of all.
         """
         try:
-            handling = _handling(root.code)
+            handling = _handling(code)
         except (CannotResume, ValueError):
             return None
-        return None if handling is None else cls(root, handling)
+        return None if handling is None else cls(code, handling)
+
+    def raising(self, error: BaseException) -> CodeType:
+        """The code of a frame that has the handler handle the exception, at its first run."""
+        emit = Emitter()
+        emit.set_location(self.code.co_firstlineno)
+        emit.load_callable(lambda: emit.load_const([error].pop))
+        emit.call(0)
+        self.handle(emit)
+        return emit.assemble(self.code)
 
     @contextlib.contextmanager
     def protects(self, codegen: Codegen) -> Iterator[None]:
@@ -71,18 +80,15 @@ class EntryHandler:
         self.handle(codegen)
         codegen.place(after)
 
-    def handle(self, codegen: Codegen) -> None:
+    def handle(self, codegen: Codegen | Emitter) -> None:
         """exception -- (goes on in the handler)"""
         codegen.store_fast("__exception")
         if "__lasti" in self.passed:
             codegen.load_const(0)  # nobody looks at the instruction's place
             codegen.store_fast("__lasti")
-        trampoline = _hook.trampoline if is_called(self.root.code) else _hook.TailCall
+        trampoline = _hook.trampoline if is_called(self.code) else _hook.TailCall
         codegen.load_callable(lambda: codegen.load_const(trampoline))
-        if self.resumed.co_freevars:
-            codegen.make_function(self.resumed)
-        else:
-            codegen.load_continuation(self.resumed, self.root.f_globals)
+        codegen.make_function(self.resumed)
         for name in self.passed:
             codegen.load_fast_and_clear(name)
         failed = codegen.label()

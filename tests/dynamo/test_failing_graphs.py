@@ -1,5 +1,5 @@
-"""Graphs that end by an exception behind a graph break: blocks entered before are left as in eager
-mode, and their handlers run.
+"""Graphs that end by an exception behind a graph break, or backends: blocks entered before are left
+as in eager mode, and their handlers run.
 """
 
 from __future__ import annotations
@@ -198,3 +198,23 @@ def test_blocks_are_left(program, error):
             assert torch.equal(found[0], expected[0])
         else:
             assert found[0] == expected[0]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_blocks_are_left_where_the_backend_fails(program, error):
+    def fails(*_):
+        raise error("ended")
+
+    def backend(graph, examples):
+        if any(node.target is torch.cos for node in graph.graph.nodes):
+            raise error("ended")
+        return graph.forward
+
+    run = dynamo.compile(program, backend=backend)
+    x = torch.ones(3)
+    for _ in range(3):
+        expected, found = outcome(program, x, fails), outcome(run, x, torch.cos)
+        assert found[2] == expected[2]
+        if error is KeyboardInterrupt:
+            assert found[1] == expected[1]
