@@ -118,6 +118,12 @@ LoopLimit = _reason(
     "capture executed more than {0} instructions in one frame",
     "compile the body of the loop, or raise dynamo.config.loop_limit",
 )
+ManyItems = _reason(
+    "ManyItems",
+    "MANY_ITEMS",
+    "all {0} items of a container from outside are asked for, each of which would be guarded",
+    "ask for a few of them, or keep them in a tensor",
+)
 InlineDepth = _reason(
     "InlineDepth",
     "INLINE_DEPTH",

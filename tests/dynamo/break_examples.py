@@ -312,6 +312,22 @@ def long_loop(x):
     return x * max(*range(3_000_000))
 
 
+LENGTHS = [1.0] * 60_000
+
+
+@program("MANY_ITEMS")
+def longest(x):
+    return x * max(LENGTHS)
+
+
+TENSOR_OF_LENGTHS = torch.tensor(LENGTHS)
+
+
+@mended("MANY_ITEMS")
+def longest_of_tensor(x):
+    return x * TENSOR_OF_LENGTHS.max()
+
+
 # -- frames ---------------------------------------------------------------------------------------
 @program("READS_LOCALS")
 def reads_locals(x):

@@ -243,3 +243,28 @@ def test_a_loop_that_takes_long_breaks_unless_it_must_not(monkeypatch, fullgraph
     assert torch.equal(compiled(torch.zeros(1)), f(torch.zeros(1)))
     codes = {found.code for record in compiled.context.records for found in record.breaks}
     assert ("LOOP_LIMIT" in codes) is not fullgraph
+
+
+MANY = {
+    "list": (
+        [0.5, 2.0] * 30_000,
+        [max, sum, lambda v: 3 in v, lambda v: v == [*v], lambda v: sorted(v)[-1], tuple],
+    ),
+    "dict": ({str(i): i for i in range(60_000)}, [dict.copy, lambda v: max(v.values()), list]),
+    "set": (set(range(60_000)), [max, lambda v: v | {-1}, lambda v: 60_001 in v]),
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_very_many_items_are_not_guarded_one_by_one(kind):
+    items, functions = MANY[kind]
+    for function in functions:
+
+        def f(x, v):
+            return x + 1, len(v), function(v)  # noqa: B023
+
+        compiled = dynamo.compile(f, backend="eager")
+        for _ in range(2):
+            assert compiled(torch.zeros(1), items) == f(torch.zeros(1), items)
+        guards = sum(len(record.guards) for record in compiled.context.records)
+        assert guards < 100, guards

@@ -240,3 +240,16 @@ def test_items_without_bytes():
 
     given = np.zeros(3, [("a", "S0")])["a"], np.ones(3)
     assert dynamo.compile(f, backend="eager")(*given) == f(*given)
+
+
+@pytest.mark.parametrize("f", [np.median, np.percentile, np.quantile])
+def test_an_input_that_may_be_overwritten(f):
+    def reordered(a):
+        b = a.copy() * 1
+        found = f(b, *([] if f is np.median else [0.5]), axis=1, overwrite_input=True)
+        return found, b
+
+    a = np.array([[10.0, 7, 4], [3, 2, 1]])
+    compiled = dynamo.compile(reordered, backend="eager")
+    for one, other in zip(compiled(a), reordered(a), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -26,7 +26,7 @@ from dynamo.values.builder import builder, special_builder
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.hash_keys import key_of, unhashable
 from dynamo.values.containers.named_tuples import field_names, is_named_tuple
-from dynamo.values.containers.outside_items import OutsideItems, varying_length
+from dynamo.values.containers.outside_items import OutsideItems, refuse_long, varying_length
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
 from dynamo.values.dummy_operands import fail_as
@@ -79,6 +79,7 @@ class SequenceValue(BuiltinObject):
         behind = self.behind
         assert behind is not None
         tx, items = behind.tx, behind.appended
+        refuse_long(tx, self)
         tx.guard(self.source, "length", behind.length)
         outside: list[Value | Pending] = []
         for i, x in enumerate(self.cls.__iter__(behind.real)):  # type: ignore[attr-defined]
@@ -224,6 +225,7 @@ class SequenceValue(BuiltinObject):
             i += 1
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
+        refuse_long(tx, self)
         return ConstantValue(any(equal(tx, v, item) for v in self.live_items(tx)))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -231,6 +233,7 @@ class SequenceValue(BuiltinObject):
             return None
         if op in ("==", "!=") and self.size != other.size:
             return ConstantValue(op == "!=")
+        refuse_long(tx, self, other)
         i = 0
         while i < min(self.size, other.size):
             if not equal(tx, self.item(tx, i), other.item(tx, i)):

@@ -41,7 +41,7 @@ from dynamo.values.containers.hash_keys import (
 )
 from dynamo.values.containers.identity_keys import IdentityKey
 from dynamo.values.containers.mapping_proxies import MappingProxyValue
-from dynamo.values.containers.outside_items import varying_length
+from dynamo.values.containers.outside_items import refuse_many, varying_length
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.iterators.stored_iterators import DictIterator
 from dynamo.values.late_bound import bound_late
@@ -105,6 +105,7 @@ class DictValue(BuiltinObject):
         """All entries; guards the keys of a dict from outside."""
         if self.real is None:
             return self.entries
+        refuse_many(tx, dict.__len__(self.real))
         real, known = self.real, self.entries
         self.real = None
         if self.changes is None:

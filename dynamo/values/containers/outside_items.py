@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import ConstantValue
@@ -21,7 +23,23 @@ from dynamo.values.scalars.symbol import number_value
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.containers.containers import SequenceValue
     from dynamo.values.objects.builtin_object import Pending
+
+
+MOST_ITEMS = 50_000  # about a second of the processor
+
+
+def refuse_many(tx: Interpreter, count: int) -> None:
+    """Break where so many items from outside would become Values, each with its guard."""
+    if count > MOST_ITEMS and not tx.output.context.fullgraph:
+        raise Unsupported(breaks.ManyItems(count))
+
+
+def refuse_long(tx: Interpreter, *sequences: SequenceValue) -> None:
+    """Break where very many items of these may be compared, one by one."""
+    for one in sequences:
+        refuse_many(tx, 0 if one.behind is None else one.behind.length)
 
 
 class OutsideItems:

@@ -33,6 +33,7 @@ from dynamo.values.containers.hash_keys import (
     sought_key,
     unhashable,
 )
+from dynamo.values.containers.outside_items import refuse_many
 from dynamo.values.iterators.stored_iterators import SetIterator
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.builtin_object import BuiltinObject, refill
@@ -106,6 +107,7 @@ class FrozenSetValue(BuiltinObject):
         """The members; a set from outside is guarded as a whole from here on."""
         tx = self.reader
         assert tx is not None
+        refuse_many(tx, len(self.real))  # type: ignore[arg-type]
         _guard_literal_set(tx, self.real, self.source)  # type: ignore[arg-type]
         tx.output.token_keys.came_from_outside(frozenset(self.real))
         self.reader = None
