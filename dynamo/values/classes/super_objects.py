@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,7 @@ from dynamo.values.objects.descriptors import (
 from dynamo.values.objects.exceptions import can_read, raise_python
 from dynamo.values.objects.objects import ClassOf
 from dynamo.values.objects.reflection import C_DESCRIPTORS, no_attribute
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
@@ -160,6 +161,54 @@ class SuperValue(Value):
         return super, [ClassOf(self.after), self.receiver]
 
 
+class UnboundSuper(Value):
+    """super(cls), which programs initialise: `super(Dataset).__init__()` makes it the super() of
+    the calling frame, and does nothing to the frame's object.
+    """
+
+    def __init__(self, after: type) -> None:
+        super().__init__()
+        self.parts: list[Value] = [ClassOf(after)]
+
+    def python_type(self) -> type:
+        return super
+
+    def describe(self) -> str:
+        return "super() of a class alone"
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if len(self.parts) == 2:
+            return SuperValue(real_object(self.parts[0]), self.parts[1]).getattr(tx, name)
+        if name == "__init__":
+            return SuperInitialiser(self)
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def recipe(self) -> Recipe:
+        return super, self.parts
+
+
+class SuperInitialiser(Value):
+    """super(cls).__init__."""
+
+    def __init__(self, owner: UnboundSuper) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def describe(self) -> str:
+        return f"{self.owner.describe()}, __init__"
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
+        cls, receiver = _super_arguments(tx)
+        _check_super(tx, real_object(cls), receiver)
+        self.owner.parts = [cls, receiver]
+        return ConstantValue(None)
+
+    def recipe(self) -> Recipe:
+        return Attribute("__init__"), [self.owner]
+
+
 def _behind(start: type, after: type) -> tuple[type, ...]:
     """The part of an MRO in which super(after, ...) looks."""
     return start.__mro__[start.__mro__.index(after) + 1 :]
@@ -213,7 +262,7 @@ def _super(tx, cls=None, owner=None):
     if not isinstance(after, type):
         fail_as(tx, super, cls)
     if owner is None:
-        raise Unsupported(breaks.UncapturedCall("super() of a class alone"))
+        return UnboundSuper(after)
     _check_super(tx, after, owner)
     return SuperValue(after, owner)
 

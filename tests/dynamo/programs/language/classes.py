@@ -19,6 +19,29 @@ PROGRAMS = {
         run(T(2))
         """,
     ),
+    "super_of_a_class_alone": (
+        1,
+        """
+        class Outside(torch.utils.data.IterableDataset):
+            def __init__(self, n):
+                made = super(Outside)
+                made.__init__()
+                self.n, self.made = n, made
+            def __iter__(self): return iter(range(self.n))
+        def f(x):
+            class Inside(torch.utils.data.IterableDataset):
+                def __init__(self, n):
+                    super(Inside).__init__()
+                    self.n = n
+                def __iter__(self): return iter(range(self.n))
+            for i in [*Outside(3), *Inside(2)]: x = x + i
+            made = Outside(4).made
+            return x, made.__thisclass__, made.__self__.n
+        ---
+        run(T(2))
+        run(T(2))
+        """,
+    ),
     "class_escapes": (
         1,
         """
