@@ -168,7 +168,7 @@ class UnboundSuper(Value):
 
     def __init__(self, after: type) -> None:
         super().__init__()
-        self.parts: list[Value] = [ClassOf(after)]
+        self.parts: list[Any] = [ClassOf(after)]
 
     def python_type(self) -> type:
         return super
