@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
-from fxgraph.aot import foreach, fused
+from fxgraph.aot import columns, foreach, fused
 from fxgraph.aot.kernel_types import refused
 from fxgraph.fake_results import strides_by_element
 from fxgraph.shape_rules import rolled_format
@@ -88,6 +88,8 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _contiguous(rule)
     if op in (aten.xlogy.Tensor, aten.special_xlog1py.default):
         return _where(lambda *args: not refused(op, args), _by_element(rule))
+    if op in (aten.im2col.default, aten.col2im.default):
+        rule = columns.im2col(rule) if op is aten.im2col.default else columns.col2im(rule)
     if op is aten.addr.default:
         return _by_element(rule)
     if op is aten.roll.default:

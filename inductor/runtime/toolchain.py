@@ -101,7 +101,7 @@ class Compiler:
 
     @property
     def kernel_flags(self) -> tuple[str, ...]:
-        """Those of generated code."""
+        """The flags for generated code."""
         if not self.quick:
             return self.flags
         return tuple(f for flag in self.flags for f in (LEVEL if flag == "-O2" else (flag,)))
