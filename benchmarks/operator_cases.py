@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from benchmarks.layer_cases import LAYERS
 from benchmarks.snippet_cases import SNIPPETS
 
 Case = tuple[Callable[..., Any], Callable[[int], list[torch.Tensor]], bool]
@@ -547,5 +548,6 @@ GROUPS: dict[str, dict[str, Case]] = {
     "pointwise": POINTWISE,
     "products": PRODUCTS,
     "convolutions": CONVOLUTIONS,
+    "layers": LAYERS,
     "snippets": SNIPPETS,
 }

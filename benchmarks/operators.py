@@ -2,6 +2,7 @@
 
     python -m benchmarks.operators [name ...]                # rows slower than eager, all dtypes
     python -m benchmarks.operators pooling --below 9         # every row of a group
+    python -m benchmarks.operators layers --peer       # torch.compile with freezing, in our place
 
 Each case runs at three sizes in float32 and bfloat16, forward and as a step of training. Processor
 time of one thread, the least of calls in turn with eager's; the compiler's cache is the usual one.
@@ -98,6 +99,18 @@ def rows(
             gc.collect()
 
 
+def by_peer(function: Callable[..., Any]) -> Callable[..., Any]:
+    import torch._inductor.config as config
+
+    torch.compiler.reset()
+    config.freezing = True
+    compiled: Callable[..., Any] = torch.compile(function)
+    return compiled
+
+
+COMPILE: list[Callable[..., Callable[..., Any]]] = [dynamo.compile]
+
+
 def measure(
     label: str, function: Any, make: Any, size: int, dtype: torch.dtype, training: bool
 ) -> tuple[float, str, float, float]:
@@ -105,7 +118,7 @@ def measure(
     dynamo.reset()
     values = inputs_of(make(size), dtype, training)
     eager = caller(function, values, training)
-    ours = caller(dynamo.compile(function), values, training)
+    ours = caller(COMPILE[-1](function), values, training)
     eager_s, ours_s = least_of_both(eager, ours)
     return eager_s / ours_s, label, eager_s * 1e6, ours_s * 1e6
 
@@ -116,7 +129,10 @@ def main() -> None:
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--size", type=int, choices=range(3), action="append")
     parser.add_argument("--below", type=float, default=1.0, help="the ratio of rows to show")
+    parser.add_argument("--peer", action="store_true", help="measure torch.compile")
     given = parser.parse_args()
+    if given.peer:
+        COMPILE.append(by_peer)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found = sorted(rows(given.names, given.dtype or list(DTYPES), given.size or list(range(3))))
