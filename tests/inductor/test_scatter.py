@@ -421,15 +421,33 @@ def test_gradients_of_classes(dtype, reduction) -> None:
             total = (w * 2).sum()
             each = grad[:, None, None].expand(4, 3, 2) if reduction == 0 else grad[0]
             flat_grad = grad if reduction == 0 else grad[0]
-            return (
+            made = (
                 flat(flat_grad, x, t, w, reduction, -100, total),
                 flat(flat_grad, x, t % 5, None, reduction, 4, total),
                 flat(grad[0], z, t[0], w, reduction, -100, total),
                 images(each, y, many, w, reduction, 4, total),
             )
+            return tuple(map(torch.neg, made))
 
         args = [make(*size, dtype=dtype) for size in ((4, 5), (4, 5, 3, 2), (5,))]
         check(fn, *args, grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16, torch.float16])
+def test_gradients_of_classes_that_nothing_reads(dtype) -> None:
+    """Rows of a 16-bit type are aten's to fill: it rounds one element of each."""
+    op = aten.nll_loss_backward.default
+    args = make(4, 5, dtype=dtype), torch.tensor([1, 4, -100, 2]), torch.tensor(3.0, dtype=dtype)
+
+    def fn(x, t, total):
+        return (op(total / 7, x, t, None, 1, -100, total),)
+
+    def read(x, t, total):
+        return (-fn(x, t, total)[0],)
+
+    c = check(fn, *args, fallbacks=["nll_loss_backward.default"], rtol=0, atol=0)
+    assert bool(c.program.fallbacks) == (dtype is not f32)
+    assert not check(read, *args, rtol=0, atol=0).program.fallbacks
 
 
 def test_class_out_of_range() -> None:
