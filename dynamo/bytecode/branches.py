@@ -152,11 +152,11 @@ class Turn(NamedTuple):
 
 
 class Further(NamedTuple):
-    """One more jump of a condition: its index, the truth with which it does not leave the loop, and
+    """A further jump of a condition: its place, the truth with which it does not leave the loop, and
     the instruction to which it goes then.
     """
 
-    index: int
+    place: int
     goes_on: bool
     next: int
 

@@ -51,9 +51,9 @@ from dynamo.values.builder import realized
 from dynamo.values.containers.containers import NamedTupleValue, TupleValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
-from dynamo.values.tensors.loop_counter import LoopCounter
+from dynamo.values.tensors.loop_counter import LARGEST_START, LoopCounter, is_small
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
-from fxgraph import effects
+from fxgraph import Node, effects
 from fxgraph.fallible_operations import may_fail
 from fxgraph.higher_order import loop
 
@@ -82,22 +82,20 @@ def _entry_truths(tx: Interpreter, turn: Turn, state: State) -> list[TensorValue
         return []
     with side_scope(tx, state) as graph:  # which shows whether Python may leave it out
         tx.index = turn.begins
-        _further_truths(tx, turn.entry, graph)
+        _further_truths(tx, turn.entry)
+        _check_unseen(list(graph.graph.nodes))
     state.restore(tx)
     tx.index = turn.begins
     return _further_truths(tx, turn.entry)
 
 
-def _further_truths(
-    tx: Interpreter, jumps: Sequence[Further], side: Subgraph | None = None
-) -> list[TensorValue]:
+def _further_truths(tx: Interpreter, jumps: Sequence[Further]) -> list[TensorValue]:
     """Whether each of these jumps does not leave the loop. Their operands are made where Python
-    might not make them: in `side`, by nothing that can be seen.
+    might not make them.
     """
-    before = len(side.graph.nodes) if side is not None else 0
     truths = []
     for jump in jumps:
-        run_until(tx, jump.index)
+        run_until(tx, jump.place)
         truth = tx.pop()
         later = truth.deferred_truth(tx) if truth.is_deferred else None
         if later is not None:
@@ -105,12 +103,14 @@ def _further_truths(
         elif not truth.is_constant() or truth.truth(tx) is not jump.goes_on:
             raise Refused(f"a condition has {truth.describe()}")
         tx.index = jump.next
-    made = list(side.graph.nodes)[before:] if side is not None else []
-    if any(
-        effects.of(node).impure() or may_fail(node) for node in made if node.op != "placeholder"
-    ):
-        raise Refused("a part of the condition does more than compute tensors")
     return truths
+
+
+def _check_unseen(made: Sequence[Node]) -> None:
+    """Refuse nodes that may not run where Python would not run them."""
+    calls = [node for node in made if node.op.startswith("call_")]
+    if any(effects.of(node).impure() or may_fail(node) for node in calls):
+        raise Refused("a part of the condition does more than compute tensors")
 
 
 def _all_of(tx: Interpreter, truths: Sequence[TensorValue]) -> TensorValue:
@@ -274,9 +274,11 @@ class _Loop:
     def _run(self, graph: Subgraph) -> TensorValue:
         """Run the iteration; whether there is a next one."""
         tx, exits = self.tx, self.turn.exits
-        run_until(tx, exits[0].index if exits else self.turn.end)
-        truths = [] if tx.done else _further_truths(tx, exits, graph)
+        run_until(tx, exits[0].place if exits else self.turn.end)
+        before = len(graph.graph.nodes)
+        truths = [] if tx.done else _further_truths(tx, exits)
         run_until(tx, self.turn.end)
+        _check_unseen(list(graph.graph.nodes)[before:] if exits else ())
         if tx.done or len(tx.stack) != len(self.state.stack) + 1:
             raise Refused("the loop leaves another stack")
         truth = tx.pop()
@@ -341,6 +343,21 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, ConstantValue | SymbolValue) and value.python_type() in _WIDE
 
 
+def _starts_small(tx: Interpreter, number: Value) -> bool:
+    """Whether 64 bits hold a number and those that iterations make of it; of one that varies from
+    call to call, with a guard.
+    """
+    if number.python_type() is not int:
+        return True
+    if not isinstance(number, SymbolValue):
+        return bool(abs(number.as_constant()) < LARGEST_START)
+    if number.depends_on_data():
+        return False
+    ends = ("<", LARGEST_START), (">", -LARGEST_START)
+    sides = [number.compare(tx, op, ConstantValue(end)) for op, end in ends]
+    return all(side is not None and side.truth(tx) for side in sides)
+
+
 _WIDE = {int: torch.int64, float: torch.float64}
 
 
@@ -368,6 +385,8 @@ class _NumberLoop(_Loop):
         if not tx.output.symbols.data.has_room_for(len(self.names)):
             raise Refused("the loop changes numbers")
         state.restore(tx)
+        if not all(_starts_small(tx, self.before[name]) for name in self.names):
+            raise Refused("the loop changes a large number")
         for name, kind in zip(self.names, self.kinds):
             self.carried.append(_in_tensor(tx, self.before[name], _WIDE[kind]))
 
@@ -383,14 +402,15 @@ class _NumberLoop(_Loop):
     def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
         yield from super()._ends(begins)
         for name, kind in zip(self.names, self.kinds):
-            end = self.tx.locals.get(name)
+            if name not in self.tx.locals:
+                raise Refused(f"the loop deletes {name!r}")
+            end = realized(self.tx, self.tx.locals[name])
             if isinstance(end, LoopCounter) and end.kind is kind and end.serves_next_turn():
                 yield end.tensor
-            elif end is not None and _is_number(end) and end.python_type() is kind:
+            elif end.is_constant() and end.python_type() is kind and is_small(end):
                 yield _in_tensor(self.tx, end, _WIDE[kind])
             else:
-                left = "nothing" if end is None else end.describe()
-                raise Refused(f"a turn leaves {left} for a number")
+                raise Refused(f"a turn leaves {end.describe()} for a number")
 
     def _go_on(self, made: Sequence[Value]) -> None:
         super()._go_on(made)

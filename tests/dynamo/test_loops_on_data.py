@@ -230,8 +230,7 @@ def begins_as_another_kind(x, w):
             return y
 
 
-# -- breaks ---------------------------------------------------------------------------------------
-@program(None)
+@program(1)
 def counts(x, w):
     y, n = x * 1, 0
     while y.sum() < 10:
@@ -240,6 +239,7 @@ def counts(x, w):
     return y * n
 
 
+# -- breaks ---------------------------------------------------------------------------------------
 @program(None)
 def appends(x, w):
     y, found = x * 1, []
@@ -333,7 +333,7 @@ def test_explain_says_what_became_of_loops():
     x = torch.ones(4)
     (text,) = dynamo.explain(halves, backend="eager")(x, x).branches
     assert "in halves: a loop in the graph" in text
-    report = dynamo.explain(counts, backend="eager")(x, x)
+    report = dynamo.explain(appends, backend="eager")(x, x)
     assert any("the graph breaks" in text for text in report.branches)
 
 

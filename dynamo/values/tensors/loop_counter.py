@@ -30,6 +30,7 @@ _LARGEST = 1 << 20  # of constants
 _TURNS = 1 << 40  # more than any loop makes
 _STEP = 16  # of a number from one turn to the next
 _UNKNOWN = 1 << 62  # numbers of loops that begin at a number of data
+LARGEST_START = 1 << 61  # of numbers that change from turn to turn
 _OPERATORS = ("+", "-", "*", "/", "//", "%")
 # Kind of number -> types of tensors for which the number's tensor is as good as the number.
 _BESIDE = {
@@ -63,8 +64,8 @@ class LoopCounter(DeferredScalar):
         """A number that an iteration begins with, and changes, which is `start` in the first."""
         made = cls(tx.output, number, kind, broken, True)
         if kind is int:
-            known = start.is_constant() and abs(start.as_constant()) < _LARGEST
-            made.largest = made.began = (_LARGEST if known else _UNKNOWN >> 1) + _TURNS * _STEP
+            known = start.is_constant() and is_small(start)
+            made.largest = made.began = (_LARGEST if known else LARGEST_START) + _TURNS * _STEP
         return made
 
     def serves_next_turn(self) -> bool:
@@ -114,3 +115,9 @@ class LoopCounter(DeferredScalar):
             tx, "call_method", "to", [self.tensor, ConstantValue(beside.dtype)], {}
         )
         return made
+
+
+def is_small(number: Value) -> bool:
+    """Whether a constant is far from the largest number that 64 bits hold, or a float."""
+    known: Any = number.as_constant()
+    return type(known) is float or abs(known) < _LARGEST
