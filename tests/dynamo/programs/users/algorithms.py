@@ -219,7 +219,7 @@ PROGRAMS = {
         """,
     ),
     "conjugate_gradient": (
-        6,
+        3,
         """
         def f(A, b, tol, limit):
             x = torch.zeros_like(b)
@@ -256,7 +256,7 @@ PROGRAMS = {
         """,
     ),
     "line_search": (
-        10,
+        5,
         """
         def loss(w): return (w ** 4).sum() + (w[0] - w[1] ** 2) ** 2
         def f(w, limit):
