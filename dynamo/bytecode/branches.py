@@ -152,8 +152,8 @@ class Turn(NamedTuple):
 
 
 class Further(NamedTuple):
-    """A further jump of a condition: its place, the truth with which it does not leave the loop, and
-    the instruction to which it goes then.
+    """A further jump of a condition: its place, the truth with which it does not leave the loop,
+    and the instruction to which it goes then.
     """
 
     place: int

@@ -71,7 +71,8 @@ def run_loop(tx: Interpreter, turn: Turn, predicate: TensorValue, state: State, 
             with refusals():
                 loop.record(begins)
         except Refused:
-            if not any(map(_is_number, loop.before.values())):
+            numbers = any(map(_is_number, loop.before.values())) or _varying(tx, turn, state)
+            if not numbers:
                 raise
             _NumberLoop(tx, turn, state, place).record(begins)
 
@@ -100,10 +101,15 @@ def _further_truths(tx: Interpreter, jumps: Sequence[Further]) -> list[TensorVal
         later = truth.deferred_truth(tx) if truth.is_deferred else None
         if later is not None:
             truths.append(_as_going_on(tx, later[0], jump.goes_on))
-        elif not truth.is_constant() or truth.truth(tx) is not jump.goes_on:
+        elif not _is_known(truth) or truth.truth(tx) is not jump.goes_on:
             raise Refused(f"a condition has {truth.describe()}")
         tx.index = jump.next
     return truths
+
+
+def _is_known(truth: Value) -> bool:
+    """Whether the call tells a truth, if not the code."""
+    return truth.is_constant() or (isinstance(truth, SymbolValue) and not truth.depends_on_data())
 
 
 def _check_unseen(made: Sequence[Node]) -> None:
@@ -343,6 +349,18 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, ConstantValue | SymbolValue) and value.python_type() in _WIDE
 
 
+def _varying(tx: Interpreter, turn: Turn, state: State) -> dict[str, Value]:
+    """The numbers that an iteration reads and leaves alone, and that vary from call to call."""
+    names = live_before(tx.code)[turn.start] - turn.stored
+    held = {name: value for name, value in state.locals.items() if name in names}
+    found = {name: realized(tx, value) for name, value in held.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, SymbolValue) and _is_number(value) and not value.depends_on_data()
+    }
+
+
 def _starts_small(tx: Interpreter, number: Value) -> bool:
     """Whether 64 bits hold a number and those that iterations make of it; of one that varies from
     call to call, with a guard.
@@ -373,7 +391,7 @@ def _in_tensor(tx: Interpreter, number: Value, dtype: torch.dtype = torch.int64)
 
 class _NumberLoop(_Loop):
     """Its ints and floats change from iteration to iteration, as tensors without dimensions; behind
-    the loop they are read.
+    the loop they are read. fixed: those that vary from call to call, which are tensors, too.
     """
 
     def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
@@ -385,10 +403,16 @@ class _NumberLoop(_Loop):
         if not tx.output.symbols.data.has_room_for(len(self.names)):
             raise Refused("the loop changes numbers")
         state.restore(tx)
-        if not all(_starts_small(tx, self.before[name]) for name in self.names):
+        fixed = _varying(tx, turn, state)
+        starts = [*(self.before[name] for name in self.names), *fixed.values()]
+        if not all(_starts_small(tx, number) for number in starts):
             raise Refused("the loop changes a large number")
-        for name, kind in zip(self.names, self.kinds):
-            self.carried.append(_in_tensor(tx, self.before[name], _WIDE[kind]))
+        made = [_in_tensor(tx, number, _WIDE[number.python_type()]) for number in starts]
+        self.carried += made[: len(self.names)]
+        self.fixed = {
+            name: LoopCounter.of_turns(tx, tensor, value, value.python_type(), self.broken)
+            for (name, value), tensor in zip(fixed.items(), made[len(self.names) :], strict=True)
+        }
 
     def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
         begins = super()._begin(inputs)
@@ -397,9 +421,12 @@ class _NumberLoop(_Loop):
             self.tx.locals[name] = LoopCounter.of_turns(
                 self.tx, number, self.before[name], kind, self.broken
             )
+        self.tx.locals.update(self.fixed)
         return begins
 
     def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
+        for name in self.fixed:
+            self.tx.locals[name] = self.state.locals[name]
         yield from super()._ends(begins)
         for name, kind in zip(self.names, self.kinds):
             if name not in self.tx.locals:

@@ -4,6 +4,8 @@ floats are tensors inside; values, gradients and effects as in eager.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
 from tests.dynamo.branch_support import ARGUMENTS, SEEN, check
+from tests.dynamo.dynamic_support import Counting
 
 # program -> 1 where all its loops are in the graph, None where it breaks
 PROGRAMS: dict[object, int | None] = {}
@@ -322,3 +325,28 @@ def test_counts_that_go_on_from_call_to_call(backend):
     compiled = dynamo.compile(run, backend=backend)
     for n in (0, 5, 17, 1 << 40, -(1 << 61), 2.5, 7.25, (1 << 62) - 1, (1 << 63) - 1):
         assert run(torch.ones(3), n)[1:] == compiled(torch.ones(3), n)[1:], n
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor])
+def test_numbers_that_vary_from_call_to_call(backend):
+    """Limits and steps are arguments: one graph more for each of them that turns out to vary."""
+
+    def run(x, bound, limit, step):
+        n, total = 0, 0.0
+        while bound < x.norm() and n < limit:
+            x, total = x * 0.5 + step, total + step
+            n += 1
+        return x, n, total
+
+    counting = Counting(backend)
+    compiled = dynamo.compile(run, backend=counting)
+    for bound, limit, step in [
+        (1.0, 4, 0.1), (0.5, 4, 0.1), (0.25, 3, 0.1), (0.3, 9, 0.0625),
+        (1e-3, 12, 0.0), (0.1, 5, -0.125), (math.nan, 5, 0.1), (-1.0, 7, math.inf),
+    ]:  # fmt: skip
+        for scale in (1.0, 7.0, 0.01):
+            x = torch.full((3,), scale)
+            found, wanted = compiled(x, bound, limit, step), run(x, bound, limit, step)
+            torch.testing.assert_close(found[0], wanted[0], equal_nan=True)
+            assert repr(found[1:]) == repr(wanted[1:])
+    assert len(counting.graphs) <= 5

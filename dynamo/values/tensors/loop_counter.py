@@ -17,7 +17,7 @@ import torch
 
 from dynamo.values.base import Value
 from dynamo.values.scalars.constant import ConstantValue
-from dynamo.values.scalars.operators import BINARY_FUNCTIONS
+from dynamo.values.scalars.operators import BINARY_FUNCTIONS, SWAPPED
 from dynamo.values.tensors.choice import beside_tensor
 from dynamo.values.tensors.deferred_scalar import DeferredScalar
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
@@ -104,6 +104,11 @@ class LoopCounter(DeferredScalar):
         counter = LoopCounter(tx.output, made, kind, self.broken, True)
         counter.largest, counter.began = largest, self.began
         return counter
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if isinstance(other, TensorValue):
+            return other.compare(tx, SWAPPED[op], self.as_tensor(tx, other.fake))
+        return super().compare(tx, op, other)
 
     def as_tensor(self, tx: Interpreter, beside: torch.Tensor) -> TensorValue:
         """The number as a tensor that arithmetic with `beside` takes for a number."""
