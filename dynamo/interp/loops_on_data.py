@@ -417,11 +417,11 @@ class _NumberLoop(_Loop):
     def _begin(self, inputs: Sequence[TensorValue]) -> dict[str, Value]:
         begins = super()._begin(inputs)
         numbers = inputs[len(inputs) - len(self.names) :]
-        for name, kind, number in zip(self.names, self.kinds, numbers, strict=True):
-            self.tx.locals[name] = LoopCounter.of_turns(
-                self.tx, number, self.before[name], kind, self.broken
-            )
-        self.tx.locals.update(self.fixed)
+        self.begins = {
+            name: LoopCounter.of_turns(self.tx, number, self.before[name], kind, self.broken)
+            for name, kind, number in zip(self.names, self.kinds, numbers, strict=True)
+        }
+        self.tx.locals.update(self.begins | self.fixed)
         return begins
 
     def _ends(self, begins: dict[str, Value]) -> Iterator[TensorValue]:
@@ -432,7 +432,7 @@ class _NumberLoop(_Loop):
             if name not in self.tx.locals:
                 raise Refused(f"the loop deletes {name!r}")
             end = realized(self.tx, self.tx.locals[name])
-            if isinstance(end, LoopCounter) and end.kind is kind and end.serves_next_turn():
+            if isinstance(end, LoopCounter) and end.may_follow(self.begins[name]):
                 yield end.tensor
             elif end.is_constant() and end.python_type() is kind and is_small(end):
                 yield _in_tensor(self.tx, end, _WIDE[kind])

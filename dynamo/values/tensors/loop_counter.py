@@ -10,6 +10,7 @@ else keeps the loop out of the graph.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,6 @@ class LoopCounter(DeferredScalar):
     """
 
     largest = _UNKNOWN
-    began = 0  # of `largest` at the start of an iteration
 
     @classmethod
     def of_loop(
@@ -65,14 +65,16 @@ class LoopCounter(DeferredScalar):
         made = cls(tx.output, number, kind, broken, True)
         if kind is int:
             known = start.is_constant() and is_small(start)
-            made.largest = made.began = (_LARGEST if known else LARGEST_START) + _TURNS * _STEP
+            made.largest = (_LARGEST if known else LARGEST_START) + _TURNS * _STEP
         return made
 
-    def serves_next_turn(self) -> bool:
-        """Whether no number of turns makes the number too large: each adds a little."""
-        if not self.is_current():
+    def may_follow(self, begin: LoopCounter) -> bool:
+        """Whether the next iteration may begin with this number, which is no larger than its first
+        one, but for a little: no number of turns makes it too large.
+        """
+        if self.kind is not begin.kind or not self.is_current():
             return False
-        return self.kind is float or self.largest <= self.began + _STEP
+        return self.kind is float or self.largest <= begin.largest + _STEP
 
     @property
     def alternatives(self) -> Sequence[Value]:  # type: ignore[override]
@@ -82,6 +84,9 @@ class LoopCounter(DeferredScalar):
         op = op.removesuffix("=")
         if isinstance(other, TensorValue):
             return beside_tensor(tx, op, self, other, reflected)
+        if isinstance(other, LoopCounter):
+            pair = (other, self) if reflected else (self, other)
+            return self._joined(tx, op, *pair)
         number: Any = other.as_constant() if other.is_constant() else None
         if type(number) not in (int, float) or op not in _OPERATORS or not self.is_current():
             self.refuse()
@@ -90,19 +95,39 @@ class LoopCounter(DeferredScalar):
         kind = float if op == "/" or type(number) is float else self.kind
         if kind is float and op in ("//", "%"):
             self.refuse()
-        tensor: Value = self.tensor
-        if kind is not self.kind:
-            wide = ConstantValue(torch.float64)
-            tensor = call_in_graph(tx, "call_method", "to", [tensor, wide], {})
+        tensor = self._wide(tx, kind)
         by = int(abs(number)) + 1
         largest = self.largest * by if op == "*" else self.largest + by
         if kind is int and largest >= 1 << 63:
             self.refuse()
-        pair = [ConstantValue(number), tensor] if reflected else [tensor, ConstantValue(number)]
-        made = call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], pair, {})
+        operands = [ConstantValue(number), tensor] if reflected else [tensor, ConstantValue(number)]
+        return self._computed(tx, op, operands, kind, largest)
+
+    def _joined(self, tx: Interpreter, op: str, one: LoopCounter, other: LoopCounter) -> Value:
+        """The result of an operator on two such numbers."""
+        if op not in ("+", "-", "*") or not (one.is_current() and other.is_current()):
+            self.refuse()
+        kind = float if float in (one.kind, other.kind) else int
+        join = operator.mul if op == "*" else operator.add
+        largest = 0 if kind is float else join(one.largest, other.largest)
+        if largest >= 1 << 63:
+            self.refuse()
+        return self._computed(tx, op, [one._wide(tx, kind), other._wide(tx, kind)], kind, largest)
+
+    def _wide(self, tx: Interpreter, kind: type) -> Value:
+        """The tensor of this number as one of the kind."""
+        if kind is self.kind:
+            return self.tensor
+        wide = ConstantValue(torch.float64)
+        return call_in_graph(tx, "call_method", "to", [self.tensor, wide], {})
+
+    def _computed(
+        self, tx: Interpreter, op: str, operands: list[Value], kind: type, largest: int
+    ) -> LoopCounter:
+        made = call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
         assert isinstance(made, TensorValue), "of a tensor"
         counter = LoopCounter(tx.output, made, kind, self.broken, True)
-        counter.largest, counter.began = largest, self.began
+        counter.largest = largest
         return counter
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
