@@ -219,7 +219,7 @@ PROGRAMS = {
         """,
     ),
     "conjugate_gradient": (
-        3,
+        2,
         """
         def f(A, b, tol, limit):
             x = torch.zeros_like(b)
@@ -256,7 +256,7 @@ PROGRAMS = {
         """,
     ),
     "line_search": (
-        5,
+        6,
         """
         def loss(w): return (w ** 4).sum() + (w[0] - w[1] ** 2) ** 2
         def f(w, limit):
