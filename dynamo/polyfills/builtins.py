@@ -380,7 +380,7 @@ def next_starred(function, iterator):
 def next_kept(function, iterator):
     """The next item of filter(function, iterator)."""
     for item in iterator:
-        if function(item):
+        if item if function is None else function(item):
             return item
     raise StopIteration
 
@@ -388,7 +388,7 @@ def next_kept(function, iterator):
 def next_left_out(function, iterator):
     """The next item of itertools.filterfalse."""
     for item in iterator:
-        if not function(item):
+        if not (item if function is None else function(item)):
             return item
     raise StopIteration
 

@@ -67,6 +67,18 @@ def loop_over_a_filter(x):
     return total * 2
 
 
+def counted(items):
+    for n in items:
+        broken(X * n, "counted", n)
+        yield n
+
+
+@program(4, breaks=3)
+def filters_by_no_function(x):
+    kept = next(filter(None, counted([0, 2])), 5)
+    return x * kept * next(itertools.filterfalse(None, counted([0])), 5)
+
+
 @program(4, breaks=3)
 def loop_over_what_is_left_out(x):
     total = x * 2
