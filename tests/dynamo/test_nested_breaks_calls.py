@@ -113,6 +113,11 @@ def attribute_that_a_module_makes(x):
     return x * MODULE.four + MODULE.five
 
 
+@program(1, breaks=0)
+def attributes_that_every_module_has(x):
+    return x * len(MODULE.__dict__) + (MODULE.__class__ is types.ModuleType)
+
+
 # -- classes --------------------------------------------------------------------------------------
 class Returning:
     def __init__(self, x, result=None):

@@ -537,8 +537,8 @@ class PyModuleValue(Value):
         """Whether a read of the attribute runs code of the program."""
         kind, namespace = type(self.module), vars(self.module)
         found = class_lookup(kind, name)
-        if is_trusted_class(kind) and not is_python_descriptor(found):
-            found = MISSING
+        if is_trusted_class(kind) and found is not MISSING and not is_python_descriptor(found):
+            return False
         if is_data_descriptor(found) or (found is not MISSING and name not in namespace):
             return not isinstance(found, C_DESCRIPTORS)
         if name in namespace:
