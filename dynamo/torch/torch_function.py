@@ -527,18 +527,6 @@ class StandInFunction(UserFunctionValue):
         return Existing(self.real, self.function.__name__), []
 
 
-class ScriptedFunction(StandInFunction):
-    """A function that torch.jit.script compiled: no class and no mode is asked inside of it."""
-
-    def is_plain_function(self) -> bool:
-        return False
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if has_override(tx, [*args, *kwargs.values()]):
-            raise Unsupported(breaks.UncapturedCall(f"script {self.name}"))
-        return super().call(tx, args, kwargs)
-
-
 @cache
 def _python_methods() -> dict[int, Any]:
     """id -> function, for the methods of Tensor that are written in Python."""
@@ -689,12 +677,9 @@ def _untagged(obj: Any) -> Any:
 
 
 def _python_source(obj: Any) -> Any:
-    """The Python function behind one that torch.jit.script compiled, that runs as a script only
-    while tracing, or that torch.compile or torch.compiler wrapped; None for any other object.
+    """The Python function behind one that runs as a script only while tracing, or that
+    torch.compile or torch.compiler wrapped; None for any other object.
     """
-    if type(obj) is torch.jit.ScriptFunction:
-        original = getattr(obj, "_torchdynamo_inline", None)
-        return original if original is not None and _is_scripted(obj) else None
     if type(obj) is not types.FunctionType:
         return None
     if (of_arrays := numpy_wrapper(obj)) is not None:
@@ -722,12 +707,6 @@ def _in_compilers_region(obj: Any) -> Any:
     return function if error is None else error_on_graph_break(error)(function)
 
 
-def _is_scripted(function: Any) -> bool:
-    """Not traced, which would have left the sizes of examples in the types of inputs."""
-    inputs = list(function.graph.inputs())
-    return bool(inputs) and not any(value.isCompleteTensor() for value in inputs)
-
-
 # Methods of torch's own compilers, by their names: calls of modules that they made, and a mode.
 _COMPILERS_METHODS = {
     "TransformGetItemToIndex.__torch_function__": torch_polyfills.index_by_tensors,
@@ -751,8 +730,7 @@ def build_compilers_method(tx: Interpreter, obj: Any, source: Source | None) -> 
 
 @special_builder(lambda obj: _python_source(obj) is not None)
 def build_python_source(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    kind = ScriptedFunction if type(obj) is torch.jit.ScriptFunction else StandInFunction
-    return _build(tx, obj, source, lambda: kind(_python_source(obj), obj))
+    return _build(tx, obj, source, lambda: StandInFunction(_python_source(obj), obj))
 
 
 @builder(torch.torch_version.TorchVersion)

@@ -47,6 +47,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.functions.function",
     "dynamo.torch.transforms",  # some of the objects in packages that capture does not look into
     "dynamo.torch.torch_function",
+    "dynamo.torch.scripted",
     "dynamo.torch.optimizers",
     "dynamo.torch.addresses",
     "dynamo.values.tensors.tensor",

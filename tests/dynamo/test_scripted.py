@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import List, Optional
+
 import pytest
 import torch
 from torch import nn
@@ -100,6 +102,30 @@ def test_replaced_script_is_seen():
     assert torch.equal(captured(x), x * 2)
     holder[0] = torch.jit.script(negated)
     assert torch.equal(captured(x), -x)
+
+
+@torch.jit.script
+def weighed(x: torch.Tensor, weight: float, powers: Optional[List[float]] = None, n: float = 2):
+    if powers is not None:
+        x = x * powers[0]
+    return x * weight + n
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(torch.tensor([3]), 1), (torch.tensor([3]), 1.0, [2]), (torch.tensor([3]), True)],
+)
+def test_numbers_that_a_script_converts(arguments):
+    got = dynamo.compile(lambda *args: weighed(*args), backend="eager")(*arguments)
+    expected = weighed(*arguments)
+    assert got.dtype == expected.dtype
+    assert torch.equal(got, expected)
+
+
+def test_arguments_that_a_script_refuses():
+    program = dynamo.compile(lambda x: weighed(2.0, x), backend="eager")
+    with pytest.raises(RuntimeError, match="Expected a value of type"):
+        program(torch.ones(2))
 
 
 def test_scripted_module_is_compiled():
