@@ -12,6 +12,7 @@ import torch
 
 from dynamo.config import config
 from dynamo.torch.numpy_reversed import refuse_reversed
+from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_translation import (
     laid_out,
     same_memory,
@@ -105,8 +106,7 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
             raise refuse(f"{name} of a sequence")  # a new array at each call
         return tx.wrap(answer)
     require_quiet_errors(tx, name)
-    if len(operands) == 1:  # beside an array, Python's numbers have weak types
-        operands = [_scalar_of(tx, operands[0])]
+    operands = [_scalar_of(tx, v, alone=len(operands) == 1) for v in operands]
     if not any(isinstance(v, ArrayValue) for v in operands):
         raise refuse(name)
     row = UFUNCS.get(ufunc)
@@ -142,12 +142,18 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     return laid_out(tx, name, ufunc, operands, found)
 
 
-def _scalar_of(tx: Interpreter, value: Value) -> Value:
-    """A number of Python that varies as numpy's scalar, others as they are."""
-    kind = {int: torch.int64, float: torch.float64}.get(value.python_type())
-    if not isinstance(value, SymbolValue) or kind is None:
+def _scalar_of(tx: Interpreter, value: Value, alone: bool) -> Value:
+    """A number that varies as an array's scalar: numpy's own, or Python's where that is alone;
+    beside an array, Python's numbers have weak types. Others as they are.
+    """
+    number, kind = value, None
+    if isinstance(value, NumpyNumber):
+        number, kind = value.number, TO_TORCH[np.dtype(value.kind)]
+    elif isinstance(value, SymbolValue) and alone:
+        kind = {int: torch.int64, float: torch.float64}.get(value.python_type())
+    if kind is None:
         return value
-    return result(tx, call_torch(tx, torch.full, (), value, dtype=kind, device="cpu"))
+    return result(tx, call_torch(tx, torch.full, (), number, dtype=kind, device="cpu"))
 
 
 def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:

@@ -515,3 +515,19 @@ def test_memory_is_shared():
     assert np.array_equal(array, expected) and tensor[0].tolist() == [7, 7, 7]
     assert np.shares_memory(seen, tensor.numpy()) and np.shares_memory(row, array)
     assert np.shares_memory(other.numpy(), array)
+
+
+def test_scalars_that_vary_beside_arrays():
+    def program(a, scalar):
+        return a / scalar, scalar * a, np.absolute(scalar), np.add(scalar, a), a[0] - scalar
+
+    backend = CountingBackend()
+    captured = compile(program, backend=backend, fullgraph=True)
+    for kind in (np.float64, np.float32, np.int64):
+        for number in (2, 3, 5):
+            for a in (np.arange(4.0), np.arange(4, dtype=np.float32)):
+                for got, expected in zip(captured(a, kind(number)), program(a, kind(number))):
+                    assert type(got) is type(expected)
+                    assert got.dtype == expected.dtype
+                    assert np.array_equal(got, expected)
+    assert backend.graphs == 6
