@@ -138,8 +138,7 @@ def _run(
         rows = Path(folder, "rows")
         rows.touch()
         settings = {
-            **{name: getattr(arguments, name) for name in ("sample", "seed")},
-            "seconds": arguments.seconds if captured else arguments.eager_seconds,
+            **{name: getattr(arguments, name) for name in ("sample", "seed", "seconds")},
             **{name: getattr(arguments, name) for name in ("backend", "all_frames")},
             "captured": captured,
             "rows": str(rows),
@@ -163,7 +162,8 @@ def _run(
 def compare(arguments: argparse.Namespace) -> int:
     """Run both ways and print what differs; how many tests fail captured alone."""
     plain = {row["test"]: row for row in _run(arguments, False, None)[1] if "test" in row}
-    left = [test for test, row in plain.items() if row["outcome"] == "passed"]
+    quick = {t: row for t, row in plain.items() if row["seconds"] <= arguments.eager_seconds}
+    left = [test for test, row in quick.items() if row["outcome"] == "passed"]
     passed, done, faults = len(left), {}, []
     for _ in range(_STARTS):
         over, rows = _run(arguments, True, left)
@@ -201,7 +201,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=0, help="functions of each file; 0: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the processor, for a test")
-    parser.add_argument("--eager-seconds", type=float, default=2.0, help="in the run without")
+    parser.add_argument("--eager-seconds", type=float, default=2.0, help="of the tests captured")
     parser.add_argument("--minutes", type=float, default=60.0, help="of a clock, for a process")
     parser.add_argument("--backend", default="eager")
     parser.add_argument("--all-frames", action="store_true", help="those without tensors, too")
