@@ -173,6 +173,9 @@ def _reshape(tx, array, *shape):
         sizes = _sizes(shape)
         copied = call_torch(tx, "view", array.copied_as(sizes), sizes)
         return array_view(call_torch(tx, "clone", copied))
+    if array.scalar:
+        viewed = call_torch(tx, "view", call_torch(tx, "clone", array.tensor), _sizes(shape))
+        return array_view(viewed) if viewed.fake.ndim else result(tx, viewed)
     refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
         return _REORDERED(tx, array, from_constant(_sizes(shape)))
@@ -186,6 +189,8 @@ _REORDERED = handler("reshape", np.reshape)
 def _ravel(tx, array):
     if isinstance(array, ReadOnlyArray) and array.tensor.fake.is_contiguous():
         return view_of(array, call_torch(tx, "view", array.tensor, -1), np.ravel)
+    if array.scalar:
+        return _reshape(tx, array, ConstantValue(-1))
     refuse_reversed(array, "numpy.ravel")
     return array_view(call_torch(tx, "view", row_major(array, "numpy.ravel").tensor, -1))
 
@@ -215,6 +220,7 @@ def _swapaxes(tx, array, first, second):
 
 @_known("expand_dims")
 def _expand_dims(tx, array, axis):
+    array = not_scalar(array, "numpy.expand_dims")
     return view_of(array, call_torch(tx, "unsqueeze", array.tensor, axis), np.expand_dims, axis)
 
 

@@ -43,6 +43,7 @@ FORMS = [
         [a, single],
     ),
     (lambda a: np.where(a.sum() > 0, a.max(), a.min()), [a, single]),
+    (lambda a: (a.max().reshape(()), np.reshape(a.max(), (1,)), a.max().reshape(1, -1)), [a]),
     (lambda a: np.ascontiguousarray(a[0, 0, ...]), [a, integers]),
     (lambda a: torch.asarray(a[0, 0, ...]).fill_(9.0).shape and a, [a]),
     (lambda a: (2**a, 1e10**a), [turned, every_second]),
@@ -253,3 +254,24 @@ def test_an_input_that_may_be_overwritten(f):
     compiled = dynamo.compile(reordered, backend="eager")
     for one, other in zip(compiled(a), reordered(a), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda scalar: scalar.reshape(1),
+        lambda scalar: scalar.reshape(1, 1)[0],
+        lambda scalar: scalar.ravel(),
+        lambda scalar: np.expand_dims(scalar, 0),
+    ],
+)
+def test_arrays_of_a_scalar_are_copies(shaped):
+    def program(a):
+        scalar = a.max()
+        made = shaped(scalar)
+        made[0] = 9.0
+        return scalar, made
+
+    scalar, made = dynamo.compile(program, backend="eager")(a())
+    assert scalar == a().max()
+    assert made.tolist() == [9.0]
