@@ -53,6 +53,7 @@ from dynamo.interp.sides import (
     lift_sizes,
     memory_of,
     outside_memory,
+    paired_arrays,
     paired_items,
     rebuilt,
     refusals,
@@ -538,7 +539,7 @@ class _Meeting:
         one, other = self._built(one), self._built(other)
         if one is other or are_equal(one, other) or self._numbers(one, other) is not None:
             return
-        nested = paired_items(self.tx, one, other, self.since)
+        nested = paired_arrays(one, other) or paired_items(self.tx, one, other, self.since)
         if nested is not None:
             known = (
                 self.partners.setdefault(id(one), other),
@@ -636,7 +637,7 @@ class _Meeting:
         if key in self.merged:
             return self._choice(one, self.merged[key])
         if key not in self.joined:
-            nested = paired_items(self.tx, one, other, self.since)
+            nested = paired_arrays(one, other) or paired_items(self.tx, one, other, self.since)
             assert nested is not None
             items = [self._value(*pair) for pair in nested]
             self.joined[key] = rebuilt(self.tx, one, items)

@@ -18,6 +18,7 @@ from dynamo.plans import AttemptEnded, Retry
 from dynamo.torch.autocast import autocast_nesting
 from dynamo.torch.bodies import body_scope
 from dynamo.torch.histories import JoinedHistory
+from dynamo.torch.numpy_values import ArrayValue
 from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, NamedTupleValue, TupleValue
@@ -438,6 +439,14 @@ def paired_items(
     return list(zip(left, right)) if len(left) == len(right) else None
 
 
+def paired_arrays(one: Value, other: Value) -> list[tuple[Value, Value]] | None:
+    """The tensors of two arrays, or of two scalars of numpy, that the frame made."""
+    if not (type(one) is type(other) is ArrayValue) or one.scalar is not other.scalar:
+        return None
+    made = not any(array.source or array.is_reversed for array in (one, other))
+    return [(one.tensor, other.tensor)] if made else None
+
+
 _MUTABLE = (ListValue, DictValue)
 CONTAINERS = (TupleValue, NamedTupleValue, *_MUTABLE)
 
@@ -448,7 +457,11 @@ def _is_newer(value: Value, since: int) -> bool:
 
 
 def rebuilt(tx: Interpreter, one: Any, items: list[Any]) -> Value:
-    """A container like `one` of other items."""
+    """A container like `one` of other items; an array, of another tensor."""
+    if type(one) is ArrayValue:
+        array = ArrayValue(items[0])
+        array.scalar = one.scalar
+        return array
     if type(one) is NamedTupleValue:
         return NamedTupleValue(one.cls, items)
     if type(one) is TupleValue:
