@@ -32,6 +32,7 @@ _VARIABLE = "FRAMEGRAPH_LIBRARY_TESTS"
 _SETTINGS: dict[str, Any] = json.loads(os.environ.get(_VARIABLE, "{}"))
 _SLOW = 20.0  # times the processor time of the eager run, or of a twentieth of a second
 _STARTS = 8
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 class TooLong(BaseException):
@@ -147,13 +148,17 @@ def _run(
         command = [sys.executable, "-m", "pytest", "-p", "benchmarks.library_tests", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:timeout", "-c", os.devnull]
         command += ["--rootdir", os.sep, "--continue-on-collection-errors", "-W", "default"]
-        command += [*arguments.options, *arguments.paths]
+        command += [*arguments.options, *map(os.path.abspath, arguments.paths)]
         environment = {**os.environ, _VARIABLE: json.dumps(settings), "OMP_NUM_THREADS": "1"}
+        # Behind the library's own folders: its tests may be a package `tests`, as ours are.
+        roots = [os.environ.get("PYTHONPATH", ""), str(_ROOT)]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, roots))
         output = None if arguments.verbose else subprocess.DEVNULL
         limit = 60 * arguments.minutes
         over = False
         try:
-            subprocess.run(command, env=environment, stdout=output, stderr=output, timeout=limit)
+            streams = {"stdout": output, "stderr": output}
+            subprocess.run(command, env=environment, cwd=folder, timeout=limit, **streams)
         except subprocess.TimeoutExpired:
             over = True
         return over, [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
