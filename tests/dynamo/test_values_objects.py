@@ -1,10 +1,13 @@
 """User objects: the attribute protocol, special methods, construction, inheritance, mutation."""
 
 import functools
+import inspect
 
 import pytest
 import torch
 
+import dynamo
+from tests.dynamo.capturing import same
 from tests.dynamo.values_support import PROGRAMS, check, program
 
 
@@ -436,3 +439,54 @@ def test_class_attribute_is_guarded():
 @pytest.mark.parametrize("function, args, graphs, ops", PROGRAMS[__name__])
 def test_program(function, args, graphs, ops):
     check(function, args, graphs, ops)
+
+
+# -- fields read by their descriptors --
+class Holding:
+    __slots__ = ("held",)
+
+    def __init__(self, held):
+        self.held = held
+
+
+class Refusing:
+    kept = 3
+
+    def __getattribute__(self, name):
+        raise AttributeError(name)
+
+
+refusing = Refusing()
+object.__setattr__(refusing, "own", 5)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * inspect.getattr_static(Refusing, "kept"),
+        lambda x: x * inspect.getattr_static(refusing, "own"),
+        lambda x: x * inspect.getattr_static(refusing, "kept"),
+        lambda x: x * inspect.getattr_static(refusing, "missing", 7),
+        lambda x: x * len(type.__dict__["__mro__"].__get__(Holding)),
+        lambda x: x * type.__dict__["__dict__"].__get__(Refusing)["kept"],
+        lambda x: x * Holding.held.__get__(Holding(4)),
+        lambda x: (x * 2, Holding.held.__get__(None, Holding) is Holding.held),
+        lambda x: x * len(Refusing.__dict__["__dict__"].__get__(refusing)),
+    ],
+)
+def test_fields_read_by_descriptors(program):
+    x = torch.ones(2)
+    expected = program(x)
+    got = dynamo.compile(program, backend="eager", fullgraph=True)(x)
+    assert same(got, expected)
+
+
+def test_fields_of_other_objects():
+    def program(x):
+        try:
+            return Holding.held.__get__(x)
+        except TypeError as error:
+            return x * 2, str(error)
+
+    x = torch.ones(2)
+    assert same(dynamo.compile(program, backend="eager", fullgraph=True)(x), program(x))

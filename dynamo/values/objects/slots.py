@@ -28,21 +28,29 @@ from dynamo.values.classes.classes import (
     new_instance,
 )
 from dynamo.values.classes.instance_checks import plain_instance
+from dynamo.values.classes.lookup import class_lookup
 from dynamo.values.classes.super_objects import SuperValue
 from dynamo.values.containers.containers import MutableSequence
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.containers.sets import SetValue
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.functions.function import FunctionValue, MethodValue
 from dynamo.values.functions.functional import PureObjectValue
 from dynamo.values.iterators.generator import Resumable
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.builtin_object import BuiltinObject
-from dynamo.values.objects.descriptors import class_told
+from dynamo.values.objects.descriptors import bind, class_told
 from dynamo.values.objects.exception_objects import ExceptionValue
 from dynamo.values.objects.exceptions import call_handler
 from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.objects.objects import ObjectValue
-from dynamo.values.objects.reflection import UNBOUND, check_new, check_receiver, is_overridden
+from dynamo.values.objects.reflection import (
+    FIELDS,
+    UNBOUND,
+    check_new,
+    check_receiver,
+    is_overridden,
+)
 from dynamo.values.objects.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import guard_distinct
@@ -85,6 +93,8 @@ def _dispatch(
         if not receiver.binds_again:
             return receiver
         return receiver.function.call_method(tx, name, args, kwargs)
+    if name == "__get__" and args and receiver.python_type() in FIELDS:
+        return _read_field(tx, receiver, args[0])
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
@@ -120,6 +130,22 @@ def _dispatch(
     if isinstance(found, types.MethodDescriptorType) and found in TABLE:
         return call_handler(tx, name, TABLE[found], [receiver, *args], kwargs)
     raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
+
+
+_FIELDS_OF_CLASSES = (vars(type)["__mro__"], vars(type)["__dict__"])
+
+
+def _read_field(tx: Interpreter, descriptor: Value, owner: Value) -> Value:
+    """descriptor.__get__(owner) of a field of C or a slot: what type(owner) has under that name."""
+    known, found = descriptor.identity()
+    if known and not issubclass(owner.python_type(), found.__objclass__):
+        fail_as(tx, found.__get__, owner)
+    if known and class_lookup(owner.python_type(), found.__name__) is found:
+        if found in _FIELDS_OF_CLASSES:
+            return owner.getattr(tx, found.__name__)
+        if isinstance(owner, ObjectValue):
+            return bind(tx, owner, found, found.__name__)
+    raise Unsupported(breaks.UncapturedCall(f"{descriptor.python_type().__name__}.__get__"))
 
 
 # -- instances ------------------------------------------------------------------------------------
