@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dynamo.bytecode.emit import Emitter
     from dynamo.framestate.materialise import Codegen
 
 
@@ -34,7 +35,7 @@ def drop_entries(codegen: Codegen, count: int) -> None:
     codegen.place(end)
 
 
-def leave_traceback(codegen: Codegen) -> None:
+def leave_traceback(codegen: Codegen | Emitter) -> None:
     """exception -- (raised, without this frame's entry if another frame's follows)
 
     A continuation is the same function for the user: its entry shows the line that raised.
