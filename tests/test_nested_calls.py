@@ -115,7 +115,7 @@ EQUAL = "values/objects/objects.py:ObjectValue._answer"
 NEXT = "values/objects/objects.py:ObjectValue.next_value"
 ITER = "values/objects/objects.py:ObjectValue.iterate"
 CALL = "interp/opcodes/calls.py:CALL"
-LENGTH = "values/objects/objects.py:ObjectValue.length"
+LENGTH = "values/objects/objects.py:ObjectValue.length_value"
 OVERRIDE = "torch/overrides.py:_ask"
 # Operations whose functions of the program are frames in which a break can stand.
 FRAMES = [

@@ -114,8 +114,8 @@ class _Template:
 
 @dataclass(frozen=True)
 class Start:
-    """What a continuation was made with. parameters: all names, before others took the places of
-    some; stack: on entry, or below the operands of the callee's call.
+    """Arguments that a continuation was made with. parameters: all names, before others took the
+    places of some; stack: on entry, or below the operands of the callee's call.
     """
 
     parameters: tuple[str, ...]

@@ -88,23 +88,6 @@ def restored_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def outside_devices() -> Iterator[None]:
-    """Leave `with torch.device(...)` and the default device for a while: a backend's own tensors
-    are on the devices that the backend says.
-    """
-    count = torch._C._len_torch_function_stack()
-    found = [torch._C._get_function_stack_at(i) for i in range(count)]
-    left = found if all(type(mode) is DeviceContext for mode in found) else []
-    for _ in left:
-        torch._C._pop_torch_function_stack()
-    try:
-        yield
-    finally:
-        for mode in left:
-            torch._C._push_on_torch_function_stack(mode)
-
-
-@contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
     """Keep compilation out of torch's random state, and errors on fake tensors out of the log. The
     garbage collector waits: a full collection in a process with torch takes longer than the capture

@@ -32,7 +32,7 @@ from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.framestate.break_codegen import BreakCodegen
 from dynamo.framestate.check_codegen import CheckCodegen
 from dynamo.framestate.materialise import Codegen
-from dynamo.framestate.modes import outside_devices, restored_state
+from dynamo.framestate.modes import restored_state
 from dynamo.framestate.repeated_graphs import compiled_once
 from dynamo.framestate.snapshot import take_snapshot
 from dynamo.framestate.weak_targets import hold_targets
@@ -242,8 +242,7 @@ class FrameRewriter:
 
         asks = output.has_overrides and has_wrappers(module)
         overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
-        # The graph may end in the middle of a `with`.
-        with restored_state(), overrides, outside_devices():
+        with restored_state(), overrides:  # the graph may end in the middle of a `with`
             if runs_natively:
                 compiled = compile_with_blocks(output, lambda: module.forward)
             else:

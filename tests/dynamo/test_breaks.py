@@ -89,7 +89,7 @@ def test_programs(code):
 
 
 # What a whole graph holds: with fullgraph=True these do not break.
-WHOLE = ("DATA_DEPENDENT_LOOP", "READS_LOCALS", "LOST_EFFECTS")
+WHOLE = ("DATA_DEPENDENT_LOOP", "READS_LOCALS", "LOST_EFFECTS", "MANY_ITEMS")
 
 
 @pytest.mark.parametrize("code", WHOLE)

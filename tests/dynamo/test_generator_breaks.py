@@ -121,7 +121,7 @@ def listed(x):
     return torch.stack(list(turns(x))), tuple(turns(x, 1))
 
 
-@program(11, 6, 24)
+@program(10, 6, 22)
 def unpacked(x):
     a, b, c = turns(x)
     d, *e = turns(x)

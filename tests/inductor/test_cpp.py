@@ -8,6 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -216,12 +217,17 @@ def test_vector_functions(flags: str, tmp_path: Path) -> None:
 def test_roundings_of_doubles(name: str) -> None:
     """Exact in every lane, of whole vectors and of a rest."""
     fn = getattr(torch, name)
+
+    def exact(given: torch.Tensor) -> torch.Tensor:
+        with np.errstate(invalid="ignore"):  # torch's own sqrt of doubles is MKL's: off by a bit
+            return torch.from_numpy(getattr(np, name)(given.numpy()))
+
     ties = torch.arange(-9, 9, dtype=torch.float64) / 2
     edge = [0.0, -0.0, math.inf, -math.inf, math.nan, 2.0**52 + 0.5, -1e-310, 1e300]
     ends = torch.tensor(edge, dtype=torch.float64)
     x = torch.cat([ties, ends, torch.randn(61, dtype=torch.float64) * 1e3])
     for given in (x, x[::2], x[:3], x[:0]):
-        y, expected = dynamo.compile(fn)(given), fn(given)
+        y, expected = dynamo.compile(fn)(given), exact(given)
         assert torch.equal(y.isnan(), expected.isnan())
         y, expected = y.nan_to_num(7), expected.nan_to_num(7)
         assert torch.equal(y, expected) and torch.equal(y.signbit(), expected.signbit())

@@ -112,7 +112,7 @@ PROGRAMS = {
         """,
     ),
     "cache_that_grows": (
-        6,
+        3,
         """
         class Cache:
             def __init__(self): self.k = self.v = None
