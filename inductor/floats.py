@@ -156,7 +156,7 @@ class _Rewrite:
 
     def _scalar(self, dtype: torch.dtype) -> torch.Tensor:
         with self.fake_mode:
-            return torch.empty((), dtype=dtype)
+            return torch.empty((), dtype=dtype, device="cpu")
 
     def _call(self, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
         node = self.graph.call_function(target, args, kwargs)
@@ -445,5 +445,5 @@ class WithFloats:
     def __call__(self, *inputs: Any) -> Any:
         given = list(inputs)
         for i in self.positions:
-            given[i] = torch.scalar_tensor(given[i], dtype=torch.float64)
+            given[i] = torch.scalar_tensor(given[i], dtype=torch.float64, device="cpu")
         return self.compiled(*given)

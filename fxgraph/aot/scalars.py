@@ -122,7 +122,10 @@ def _clamp(x: torch.Tensor, min: Any = None, max: Any = None) -> torch.Tensor:
 
 
 def _clamped(x: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
-    bounds = [None if n is None else torch.scalar_tensor(n, dtype=x.dtype) for n in (low, high)]
+    bounds = [
+        None if n is None else torch.scalar_tensor(n, dtype=x.dtype, device="cpu")
+        for n in (low, high)
+    ]
     return torch.clamp(x, *bounds)
 
 
@@ -197,7 +200,7 @@ def _pow(input: torch.Tensor, exponent: Any) -> torch.Tensor:
 
 
 def _lerp(input: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
-    return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype))
+    return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype, device="cpu"))
 
 
 def _add(input: torch.Tensor, other: torch.Tensor, *, alpha: Any) -> torch.Tensor:

@@ -173,3 +173,23 @@ def test_sizes_made_of_floats_on_aten():
         (got * weights).sum().backward()
         (expected * weights).sum().backward()
         assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_numbers_where_another_device_is_the_default(trains):
+    """Numbers of the graph are on the CPU inside of `with torch.device(...)`, too."""
+
+    def fn(x, k):
+        return torch.lerp(x.masked_fill(x > 3, k), x * k, k / 10).clamp(k / 9, 3 * k)
+
+    dynamo.reset()
+    compiled = dynamo.compile(fn)
+    for k in (1.5, 2.5, 3.5):
+        x, y = (torch.arange(8.0).requires_grad_(trains) for _ in range(2))
+        with torch.device("meta"):
+            got, expected = compiled(x, k), fn(y, k)
+            torch.testing.assert_close(got, expected)
+            if trains:
+                got.sum().backward()
+                expected.sum().backward()
+        assert not trains or torch.allclose(x.grad, y.grad)
