@@ -70,7 +70,8 @@ def torch_extension(name: str, folder: str, *flags: str, apart: bool = False) ->
     extensions = runpy.run_path(str(Path(__file__).parent / "fxgraph/extensions.py"))
     built_from = extensions["hash_of_sources"](Path(__file__).parent, folder)
     shared = [*sources("fxgraph/csrc", ".h"), "inductor/runner/integers.h"]
-    headers = [*sources(folder, ".h"), *shared, torch_stamp()]
+    # C files as well: another extension of the folder's, they are in the hash.
+    headers = [*sources(folder, ".c", ".h"), *shared, torch_stamp()]
     return CppExtension(
         name,
         parts if apart else [one_unit(name, parts)],
