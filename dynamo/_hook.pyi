@@ -23,13 +23,13 @@ class GuardedCode:
 
     `code` has the parameters and free variables of the original. `guard_tree` is a
     dynamo._guards.GuardTree, or, slow and for tests, a callable
-    (parameters, globals, closure) -> bool.
+    (parameters, globals, closure) -> bool. None: the code is for one call, and not kept.
     """
 
     def __init__(
         self,
         code: CodeType,
-        guard_tree: Any | _Guard,
+        guard_tree: Any | _Guard | None,
         needs_hook: bool = True,
         compile_id: Any = None,
     ) -> None: ...

@@ -222,9 +222,7 @@ def _leaving_blocks(code: types.CodeType, error: BaseException) -> Any:
     handler = EntryHandler.of(code)
     if handler is None:
         return None
-    guards = GuardSet()
-    guards.add(GlobalsSource(), "predicate", never)
-    return _hook.GuardedCode(handler.raising(error), guards.build(), True, None)
+    return _hook.GuardedCode(handler.raising(error), None)
 
 
 def skip_generator(code: types.CodeType, context: CompileContext) -> None:

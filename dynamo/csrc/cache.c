@@ -119,8 +119,8 @@ static PyObject *guarded_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     }
     int is_tree = loaded && guard_api->is_tree(tree);
-    if (!is_tree && !PyCallable_Check(tree)) {
-        PyErr_Format(PyExc_TypeError, "guard_tree must be a GuardTree or a callable, not %.100s", Py_TYPE(tree)->tp_name);
+    if (!is_tree && tree != Py_None && !PyCallable_Check(tree)) {
+        PyErr_Format(PyExc_TypeError, "guard_tree must be a GuardTree, a callable or None, not %.100s", Py_TYPE(tree)->tp_name);
         return NULL;
     }
     GuardedCode *self = (GuardedCode *)type->tp_alloc(type, 0);
@@ -173,7 +173,7 @@ static PyObject *guarded_repr(GuardedCode *self)
 
 static PyMemberDef guarded_members[] = {
     {"code", T_OBJECT, offsetof(GuardedCode, code), READONLY, "The compiled code object."},
-    {"guard_tree", T_OBJECT, offsetof(GuardedCode, guard_tree), READONLY, "What must hold for the code to be used."},
+    {"guard_tree", T_OBJECT, offsetof(GuardedCode, guard_tree), READONLY, "What must hold for the code to be used; None: used once."},
     {"needs_hook", T_BOOL, offsetof(GuardedCode, needs_hook), READONLY,
      "Whether the code calls Python functions that are to be compiled as well."},
     {"compile_id", T_OBJECT, offsetof(GuardedCode, compile_id), READONLY, "As given."},

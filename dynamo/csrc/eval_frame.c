@@ -286,7 +286,7 @@ static PyObject *call_convert(Thread *thread, Frame *frame, PyObject *failed)
     return result;
 }
 
-/* Mark the slot or add the entry, as convert's answer says. Returns the entry to run, NULL for none; -1 in *error if an
+/* Mark the slot or add the entry, as convert's answer says; an entry without guards is for this call alone. Returns the entry to run, NULL for none; -1 in *error if an
  * exception is set. Steals `answer`, which may be NULL. */
 static GuardedCode *take_answer(PyCodeObject *code, Slot *slot, PyObject *answer, int *error)
 {
@@ -298,7 +298,7 @@ static GuardedCode *take_answer(PyCodeObject *code, Slot *slot, PyObject *answer
     }
     if (answer != NULL && Py_IS_TYPE(answer, &GuardedCode_Type)) {
         GuardedCode *entry = (GuardedCode *)answer;
-        if (entry_matches(entry, code) && slot_add(slot, entry) == 0) {
+        if (entry_matches(entry, code) && (entry->guard_tree == Py_None || slot_add(slot, entry) == 0)) {
             entry->hits++;
             return entry;
         }
