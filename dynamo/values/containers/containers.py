@@ -26,7 +26,7 @@ from dynamo.values.builder import builder, special_builder
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.hash_keys import key_of, unhashable
 from dynamo.values.containers.named_tuples import field_names, is_named_tuple
-from dynamo.values.containers.outside_items import OutsideItems, refuse_long, varying_length
+from dynamo.values.containers.outside_items import OutsideItems, refuse_long
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
 from dynamo.values.dummy_operands import fail_as
@@ -181,12 +181,8 @@ class SequenceValue(BuiltinObject):
     def length_value(self, tx: Interpreter) -> Value:
         if self.varying is not None:
             return self.varying.length_value(tx)
-        if (behind := self.behind) is not None:
-            more, most = len(behind.appended), getattr(behind.real, "maxlen", None)
-            varying = varying_length(tx, behind.real, self.source, more, most)
-            if varying is not None:
-                return varying
-        return super().length_value(tx)
+        varying = None if self.behind is None else self.behind.length_value(self.source)
+        return super().length_value(tx) if varying is None else varying
 
     def iterate(self, tx: Interpreter) -> Value:
         return SequenceIterator(self)

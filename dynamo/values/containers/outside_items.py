@@ -51,21 +51,27 @@ class OutsideItems:
         self.tx = tx
         self.real = real
         self.length: int = base.__len__(real)
+        # Of a deque; a list's class may have another `maxlen`.
+        self.most = collections.deque.maxlen.__get__(real) if base is collections.deque else None
         self.used: dict[int, Value] = {}
         self.appended: list[Value | Pending] = []  # by the frame
 
+    def length_value(self, source: Source | None) -> Value | None:
+        """The length with what the frame appended, as a symbol; None: it did not vary."""
+        return varying_length(self.tx, self.real, source, len(self.appended), self.most)
+
     def surely_has(self, index: int, source: Source | None) -> bool:
         """Whether there is an item at the index, which is not asked of a length that varies."""
-        if self.appended and getattr(self.real, "maxlen", None) is not None:
+        if self.appended and self.most is not None:
             return False  # items may have gone
         if index < 0:
             return -index <= len(self.appended)
         if index >= self.length:
             return False
         length = varying_length(self.tx, self.real, source)
-        return length is not None and compare_op(self.tx, ">", length, ConstantValue(index)).truth(
-            self.tx
-        )
+        if length is None:
+            return False
+        return compare_op(self.tx, ">", length, ConstantValue(index)).truth(self.tx)
 
     def last(self, index: int) -> Value | None:
         """The item at a negative index, if the frame appended the item."""
