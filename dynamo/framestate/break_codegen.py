@@ -37,7 +37,7 @@ from dynamo.continuations.shim_frames import TRUTH, calling, handing_on, perform
 from dynamo.errors import Unsupported
 from dynamo.framestate.frame_state import Operand, Snapshot
 from dynamo.framestate.kept_frame import Kept, KeptFrame
-from dynamo.framestate.tracebacks import drop_entries, leave_traceback
+from dynamo.framestate.tracebacks import drop_entries, leave_traceback, return_call
 from dynamo.framestate.virtual_objects import Exhausted, VirtualObject, VirtualObjects
 from dynamo.plans import EmissionPlan, SkipFrame
 from dynamo.polyfills.rematerialise import left_generator
@@ -678,12 +678,7 @@ class BreakCodegen:
             codegen.call(1 + len(passed))
             codegen.return_value()
             return
-        failed = codegen.label()
-        with codegen.exception_region(failed, depth=0):
-            codegen.call(1 + len(passed))
-        codegen.return_value()
-        codegen.place(failed)
-        leave_traceback(codegen)
+        return_call(codegen, 1 + len(passed))
 
     def _chain_code(
         self, frame: KeptFrame, target: Instruction, stack: Sequence[Kept], names: list[str]

@@ -29,7 +29,7 @@ from dynamo.continuations.resume import (
     parameter_names,
     start_of,
 )
-from dynamo.framestate.tracebacks import leave_traceback
+from dynamo.framestate.tracebacks import return_call
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -91,12 +91,7 @@ class EntryHandler:
         codegen.make_function(self.resumed)
         for name in self.passed:
             codegen.load_fast_and_clear(name)
-        failed = codegen.label()
-        with codegen.exception_region(failed, depth=0):
-            codegen.call(1 + len(self.passed))
-        codegen.return_value()
-        codegen.place(failed)
-        leave_traceback(codegen)
+        return_call(codegen, 1 + len(self.passed))
 
 
 def _handling(code: CodeType) -> _Handling | None:

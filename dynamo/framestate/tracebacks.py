@@ -35,6 +35,16 @@ def drop_entries(codegen: Codegen, count: int) -> None:
     codegen.place(end)
 
 
+def return_call(codegen: Codegen | Emitter, count: int) -> None:
+    """callable, *arguments -- (returns what the call returns, or raises as the call does)"""
+    failed = codegen.label()
+    with codegen.exception_region(failed, depth=0):
+        codegen.call(count)
+    codegen.return_value()
+    codegen.place(failed)
+    leave_traceback(codegen)
+
+
 def leave_traceback(codegen: Codegen | Emitter) -> None:
     """exception -- (raised, without this frame's entry if another frame's follows)
 
