@@ -48,6 +48,8 @@ from fxgraph.size_forms import rows_outside
 from fxgraph.symbolic_rules import rules_for
 from fxgraph.symbolic_values import expr_of, is_symbolic, layout_numbers
 
+COMPTIME = "torch._dynamo.comptime"  # its functions do nothing outside of torch.compile's capture
+
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
     """The same graph as a torch.fx.GraphModule, sharing parameters and submodules.

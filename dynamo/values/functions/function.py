@@ -39,6 +39,7 @@ from dynamo.values.objects.reflection import (
 from dynamo.values.recipes import Existing, GlobalsOf, Made, Recipe, WithAttributes, exact
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.operators import guard_distinct, same_object
+from fxgraph.torch_fx import COMPTIME
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -101,7 +102,6 @@ OPAQUE_EXACTLY = frozenset(
 # Plain Python in opaque modules, of which programs call what does something outside of them too:
 # notes for torch.compile, which do nothing elsewhere, how tensors are printed, and questions about
 # the types of a container's items and of a tensor, ranges of a profile, and profiles that are off.
-_TRANSPARENT_MODULES = frozenset(["torch._dynamo.comptime"])
 _TRANSPARENT_CODE = frozenset(
     inspect.unwrap(function).__code__
     for function in (
@@ -127,8 +127,10 @@ def is_opaque_module(name: str | None) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _is_opaque_name(name: str) -> bool:
-    if name in OPAQUE_EXACTLY or name in _TRANSPARENT_MODULES:
-        return name in OPAQUE_EXACTLY
+    if name in OPAQUE_EXACTLY:
+        return True
+    if name == COMPTIME:
+        return False
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
 
 
