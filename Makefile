@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the tutorial's main job on a real model
 # make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests,
-#              SPREAD=4 takes a quarter of those that no Python version changes; LINTED=1 leaves lint out
+#              SPREAD=4 takes a quarter of those that no Python version changes; PART=4 takes a quarter
+#              of the long tables, another one for each commit; LINTED=1 leaves lint out
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, programs of
 #              tensor operators, programs whose state changes between calls, training programs and
@@ -23,8 +24,9 @@ STAMP := $(VENV)/installed
 SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* fxgraph/aot/csrc/recurrent/* inductor/runtime/csrc/* inductor/runner/integers.h inductor/codegen/*.cpp inductor/codegen/*.h)
 JOBS ?= 2
 SPREAD ?= 1
+PART ?= 1
 # One job needs no process that hands out tests: a fifth of its time.
-PYTEST = $(BIN)/python -m pytest -q -n $(if $(filter 1,$(JOBS)),0,$(JOBS)) --dist worksteal --spread $(SPREAD) --durations 25
+PYTEST = $(BIN)/python -m pytest -q -n $(if $(filter 1,$(JOBS)),0,$(JOBS)) --dist worksteal --spread $(SPREAD) --part $(PART) --durations 25
 
 # What framegraph, tests/gpu and benchmarks.gpu need besides torch, with what torch needs itself, and Triton, which a
 # machine with a GPU has. Packages that GPU_PYTHON has stay as they are.

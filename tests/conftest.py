@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import functools
 import gc
 import importlib
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -69,6 +71,39 @@ PARTLY_DEPENDENT = (
     "tests/dynamo/programs/test_lifetimes",
 )
 
+# Long tables: operators, kernels, models, random programs, files and steps of saved programs. They
+# are five sixths of the time, and a fault seldom fails one row alone: a part of the rows, another
+# one for each commit, is enough to try a commit that was tried as a whole before (--part).
+TABLES = (
+    "tests/backends/",
+    "tests/cpython/",
+    "tests/fuzz/",
+    "tests/inductor/",
+    "tests/models/",
+    "tests/dynamo/programs/test_users",
+    "tests/dynamo/test_branch_",
+    "tests/dynamo/test_breaks_anywhere",
+    "tests/dynamo/test_collectives",
+    "tests/dynamo/test_data_",
+    "tests/dynamo/test_dynamic_",
+    "tests/dynamo/test_eager_exceptions",
+    "tests/dynamo/test_higher_order",
+    "tests/dynamo/test_loops_on",
+    "tests/dynamo/test_ragged",
+    "tests/dynamo/test_read_numbers",
+    "tests/dynamo/test_recurrent",
+    "tests/dynamo/test_reflection",
+    "tests/dynamo/test_row_loops",
+    "tests/dynamo/test_saved",
+    "tests/dynamo/test_static_graph",
+    "tests/dynamo/test_torch_numpy",
+    "tests/dynamo/test_torch_operators",
+    "tests/fxgraph/test_training",
+    "tests/test_documented_examples",
+    "tests/test_library_tests",
+    "tests/test_tutorials",
+)
+
 # What older versions of torch do otherwise, in tests that say more than equal results.
 WITHOUT_TORCH_212 = {
     "tests/dynamo/programs/test_language.py::test_program[basics-exception_values]": (
@@ -128,6 +163,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of the tests that do not depend on the Python version, run each N-th: another N-th "
         "on each Python version",
     )
+    parser.addoption(
+        "--part",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the rows of long tables, run each N-th: another N-th for each commit and Python "
+        "version",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -136,6 +179,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption("--spread") > 1:
         os.environ["TESTS_SPREAD"] = "1"
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if (parts := config.getoption("--part")) > 1:
+        return f"long tables: part {_part(parts)} of {parts}"
+    return None
+
+
+@functools.cache
+def _part(parts: int) -> int:
+    """The one of `parts` that this commit's turn is."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError:  # there is no git
+        return sys.version_info.minor % parts
+    return (zlib.crc32(done.stdout.strip()) + sys.version_info.minor) % parts
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -150,19 +210,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.nodeid.startswith(start):
                 item.add_marker(pytest.mark.skip(reason=f"torch {torch}: {reason}"))
-    spread = config.getoption("--spread")
-    if spread > 1:
-        chosen = [item for item in items if _in_spread(item, spread)]
+    spread, parts = config.getoption("--spread"), config.getoption("--part")
+    if spread > 1 or parts > 1:
+        chosen = [i for i in items if _in_spread(i, spread) and _in_part(i, parts)]
         config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
         items[:] = chosen
 
 
 def _in_spread(item: Any, spread: int) -> bool:
-    if item.nodeid.startswith(VERSION_DEPENDENT):
+    if spread == 1 or item.nodeid.startswith(VERSION_DEPENDENT):
         return True
     if item.nodeid.startswith(PARTLY_DEPENDENT):
         spread = min(spread, 4)
     return zlib.crc32(_share_of(item).encode()) % spread == sys.version_info.minor % spread
+
+
+def _in_part(item: Any, parts: int) -> bool:
+    if parts == 1 or not item.nodeid.startswith(TABLES):
+        return True
+    # Divided: the remainder of the sum itself chooses for the other option.
+    return zlib.crc32(_share_of(item).encode()) // 101 % parts == _part(parts)
 
 
 def _share_of(item: Any) -> str:

@@ -35,7 +35,6 @@ SLOW = [
     "test_patma",
     "test_positional_only_arg",
     "test_slice",
-    "test_string_literals",
     "test_subclassinit",
 ]
 # Only `make cpython` runs these.
@@ -111,6 +110,7 @@ FULL = [
     "test_sort",
     "test_str",  # 3.13; test_unicode before
     "test_string",
+    "test_string_literals",
     "test_super",
     "test_threading_local",
     "test_tuple",

@@ -43,7 +43,7 @@ QUICK = [
     "test_yield_from",
 ]
 SLOW = ["test_coroutines", "test_except_star", "test_exceptions", "test_generators", "test_grammar"]
-SLOW += ["test_itertools", "test_scope", "test_fstring", "test_asyncgen", "test_string_literals"]
+SLOW += ["test_itertools", "test_scope", "test_fstring", "test_asyncgen"]
 
 
 def run(code: types.CodeType, name: str, path: str) -> tuple[int, set[str]]:
