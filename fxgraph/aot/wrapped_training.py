@@ -27,6 +27,9 @@ from fxgraph.node import Node
 from fxgraph.symbolic_values import hint_of
 from fxgraph.wrapper_parts import own_context
 
+# Of gradients of other classes than the results, for which a backward is compiled.
+_FORMS = 4
+
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -106,17 +109,23 @@ class _Joint:
         self.backward = self.backward_from(tuple(range(len(self._roots))))
         self.forward = self._forward(made)
 
-    def backward_from(self, places: tuple[int, ...]) -> _Backward:
-        """The backward of the results of these places among those that have gradients."""
+    def backward_from(
+        self, places: tuple[int, ...], arriving: Sequence[torch.Tensor] = ()
+    ) -> _Backward:
+        """The backward of the results of these places among those that have gradients. arriving:
+        the gradients, where their classes are others than those of the results.
+        """
         record, roots = self.trace.record, [self._roots[place] for place in places]
         before = set(record.graph.nodes)
         tangents: list[Any] = []
         given: list[Node] = []
         with tracing(grad=False), self.trace.mode, torch.no_grad():
-            for root in roots:
+            for number, root in enumerate(roots):
                 tangent = torch.empty_like(root)
                 coerce = getattr(tangent, "__coerce_tangent_metadata__", None)
                 tangent = tangent if coerce is None else coerce()
+                if arriving:
+                    tangent = self.trace.mode.from_tensor(arriving[number], static_shapes=True)
                 tangents.append(tangent)
                 for leaf in plain_leaves(tangent):
                     given.append(record.add_tangent(f"tangent_{len(given)}", leaf))
@@ -192,18 +201,30 @@ class _Backwards:
     def __init__(self, joint: _Joint, compile_plain: Compile) -> None:
         self._joint, self._compile_plain = joint, compile_plain
         every = tuple(range(sum(joint.differentiable)))
-        self._compiled = {every: self._compile(joint.backward)}
+        self._compiled = {every: [self._compile(joint.backward)]}
 
     def _compile(self, backward: _Backward) -> tuple[_Backward, Callable[..., Any]]:
         with torch.no_grad():
             examples = [_real(node.meta["val"]) for node in backward.inputs]
             return backward, self._compile_plain(backward.graph, examples)
 
-    def of(self, places: tuple[int, ...]) -> tuple[_Backward, Callable[..., Any]]:
-        """The backward of the results of these places among those that have gradients."""
-        if places not in self._compiled:
-            self._compiled[places] = self._compile(self._joint.backward_from(places))
-        return self._compiled[places]
+    def of(
+        self, places: tuple[int, ...], tangents: Sequence[Any]
+    ) -> tuple[_Backward, Callable[..., Any], list[Any]]:
+        """The backward of the results of these places among those that have gradients, with the
+        gradients in its form.
+        """
+        known = self._compiled.setdefault(places, [])
+        if not known:
+            known.append(self._compile(self._joint.backward_from(places)))
+        for backward, compiled in known:
+            given = [_as(*pair) for pair in zip(tangents, backward.tangents, strict=True)]
+            if not any(one is None for one in given):
+                return backward, compiled, given
+        if self._joint.symbols or len(known) == _FORMS:
+            raise _unlike(tangents, known[0][0].tangents)
+        known.append(self._compile(self._joint.backward_from(places, tangents)))
+        return *known[-1], list(tangents)
 
 
 def _is_number(node: Node) -> bool:
@@ -274,11 +295,11 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwar
             places = tuple(i for i, tangent in enumerate(followed) if tangent is not None)
             if not places:
                 return (None,) * inputs_count
-            part, backward = backwards.of(places)
+            part, backward, given = backwards.of(places, [followed[place] for place in places])
             flat = [
                 leaf
-                for place, wrapper in zip(places, part.tangents, strict=True)
-                for leaf in _apart(_as(followed[place], wrapper), wrapper)
+                for tangent, wrapper in zip(given, part.tangents, strict=True)
+                for leaf in _apart(tangent, wrapper)
             ]
             flat = [_laid_out(*pair, ctx.numbers) for pair in zip(flat, part.strides)]
             plain = iter(backward(*ctx.numbers.values(), *ctx.saved_tensors, *flat))
@@ -302,20 +323,24 @@ def _together(wrapper: Wrapper | None, plain: Any, numbers: Numbers) -> Any:
 
 
 def _as(tangent: Any, wrapper: Wrapper | None) -> Any:
-    """A gradient in the form that the backward was compiled for."""
+    """A gradient in the form that the backward was compiled for; None where it has another."""
     if _is_as(tangent, wrapper):
         return tangent
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if coerce is not None and wrapper is not None:
         other = None if type(tangent) is wrapper.cls else wrapper.cls
         tangent = coerce(own_context(wrapper.context), other)
-    if not _is_as(tangent, wrapper):
-        wanted = "torch.Tensor" if wrapper is None else wrapper.cls.__name__
-        raise RuntimeError(
-            f"a compiled backward was given a gradient of type {type(tangent).__name__} where the "
-            f"result of the forward has type {wanted}: give backward() a gradient of that type"
-        )
-    return tangent
+    return tangent if _is_as(tangent, wrapper) else None
+
+
+def _unlike(tangents: Sequence[Any], wrappers: Sequence[Wrapper | None]) -> RuntimeError:
+    pairs = zip(tangents, wrappers, strict=True)
+    tangent, wrapper = next(pair for pair in pairs if _as(*pair) is None)
+    wanted = "torch.Tensor" if wrapper is None else wrapper.cls.__name__
+    return RuntimeError(
+        f"a compiled backward was given a gradient of type {type(tangent).__name__} where the "
+        f"result of the forward has type {wanted}: give backward() a gradient of that type"
+    )
 
 
 def _is_as(tangent: Any, wrapper: Wrapper | None) -> bool:

@@ -400,7 +400,8 @@ WRAPS = """
 with Swallow():; with Swallow(RuntimeError, ValueError):; with scope('L'):; with scope('L', True):
 with contextlib.suppress(Exception):; with torch.no_grad():; for turn in range(2):; if K > 1:
 if watched:; with Swallow(KeyError), scope('L'):; if A.sum() > 0:
-while len(log) % 3 and said('L', True):; with torch.autocast('cpu', torch.bfloat16):
+while len(log) % 3 and len(log) < 40 and said('L', True):
+with torch.autocast('cpu', torch.bfloat16):
 """
 CHANGES = """
 watched = Watched(3); watched.scale = 1; watched.scale = 2.5; Watched.count = 0; opened = Open()

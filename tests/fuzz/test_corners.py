@@ -179,6 +179,26 @@ FOUND = {
         "t = a[:]\nwith torch.inference_mode(): result = run(t)\n"
         "with torch.inference_mode(): result = run(t)",
     ),
+    "a gradient of a wrapper for a plain result": (
+        "y = x @ net.w\nv = Two(y @ net.w, x).sum(0) + y\ny = [y, v.detach()]",
+        "loss = total(run(T(3, 4, grad=True)))\nloss.backward(retain_graph=True)\nloss.backward()",
+    ),
+    "a gradient of a wrapper with another tag": (
+        "y = x @ net.w\nv = torch._foreach_sub([y, y], [y * 0.5, p0])[1]\ny = [y, v]",
+        f"total(run({TWO}, True)).backward()\nlog.append(net.w.grad)",
+    ),
+    "an argument detached behind its use": (
+        "y = x * net.b\nx.detach_()\ny = [y, x]",
+        "loss = total(run(a * 1))\nloss.backward()",
+    ),
+    "an argument detached after the call": (
+        "y = x * net.b",
+        "t = a * 1\nout = run(t)\nt.detach_()\ntotal(out).backward()",
+    ),
+    "an argument detached that no node saved": (
+        "y = x + net.b\nx.detach_()",
+        "total(run(a * 1)).backward()\nlog.append(a.grad)",
+    ),
     "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
 }
 

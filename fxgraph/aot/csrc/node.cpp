@@ -130,6 +130,12 @@ void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) 
   if (from != Saved::Held) saved_[number] = torch::autograd::SavedVariable(tensor, output);
 }
 
+// The node that gives a saved output its history again; none for an input, of which autograd refuses one that has
+// been detached in place since.
+NodePtr CompiledNode::unpacked_for(uint32_t number) {
+  return training().saved[number].from == Saved::Input ? nullptr : getptr();
+}
+
 void CompiledNode::watch(const at::Tensor& tensor) {
   std::ostringstream text;
   text << "[" << tensor.toString() << " " << tensor.sizes() << "]";
@@ -159,7 +165,7 @@ void CompiledNode::check(const std::vector<bool>& present) const {
 // The same for what this node saves, where no hooks of saved tensors have taken it over.
 void CompiledNode::check_saved() {
   for (uint32_t i : segment().saved) {
-    if (!saved_[i].has_hooks()) saved_[i].unpack(getptr());
+    if (!saved_[i].has_hooks()) saved_[i].unpack(unpacked_for(i));
   }
 }
 
@@ -355,7 +361,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
     for (uint32_t i : variant.saved) {
       const Saved& place = training().saved[i];
       const bool held = place.from == Saved::Held;
-      tensors.push_back(held ? given_[place.index].tensor : saved_[i].unpack(getptr()));
+      tensors.push_back(held ? given_[place.index].tensor : saved_[i].unpack(unpacked_for(i)));
       if (held || place.from == Saved::Input) fitting = fitting && fits(tensors.back(), layout(i));
     }
     if (hand_over) {

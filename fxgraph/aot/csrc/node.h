@@ -75,6 +75,7 @@ class CompiledNode : public Node {
 
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
   void save(uint32_t number, const at::Tensor& tensor, bool output);
+  NodePtr unpacked_for(uint32_t number);
   void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
   void depart(Departure* departure);
 
