@@ -197,9 +197,13 @@ def _has_no_effect(function: Any, read: Callable[..., Any], args: list[Any]) -> 
     """Whether function(*args) would leave the setting as it is."""
     try:
         *where, wanted = args
-        return read(*where) == wanted
+        told = read(*where)
+        same = told == wanted
     except (RuntimeError, TypeError, ValueError):  # arguments that `function` refuses, too
         raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+    if same and type(told) is not type(wanted):  # np.True_ for True
+        raise Unsupported(breaks.UncapturedCall(function.__name__))
+    return same
 
 
 def _pure_state_change(function: Callable[..., Any]) -> Fold:

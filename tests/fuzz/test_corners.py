@@ -199,6 +199,18 @@ FOUND = {
         "y = x + net.b\nx.detach_()",
         "total(run(a * 1)).backward()\nlog.append(a.grad)",
     ),
+    "a flag that is a wrapper as an index": (
+        "y = x[Two(torch.tensor(True), torch.tensor(True))]",
+        f"run(T(3, 4))\nrun({TWO})",
+    ),
+    "a number that is a wrapper as an index": (
+        "i = torch.tensor(1)\ny = [x[Two(i, i)], x[:, Two(i, i)]]",
+        f"run(T(3, 4))\nrun({TWO})",
+    ),
+    "a number of numpy for a switch that stays": (
+        "y = x * 1\nwith torch.set_grad_enabled(n > 1):\n    y = y * 2",
+        "run(T(3, 4), np.int64(2))\nwith torch.no_grad(): run(T(3, 4), np.int64(1))",
+    ),
     "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
 }
 

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
@@ -65,6 +68,8 @@ def select(
 def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
     is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
     parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
+    if any(isinstance(part, TensorValue) and _is_read_wrapper(part.fake) for part in parts):
+        raise Unsupported(breaks.UncapturedCall("an index that wraps a number"))
     read = with_numbers(tx, parts, selects=True)
     listed = [_listed(tx, part) for part in read or parts]
     if read is not None or any(part is not old for part, old in zip(listed, parts)):
@@ -183,6 +188,11 @@ def _is_example(tx: Interpreter, part: Value) -> bool:
 def _is_integer(fake: torch.Tensor) -> bool:
     integral = (torch.int64, torch.int32, torch.int16, torch.int8)
     return fake.ndim == 0 and fake.dtype in integral
+
+
+def _is_read_wrapper(fake: torch.Tensor) -> bool:
+    """Whether the number of an index is asked of the class: the selection is none of its own."""
+    return fake.ndim == 0 and late_bound.is_wrapper(fake)
 
 
 def _is_flag(part: Value) -> bool:
