@@ -42,6 +42,7 @@ from inductor.lowering.symbolic import GraphSizes
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
+LARGE = 1 << 18  # elements of images that no longer lie in a core's own cache
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
 _HALF = frozenset([torch.bfloat16, torch.float16])
 
@@ -111,18 +112,21 @@ _STATISTICS = frozenset([aten._native_batch_norm_legit_functional.default])
 
 
 def channels_innermost(
-    functional: FunctionalGraph, packed: Collection[Node] = ()
+    functional: FunctionalGraph,
+    packed: Collection[Node] = (),
+    generated: Callable[[Node], bool] = lambda convolution: True,
 ) -> tuple[FunctionalGraph, str] | None:
     """The graph with its images that way, and a note on it; None where the program's stays.
 
     packed: convolutions whose weights will be in the library's layout if the images are.
+    generated: whether kernels of ours may compute a convolution, of images that lie so alone.
     """
     gm = functional.graph_module
     if not any(map(_is_convolution, gm.graph.nodes)):
         return None
-    rewrite = _Rewrite(packed)
+    rewrite = _Rewrite(packed, generated)
     rewrite.rewrite(gm.graph)
-    if rewrite.saved <= rewrite.spent:
+    if rewrite.saved <= rewrite.spent + rewrite.margin:
         return None
     note = (
         f"layout: channels innermost, which reorders {rewrite.spent} elements in a call "
@@ -224,12 +228,14 @@ class _Rewrite(GraphRewriter):
     (`saved`), how many are reordered on top (`spent`).
     """
 
-    def __init__(self, packed: Collection[Node]) -> None:
+    def __init__(self, packed: Collection[Node], generated: Callable[[Node], bool]) -> None:
         super().__init__()
         self._packed = packed
+        self._is_generated = generated
         self.convolutions = 0
         self.saved = 0
         self.spent = 0
+        self._generated = False  # whether kernels of ours, or a GPU's, may read the images
         self._moved: set[Node] = set()  # of the new graph: not in the program's layout
         self._copies: dict[tuple[Node, torch.memory_format], Node] = {}
 
@@ -256,11 +262,20 @@ class _Rewrite(GraphRewriter):
         self.convolutions += 1
         self.saved += _elements(image) + _elements(convolution.meta["val"])
         if not LIBRARIES[image.device.type].weights:
+            self._generated = True
             return
+        self._generated |= self._is_generated(convolution)
         if convolution in self._packed:
             self.saved += weight.numel()
         elif not weight.is_contiguous(memory_format=torch.channels_last):
             self.spent += weight.numel()  # aten has it in the image's layout first
+
+    @property
+    def margin(self) -> int:
+        """Elements to be saved on top. The library reorders large images into blocks faster than a
+        copy does: a packed weight alone does not pay for the copies at both ends of a layer.
+        """
+        return 0 if self._generated or self.spent < LARGE else self.spent // 16
 
     def _follows(self, node: Node) -> bool:
         """Whether the node reads reordered images, and may."""
@@ -319,8 +334,7 @@ class _JointRewrite(_Rewrite):
     """Of a graph with its backward."""
 
     def __init__(self, generated: Callable[[Node], bool]) -> None:
-        super().__init__(())
-        self._generated = generated
+        super().__init__((), generated)
 
     def add(self, node: Node) -> None:
         if self.is_worth(node):
@@ -341,7 +355,7 @@ class _JointRewrite(_Rewrite):
         self.convolutions += 1
         self.saved += sum(map(_elements, _images_of(node)))
         self._move(made)
-        if not forward and self._generated(node):  # the weight's gradient stays as it is
+        if not forward and self._is_generated(node):  # the weight's gradient stays as it is
             made.meta["val"] = (made.meta["val"][0], *node.meta["val"][1:])
         self.new[node] = made
 
@@ -350,7 +364,7 @@ class _JointRewrite(_Rewrite):
         layout ambiguous: there, the library's choice is visible to the caller.
         """
         made = self.new[node]
-        if node.args[1] != 1 or made in self._moved or self._generated(backward):
+        if node.args[1] != 1 or made in self._moved or self._is_generated(backward):
             return
         _, channels, *window = node.meta["val"].shape
         if channels == 1 or window == [1, 1]:
@@ -391,7 +405,7 @@ class _JointRewrite(_Rewrite):
             return False
         if not LIBRARIES[val.device.type].weights:
             return True
-        if self._generated(node) or val.is_contiguous(memory_format=torch.channels_last):
+        if self._is_generated(node) or val.is_contiguous(memory_format=torch.channels_last):
             return True
         return val.numel() < sum(map(_elements, images))
 

@@ -88,6 +88,7 @@ from inductor.softmax_attention import spelled_attention
 from inductor.standalone import without_libraries
 from inductor.weights_device import weights_laid_out
 from inductor.widen import widen
+from inductor.winograd import is_winograd
 
 log_times = logging.getLogger("inductor.times")
 
@@ -181,7 +182,7 @@ def _layout(c: Compilation) -> None:
     if not c.inference:
         return
     packed = packed_weights(c.functional.graph_module, _sources(c)) if _packs(c) else ()
-    found = channels_innermost(c.functional, packed)
+    found = channels_innermost(c.functional, packed, is_winograd)
     if found is not None:
         c.functional, note = found
         c.notes.append(note)

@@ -125,6 +125,20 @@ def test_what_would_not_pay_stays(function, x, weights):
     assert reordered(staged(function, [x, *weights], until="layout"))[0] == []
 
 
+@pytest.mark.parametrize(
+    ("size", "generated", "pays"), [(40, False, True), (200, False, False), (200, True, True)]
+)
+def test_a_packed_weight_alone_does_not_pay_for_copies(size, generated, pays):
+    """Of large images; but kernels of ours, which read images that lie that way, do."""
+    weight = torch.randn(8, 8, 5, 5)
+    arguments = [torch.randn(2, 8, size, size), weight]
+    c = staged(lambda x, w: (F.conv2d(x, w, None, 1, 2),), arguments, until="functionalize")
+    nodes = c.functional.graph_module.graph.nodes
+    packed = [node for node in nodes if node.target is aten.convolution.default]
+    found = channels_innermost(c.functional, packed, lambda convolution: generated)
+    assert (found is not None) is pays
+
+
 def test_without_the_library():
     x = torch.randn(2, 3, 16, 16)
     with torch.backends.mkldnn.flags(enabled=False):
