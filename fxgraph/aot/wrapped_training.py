@@ -78,6 +78,10 @@ class _Backward:
     has_grad: list[bool]
 
 
+class _Unsaved(Exception):
+    """A backward takes values that the first one does not, and that no call has saved."""
+
+
 class _Joint:
     """forward: of plain tensors; its last results are saved. backward: from all results.
     outputs: wrappers of the results. wanted: the places of the inputs that have gradients.
@@ -162,6 +166,8 @@ class _Joint:
         ahead = [node for node in used if node in self._ahead]
         saved = [n for n in ahead if n.op != "get_attr" and not _is_number(n)]
         self._saved = saved if self._saved is None else self._saved
+        if not set(saved) <= set(self._saved):
+            raise _Unsaved
         taken = [*self.trace.record.symbols.values(), *self._saved, *given]
         graph = Graph()
         copies: dict[Node, Node] = {}
@@ -223,7 +229,10 @@ class _Backwards:
                 return backward, compiled, given
         if self._joint.symbols or len(known) == _FORMS:
             raise _unlike(tangents, known[0][0].tangents)
-        known.append(self._compile(self._joint.backward_from(places, tangents)))
+        try:
+            known.append(self._compile(self._joint.backward_from(places, tangents)))
+        except _Unsaved:
+            raise _unlike(tangents, known[0][0].tangents) from None
         return *known[-1], list(tangents)
 
 

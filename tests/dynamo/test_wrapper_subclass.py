@@ -298,10 +298,34 @@ def test_what_is_guarded():
     assert len(graphs) == 5
 
 
-def test_a_gradient_of_another_type():
-    x = pair(4, grad=True)
-    compiled = dynamo.compile(lambda x: x * 2, fullgraph=True)
-    y = compiled(x)
+@pytest.mark.parametrize("function", [lambda x: x * 2, lambda x: x * x, lambda x: x.exp().sin()])
+def test_a_gradient_of_another_type(function):
+    def gradient(run):
+        x = Pair(torch.arange(4.0), torch.ones(4) / 3).requires_grad_()
+        run(x).backward(torch.arange(4.0))
+        return x.grad
+
+    assert_same(gradient(dynamo.compile(function, fullgraph=True)), gradient(function))
+
+
+class Lopsided(Pair):
+    """The second tensor is looked at only beside plain tensors."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Lopsided(inner["a"], inner["b"], tag)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs):
+        tensors = [x for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
+        if all(isinstance(x, Pair) for x in tensors):
+            args = tree_map_only(Pair, lambda x: Lopsided(x.a, x.a, x.tag), args)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def test_a_gradient_that_needs_what_was_not_saved():
+    x = Lopsided(torch.ones(4), torch.ones(4)).requires_grad_()
+    y = dynamo.compile(lambda x: x * x, fullgraph=True)(x)
     with pytest.raises(RuntimeError, match="gradient of type Tensor"):
         y.backward(torch.ones(4))
 
