@@ -235,7 +235,7 @@ class _Rewrite(GraphRewriter):
         self.convolutions = 0
         self.saved = 0
         self.spent = 0
-        self._generated = False  # whether kernels of ours, or a GPU's, may read the images
+        self._without_margin = False  # kernels of ours, or a GPU's, may read the images
         self._moved: set[Node] = set()  # of the new graph: not in the program's layout
         self._copies: dict[tuple[Node, torch.memory_format], Node] = {}
 
@@ -262,9 +262,9 @@ class _Rewrite(GraphRewriter):
         self.convolutions += 1
         self.saved += _elements(image) + _elements(convolution.meta["val"])
         if not LIBRARIES[image.device.type].weights:
-            self._generated = True
+            self._without_margin = True
             return
-        self._generated |= self._is_generated(convolution)
+        self._without_margin |= self._is_generated(convolution)
         if convolution in self._packed:
             self.saved += weight.numel()
         elif not weight.is_contiguous(memory_format=torch.channels_last):
@@ -275,7 +275,7 @@ class _Rewrite(GraphRewriter):
         """Elements to be saved on top. The library reorders large images into blocks faster than a
         copy does: a packed weight alone does not pay for the copies at both ends of a layer.
         """
-        return 0 if self._generated or self.spent < LARGE else self.spent // 16
+        return 0 if self._without_margin or self.spent < LARGE else self.spent // 16
 
     def _follows(self, node: Node) -> bool:
         """Whether the node reads reordered images, and may."""

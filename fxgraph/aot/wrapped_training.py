@@ -167,7 +167,7 @@ class _Joint:
         saved = [n for n in ahead if n.op != "get_attr" and not _is_number(n)]
         self._saved = saved if self._saved is None else self._saved
         if not set(saved) <= set(self._saved):
-            raise _Unsaved
+            raise _Unsaved("values that the first backward does not take")
         taken = [*self.trace.record.symbols.values(), *self._saved, *given]
         graph = Graph()
         copies: dict[Node, Node] = {}
