@@ -39,6 +39,7 @@ from dynamo.torch.numpy_values import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE
+from dynamo.values.containers.containers import TupleValue
 from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue
@@ -60,6 +61,8 @@ def call_torch(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value
 def _argument(tx: Interpreter, arg: Any) -> Value:
     if isinstance(arg, Value):
         return arg
+    if isinstance(arg, tuple) and any(map(is_symbolic, arg)):
+        return TupleValue([_argument(tx, item) for item in arg])
     return tx.wrap(arg) if is_symbolic(arg) else ConstantValue(arg)
 
 

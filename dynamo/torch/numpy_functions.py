@@ -38,7 +38,7 @@ from dynamo.torch.numpy_elementwise import (
 )
 from dynamo.torch.numpy_items import getitem, is_index, setitem
 from dynamo.torch.numpy_reversed import BroadcastArray, ReadOnlyArray, refuse_reversed, view_of
-from dynamo.torch.numpy_scalars import reduction_of_numbers
+from dynamo.torch.numpy_scalars import NumpyNumber, reduction_of_numbers
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -70,6 +70,7 @@ from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
+from fxgraph.symbolic_values import is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -155,22 +156,33 @@ def _cumsum(tx, array, axis=None):
 
 
 # -- shapes ----------------------------------------------------------------------------------------
-def _sizes(args: Sequence[Value]) -> tuple[int, ...]:
-    """f(2, 3) and f((2, 3))."""
-    if len(args) == 1:
+def _sizes(args: Sequence[Value]) -> tuple[Any, ...]:
+    """f(2, 3) and f((2, 3)); sizes that are symbols stay symbols."""
+    if len(args) == 1 and isinstance(args[0], SequenceValue):
+        args = args[0].wrapped()
+    elif len(args) == 1 and not args[0].is_symbolic():
         given = args[0].as_constant()
         return tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    return tuple(a.as_constant() for a in args)
+    return tuple(map(_integer, args))
+
+
+def _integer(value: Value) -> Any:
+    """The integer, a symbol's torch.SymInt, that a value is."""
+    if isinstance(value, NumpyNumber):
+        value = value.number
+    if isinstance(value, SymbolValue) and isinstance(value.symbolic, torch.SymInt):
+        return value.symbolic
+    return value.as_constant()
 
 
 @_known("reshape")
 def _reshape(tx, array, *shape):
     if isinstance(array, ReadOnlyArray) and array.tensor.fake.is_contiguous():
-        sizes = _sizes(shape)
+        sizes = tuple(map(int, _sizes(shape)))
         viewed = call_torch(tx, "view", array.tensor, sizes)
         return view_of(array, viewed, np.reshape, ConstantValue(sizes))
     if isinstance(array, BroadcastArray):
-        sizes = _sizes(shape)
+        sizes = tuple(map(int, _sizes(shape)))
         copied = call_torch(tx, "view", array.copied_as(sizes), sizes)
         return array_view(call_torch(tx, "clone", copied))
     if array.scalar:
@@ -178,7 +190,7 @@ def _reshape(tx, array, *shape):
         return array_view(viewed) if viewed.fake.ndim else result(tx, viewed)
     refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
-        return _REORDERED(tx, array, from_constant(_sizes(shape)))
+        return _REORDERED(tx, array, shape[0] if len(shape) == 1 else TupleValue(shape))
     return array_view(call_torch(tx, "view", array.tensor, _sizes(shape)))
 
 
@@ -205,7 +217,7 @@ def _flatten(tx, array):
 def _transpose(tx, array, *axes):
     if array.scalar:
         return array
-    order = _sizes(axes) if axes else tuple(range(len(array.shape)))[::-1]
+    order = tuple(map(int, _sizes(axes))) if axes else tuple(range(len(array.shape)))[::-1]
     turned = call_torch(tx, "permute", array.tensor, order)
     return view_of(array, turned, np.transpose, ConstantValue(order))
 
@@ -427,10 +439,10 @@ _new_like("ones_like")
 
 @_known("arange", method=False)
 def _arange(tx, *args, dtype=None):
-    limits = [a.as_constant() for a in args]
-    if dtype is not None or not all(map(is_index, limits)):
+    limits = [_integer(a) for a in args]
+    if dtype is not None or not all(is_index(limit) or is_symbolic(limit) for limit in limits):
         raise refuse("numpy.arange of floats, or of a dtype")
-    limits = [int(limit) for limit in limits]
+    limits = [limit if is_symbolic(limit) else int(limit) for limit in limits]
     return array_view(call_torch(tx, torch.arange, *limits, dtype=torch.int64, device="cpu"))
 
 

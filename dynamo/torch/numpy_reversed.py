@@ -170,7 +170,7 @@ def with_positive_steps(
             given += 1
         elif isinstance(part, SliceValue):
             if _has_negative_step(part):
-                part = _positive(part.as_slice(tx), int(array.shape[dim]))
+                part = _positive(tx, part, array.shape[dim])
                 flipped.append(given)
             given += 1
             dim += 1
@@ -193,11 +193,14 @@ def _has_negative_step(part: Value) -> bool:
     return type(step) is int and step < 0
 
 
-def _positive(part: slice, size: int) -> Value:
+def _positive(tx: Interpreter, part: SliceValue, size: int | torch.SymInt) -> Value:
     """The same items in the other order."""
-    places = range(size)[part][::-1]
-    start, stop, step = (places[0], places[-1] + 1, places.step) if places else (0, 0, 1)
-    return SliceValue(ConstantValue(start), ConstantValue(stop), ConstantValue(step))
+    start, stop, step = part.parts
+    if _is(start, None) and _is(stop, None) and step.as_constant() == -1:
+        return SliceValue(start, stop, ConstantValue(None))
+    places = range(int(size))[part.as_slice(tx)][::-1]
+    first, end, gap = (places[0], places[-1] + 1, places.step) if places else (0, 0, 1)
+    return SliceValue(ConstantValue(first), ConstantValue(end), ConstantValue(gap))
 
 
 def flipped(tx: Interpreter, tensor: Value, dims: tuple[int, ...]) -> Value:

@@ -28,6 +28,8 @@ OF_SIZES = {
     "abs_difference": lambda x: x.sum() * abs(x.size(0) - 1000),
     "divmod": lambda x: (x + 1, divmod(x.size(0), 2)),
     "pow": lambda x: (x + 1, pow(x.size(0), 3)),
+    "last_bits": lambda x: (x + 1, x.size(0) & 7, 3 & -x.size(0), (x.size(0) - 9) & 1),
+    "all_but_last_bits": lambda x: x[: x.size(0) & ~1] + ((x.size(0) + 7) & -8) + (-x.size(0) & -4),
     "round_of_size": lambda x: (x + 1, round(x.size(0))),
     "int_of_quotient": lambda x: (x + 1, int(x.size(0) / 2)),
     "int_of_float": lambda x: (x + 1, int(float(x.size(0)))),

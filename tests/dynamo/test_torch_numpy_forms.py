@@ -23,6 +23,7 @@ from tests.dynamo.test_torch_numpy_rounded import (
     single,
     turned,
 )
+from tests.dynamo.values_support import CountingBackend
 
 
 def put_along(a, indices, axis, value):
@@ -275,3 +276,42 @@ def test_arrays_of_a_scalar_are_copies(shaped):
     scalar, made = dynamo.compile(program, backend="eager")(a())
     assert scalar == a().max()
     assert made.tolist() == [9.0]
+
+
+# Of an array of n rows and 4 columns; two graphs serve all sizes.
+OF_SIZES = {
+    "arange": lambda a: np.arange(len(a)) * 2 + np.arange(1, a.shape[0] + 1)[::-1],
+    "arange_down": lambda a: np.arange(a.shape[0], 0, -1),
+    "zeros": lambda a: (np.zeros(len(a)), np.zeros((a.shape[0], 3), dtype=np.float32)),
+    "ones": lambda a: np.ones(a.shape) + a,
+    "empty": lambda a: (np.empty(len(a) // 2).shape, a + 1),
+    "numpy_integer": lambda a: np.ones(np.int64(len(a))) * len(a),
+    "reshape": lambda a: a.reshape(a.shape[0] * 2, 2) + 1,
+    "reshape_turned": lambda a: a.T.reshape((a.shape[0] * 2, 2)) + 1,
+    "reversed": lambda a: a[::-1].copy() + a[..., ::-1],
+    "flip": lambda a: np.flip(a, 1).copy() * np.flipud(a),
+    "rows": lambda a: a[np.arange(len(a))[::-1].copy()],
+    "grid": lambda a: np.meshgrid(np.arange(a.shape[0]), np.arange(3))[0],
+    "to_torch": lambda a: torch.from_numpy(np.arange(len(a))).numpy() + 1,
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_arrays_of_sizes_that_vary(name):
+    backend = CountingBackend()
+    captured = dynamo.compile(OF_SIZES[name], backend=backend)
+    for rows in (6, 9, 5, 12):
+        x = np.random.default_rng(rows).normal(size=(rows, 4))
+        assert close(outcome(OF_SIZES[name], [lambda: x]), outcome(captured, [lambda: x]))
+    assert backend.graphs <= 2
+    assert len(captured.context.records) == 2
+
+
+def test_sizes_that_no_array_has():
+    def program(a):
+        return np.zeros(len(a) - 4), np.arange(len(a) - 8), np.arange(7, len(a))
+
+    captured = dynamo.compile(program, backend="eager")
+    for rows in (9, 10, 7, 5, 3):
+        given = [lambda: np.ones(rows)]
+        assert close(outcome(program, given), outcome(captured, given))

@@ -485,9 +485,20 @@ def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return function(left, right)
         if _is_data(left, right) and bool not in _types(left, right):
             return function(left, right)
-        return function(_number(left), _number(right))
+        masked = _masked(left, right) if function is operator.and_ else None
+        return function(_number(left), _number(right)) if masked is None else masked
 
     return rule
+
+
+def _masked(left: Any, right: Any) -> Any:
+    """A size's last bits (`n & 7`), or all but these (`n & -8`), as a remainder."""
+    number, mask = (right, left) if isinstance(left, int) else (left, right)
+    if type(mask) is not int or not isinstance(number, torch.SymInt):
+        return None
+    if mask >= 0 and mask & (mask + 1) == 0:
+        return number % (mask + 1)
+    return number - number % -mask if mask < 0 and -mask & (-mask - 1) == 0 else None
 
 
 def _floordiv(left: Any, right: Any) -> Any:
