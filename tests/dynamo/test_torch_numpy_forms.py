@@ -285,7 +285,6 @@ OF_SIZES = {
     "zeros": lambda a: (np.zeros(len(a)), np.zeros((a.shape[0], 3), dtype=np.float32)),
     "ones": lambda a: np.ones(a.shape) + a,
     "empty": lambda a: (np.empty(len(a) // 2).shape, a + 1),
-    "numpy_integer": lambda a: np.ones(np.int64(len(a))) * len(a),
     "reshape": lambda a: a.reshape(a.shape[0] * 2, 2) + 1,
     "reshape_turned": lambda a: a.T.reshape((a.shape[0] * 2, 2)) + 1,
     "reversed": lambda a: a[::-1].copy() + a[..., ::-1],
