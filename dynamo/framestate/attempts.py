@@ -26,6 +26,7 @@ from dynamo.interp.data_dependent_loops import (
     reads_numbers,
     trial_for,
 )
+from dynamo.interp.long_loops import before_long_loop
 from dynamo.interp.output import OutputGraph
 from dynamo.interp.root import RootInterpreter, Stop
 from dynamo.plans import (
@@ -109,13 +110,13 @@ class Capture:
         self._check_fullgraph(stop)
         if isinstance(stop.reason, breaks.DebuggerEntered):
             self._leave_to_debugger(plan, stop)
-        too_long = isinstance(stop.reason, breaks.LoopLimit) and not output.op_count
-        if too_long and origin(self.frame.f_code) is not None:
-            # It goes on behind such a break, and still no tensor operation is in sight.
-            self._skip(stop)
         self._capture_data(output, stop)
         self._capture_numbers(plan, stop, MOST_DATA)
         self._leave_loop(plan, stop)
+        too_long = isinstance(stop.reason, breaks.LoopLimit) and not stop.loop
+        if too_long and not output.op_count and origin(self.frame.f_code) is not None:
+            # It goes on behind such a break, and still no tensor operation is in sight.
+            self._skip(stop)
         self._capture_numbers(plan, stop, MOST_IN_LOOPS)
         plan = output.plan = plan.after(root.step_log)
         try:
@@ -175,9 +176,13 @@ class Capture:
             raise Retry(plan.capturing_numbers(count))
 
     def _leave_loop(self, plan: Plan, stop: Stop) -> None:
-        """Break before the loop that reads at `stop`, if the loop should run natively."""
-        searching = plan.search.too_late is not None
-        trial = trial_for(stop) if plan.leaves_loops and not searching else None
+        """Break before the loop around `stop`, if the loop should run natively."""
+        if not plan.leaves_loops or plan.search.too_late is not None:
+            return
+        long = before_long_loop(stop)
+        if long is not None:
+            raise Retry(plan.breaking(long))
+        trial = trial_for(stop)
         if trial is None:
             return
         output = self._output(replace(plan, stop=None, cause="a trial of a loop"))

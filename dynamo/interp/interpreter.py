@@ -55,6 +55,7 @@ from dynamo.values.scalars.literals import from_constant
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
+    from dynamo.interp.long_loops import LoopEntry
     from dynamo.interp.output import OutputGraph
     from dynamo.values.functions.cell import CellValue
     from dynamo.values.functions.function import FunctionValue
@@ -188,6 +189,7 @@ class Interpreter:
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
         self.gave_locals = False  # the program has called locals()
+        self.loop_entries: dict[int, LoopEntry] = {}  # by the index of the loop's FOR_ITER
         self.began = output.steps  # the step at which the current instruction began
 
     # -- used by values ------------------------------------------------------------------------

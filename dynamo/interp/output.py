@@ -219,6 +219,11 @@ class OutputGraph:
         return self._nodes + self.side_effects.epoch
 
     @property
+    def node_count(self) -> int:
+        """How many nodes were made, those that were removed again included."""
+        return self._nodes
+
+    @property
     def op_count(self) -> int:
         return sum(node.op.startswith("call_") for node in self.graph.nodes)
 

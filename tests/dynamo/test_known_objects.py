@@ -245,6 +245,70 @@ def test_a_loop_that_takes_long_breaks_unless_it_must_not(monkeypatch, fullgraph
     assert ("LOOP_LIMIT" in codes) is not fullgraph
 
 
+def _turns(n, start=0):
+    for i in range(10_000):
+        n = (n * 31 + i + start) % 1_000_003
+    return n
+
+
+def _in_a_callee(x):
+    return (x.cos() * _turns(3)).sin() + 1
+
+
+def _nested(x):
+    n, seen = 0, []
+    for i in range(100):
+        for j in range(100):
+            n += i * j % 7
+        seen.append(n)
+    return (x * n).sin() + len(seen), seen
+
+
+def _around_operations(x):
+    for turn in range(2):
+        x = x.sin() + 1
+        total = 0
+        for i in range(10_000):
+            total += i % 5
+        x = x * total + turn
+    return x
+
+
+def _raises(x):
+    y = x + 1
+    try:
+        for i in range(10_000):
+            if i == 9_999:
+                raise ValueError(i)
+    except ValueError as error:
+        return (y * error.args[0]).cos()
+
+
+def _that_breaks(x):
+    found = []
+    for i in range(10_000):
+        if i % 3_000 == 7:
+            found.append(i)
+        if i == 9_998:
+            break
+    return (x * len(found)).sin(), found
+
+
+@pytest.mark.parametrize(
+    ("f", "graphs"),
+    [(_in_a_callee, 2), (_nested, 1), (_around_operations, 4), (_raises, 1), (_that_breaks, 1)],
+)
+def test_capture_goes_on_behind_a_long_loop(f, graphs):
+    with dynamo.config.patch(loop_limit=5_000):
+        compiled = dynamo.compile(f, backend="eager")
+        for x in (torch.ones(2), torch.arange(2.0)):
+            expected, given = f(x), compiled(x)
+            torch.testing.assert_close(given, expected, rtol=0, atol=0)
+    records = compiled.context.records
+    assert sum(len(record.graphs) for record in records) == graphs
+    assert {found.code for record in records for found in record.breaks} == {"LOOP_LIMIT"}
+
+
 MANY = {
     "list": (
         [0.5, 2.0] * 30_000,

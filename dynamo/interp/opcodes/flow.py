@@ -18,6 +18,7 @@ from dynamo.interp.conditionals import (
 from dynamo.interp.empty_regions import run_masked_region, run_region
 from dynamo.interp.guessed_branches import guessed_before, guessed_number, guessed_truth
 from dynamo.interp.inlining import finish_call, push_call
+from dynamo.interp.long_loops import LoopEntry
 from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
@@ -200,6 +201,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         iterator = value  # iterators that C defines are their own; the loop asks for the items
     if isinstance(iterator, ItemProtocolIterator | SymbolicRangeIterator) and iterator is not value:
         iterator.of_loop = True
+    tx.loop_entries[instr.index + 1] = LoopEntry.of(tx)
     tx.push(iterator)
 
 
