@@ -271,7 +271,9 @@ def smallest(*args, key=None, default=_MISSING):
     first = True
     for item in args[0] if len(args) == 1 else args:
         value = item if key is None else key(item)
-        if first or value < best:
+        if key is None and type(item) in NUMBERS and type(best) in NUMBERS:
+            chosen = best = min(best, item)  # of sizes, without a guard on which one it is
+        elif first or value < best:
             chosen, best, first = item, value, False
     if not first:
         return chosen
@@ -283,7 +285,9 @@ def largest(*args, key=None, default=_MISSING):
     first = True
     for item in args[0] if len(args) == 1 else args:
         value = item if key is None else key(item)
-        if first or value > best:
+        if key is None and type(item) in NUMBERS and type(best) in NUMBERS:
+            chosen = best = max(best, item)  # of sizes, without a guard on which one it is
+        elif first or value > best:
             chosen, best, first = item, value, False
     if not first:
         return chosen

@@ -329,7 +329,9 @@ def _extreme(name: str, op: str) -> Any:
             if best is None:
                 best = item, keyed
                 continue
-            chosen = late_bound.extreme_of_data(tx, real, best[0], item) if is_none(key) else None
+            chosen = (
+                late_bound.extreme_of_numbers(tx, real, best[0], item) if is_none(key) else None
+            )
             if chosen is not None:
                 best = chosen, chosen
                 continue

@@ -189,9 +189,9 @@ def _extreme(
 
 
 @bound_late
-def extreme_of_data(tx: Interpreter, function: Any, one: Value, other: Value) -> Value | None:
-    """min or max of two numbers of which one depends on data; None: of other values."""
+def extreme_of_numbers(tx: Interpreter, function: Any, one: Value, other: Value) -> Value | None:
+    """min or max of two items of an iterable, by the rule of arguments; None: of other values."""
     args = [one, other]
-    if not any(isinstance(arg, MixedNumber) or depends_on_data(number_of(arg)) for arg in args):
+    if not any(isinstance(arg, MixedNumber) or is_symbolic(number_of(arg)) for arg in args):
         return None
     return call_on_numbers(tx, function, args, {})

@@ -300,7 +300,7 @@ PROGRAMS = {
     """,
     ),
     "collate_pad": (
-        4,
+        2,
         """
         def f(seqs):
             n = max(len(s) for s in seqs)
