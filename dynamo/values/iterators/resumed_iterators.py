@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from dynamo.values.iterators.stored_iterators import (
     DictIterator,
     IteratorValue,
     SequenceIterator,
+    SetIterator,
 )
 from dynamo.values.objects.objects import build_object
 from dynamo.values.recipes import Recipe, exact
@@ -44,6 +46,8 @@ _DICT_ITERATORS: dict[type, str] = {
 }
 _SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))
 _RANGE_ITERATOR = type(iter(range(0)))
+_SET_ITERATOR = type(iter(set()))
+_OVER_TABLES = (*_DICT_ITERATORS, _SET_ITERATOR)
 
 
 class ResumedIterator(IteratorValue):
@@ -98,6 +102,8 @@ class ResumedIterator(IteratorValue):
         owner: Any = tx.wrap(iterated, CallSource(self.source, iterated_by, "iterated"))
         if isinstance(iterated, range):
             return RangeIterator(iterated, position.value)
+        if isinstance(iterated, set | frozenset):
+            return SetIterator(owner, owner.ordered(tx))
         if type(self.real) not in _DICT_ITERATORS:
             return SequenceIterator(owner, position.value)
         if tx.output.side_effects.is_dirty(owner) or not isinstance(owner, DictValue):
@@ -124,18 +130,26 @@ def _can_be_opened(real: Iterator[Any]) -> bool:
     """Whether the iterator has items left, and its iterable is of a built-in type."""
     if real.__length_hint__() == 0:  # type: ignore[attr-defined]
         return False
-    return type(iterated_by(real)) in (list, tuple, range, dict)
+    iterated = iterated_by(real)
+    if type(iterated) in (set, frozenset):
+        return position_of(real) == 0  # behind changes of the set, no number tells the place
+    return type(iterated) in (list, tuple, range, dict)
 
 
 def iterated_by(real: Iterator[Any]) -> Any:
     """The iterable of a built-in iterator; None: exhausted."""
-    if type(real) not in _DICT_ITERATORS:
+    if type(real) not in _OVER_TABLES:
         return real.__reduce__()[1][0]  # type: ignore[index]
-    return next((held for held in gc.get_referents(real) if isinstance(held, dict)), None)
+    tables = (dict, set, frozenset)
+    return next((held for held in gc.get_referents(real) if isinstance(held, tables)), None)
 
 
 def position_of(real: Iterator[Any]) -> int:
-    """The number of items that were taken; -1: all of them."""
+    """The number of items that were taken; -1: all of them, or some of a set."""
+    if type(real) is _SET_ITERATOR:
+        owner, rest = iterated_by(real), real.__reduce__()[1][0]  # type: ignore[index]
+        fresh = owner is not None and len(rest) == len(owner)
+        return 0 if fresh and all(map(operator.is_, rest, owner)) else -1
     if type(real) in _DICT_ITERATORS:
         owner = iterated_by(real)
         return -1 if owner is None else len(owner) - real.__length_hint__()  # type: ignore
@@ -150,7 +164,7 @@ def advance(real: Iterator[Any], count: int | None) -> None:
             pass
 
 
-@builder(*_SEQUENCE_ITERATORS, _RANGE_ITERATOR, *_DICT_ITERATORS)
+@builder(*_SEQUENCE_ITERATORS, _RANGE_ITERATOR, *_OVER_TABLES)
 def build_iterator(tx: Interpreter, obj: Iterator[Any], source: Source | None) -> Value:
     """Other iterators from outside are asked natively for their items."""
     if not isinstance(source, LocalSource) or source.local[0] != ".":

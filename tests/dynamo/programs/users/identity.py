@@ -298,59 +298,6 @@ PROGRAMS = {
         run(a, a)
     """,
     ),
-    "set_of_tensors": (
-        4,
-        """
-        def f(x, y):
-            s = set()
-            s.add(x); s.add(y); s.add(x)
-            t = 0
-            for v in s:
-                t = t + v
-            return t * 2, len(s)
-        ---
-        a, b = T(3), T(3)
-        run(a, b)
-        run(a, a)
-    """,
-    ),
-    "set_of_intermediates": (
-        1,
-        """
-        def f(x):
-            a = x + 1; b = x * 2
-            s = {a, b}
-            out = sum(v.sum() for v in s)
-            return out, len(s), a in s
-        ---
-        run(T(3))
-        run(T(3))
-    """,
-    ),
-    "set_of_tensors_ordered": (
-        1,
-        """
-        def f(x, y):
-            s = {x, y}
-            return [v + 1 for v in s]
-        ---
-        a, b = T(3), T(3) + 5
-        len(run(a, b))
-    """,
-    ),
-    "set_of_params": (
-        1,
-        """
-        m = nn.Linear(3, 3)
-        def f(x):
-            ps = set(m.parameters())
-            rest = [p for p in m.parameters() if p in ps]
-            return m(x), len(rest), m.weight in ps
-        ---
-        run(T(3))
-        run(T(3))
-    """,
-    ),
     "weak_key_dict": (
         None,
         """

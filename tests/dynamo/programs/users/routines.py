@@ -312,6 +312,34 @@ PROGRAMS = {
         [run([torch.arange(1, n) for n in ns]) for ns in ((3, 4, 5), (2, 6, 3), (4, 4, 4), (5, 3, 7))]
     """,
     ),
+    "extremes_of_sizes": (
+        2,
+        """
+        def f(*seqs):
+            sizes = [len(s) for s in seqs]
+            least = min(sizes), min(2, *sizes), min((len(s) for s in seqs), default=9)
+            most = max(map(len, seqs)), max(sizes, default=0), max(s.size(0) for s in seqs)
+            return torch.zeros(most[0]) + seqs[0].sum(), least, most
+        ---
+        [run(*(torch.ones(n) for n in ns)) for ns in ((3, 4, 5), (2, 6, 3), (9, 7, 8), (5, 3, 7))]
+    """,
+    ),
+    "extremes_of_mixed_items": (
+        None,
+        """
+        def f(x, items):
+            n = len(x)
+            return x + 1, max(v for v in [n, *items]), min([*items, n]), max((n, True)), min(v for v in (True, n))
+        ---
+        run(torch.ones(3), [1, 2])
+        run(torch.ones(4), [4.0, 2.5])
+        run(torch.ones(4), [True, 4])
+        run(torch.ones(2), [float("nan"), 7])
+        run(torch.ones(2), [2.0, 2])
+        run(torch.ones(5), [torch.tensor(7), torch.tensor(2.0)])
+        run(torch.ones(5), ["a"])
+    """,
+    ),
     "metric_f1": (
         1,
         """
