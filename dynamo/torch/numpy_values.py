@@ -7,6 +7,7 @@ numpy_functions.py; everything else breaks the graph and runs in numpy.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -117,12 +118,37 @@ class ArrayValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         if name in _READS_VALUES:
+            key = self._place(args) if name == "item" and args and not kwargs else None
+            if key is not None:
+                return self.getitem(tx, key).call_method(tx, "item", [], {})
             if args or kwargs or (self.shape and name not in ("item", "tolist")):
                 raise Unsupported(breaks.DataDependentValue(f"ndarray.{name}()"))
             return self.tensor.call_method(tx, name, [], {})
         if name not in METHODS:
             raise refuse(f"ndarray.{name}()")
         return METHODS[name](tx, self, *args, **kwargs)
+
+    def _place(self, args: Sequence[Value]) -> Value | None:
+        """The key of array.item(*args): of an index for each dimension, or of one that counts all
+        items; None: numpy has to tell.
+        """
+        if len(args) == 1 and isinstance(args[0], TupleValue):
+            args = list(args[0].wrapped())
+        if self.scalar or not all(type(arg) is ConstantValue for arg in args):
+            return None
+        places = [arg.as_constant() for arg in args]
+        if not all(type(place) is int for place in places):
+            return None
+        if len(places) == 1 and len(self.shape) > 1:
+            if not all(type(size) is int for size in self.shape):
+                return None
+            count = math.prod(self.shape)
+            if not -count <= places[0] < count:
+                return None
+            places = [int(i) for i in np.unravel_index(places[0] % count, self.shape)]
+        if len(places) != len(self.shape) or not places:
+            return None
+        return ConstantValue(tuple(places) if len(places) > 1 else places[0])
 
     def _known(self, tx: Interpreter, name: str) -> Value | None:
         """The method that reads the array, where its values are known."""

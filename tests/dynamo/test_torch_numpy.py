@@ -337,7 +337,7 @@ def branches_on_array(a):
     return a - 1
 
 
-@program(a, breaks="DATA_DEPENDENT_VALUE", graphs=2)
+@program(a)
 def array_to_list(a):
     return (a + 1).tolist(), (a + 1).item(0)
 

@@ -268,4 +268,64 @@ PROGRAMS = {
         run(T(2, 7), 16, 0.25)
     """,
     ),
+    "item_at_a_place": (
+        1,
+        """
+        def f(a, b):
+            x = torch.from_numpy(a)
+            at = a.item(1), b.item(3), b.item(-1), b.item(1, 0), b.item((0, 1)), b.T.item(1)
+            return x * a.item(1) + b.item(1, -1), at, b[:, ::-1].item(0, 0)
+        ---
+        for k in (3.0, -50.0, 1.5): run(np.array([k, k + 1]), np.array([[k, 2], [3, k * 2]]))
+    """,
+    ),
+    "item_at_a_place_of_other_types": (
+        None,
+        """
+        def f(x, a):
+            found = a.item(0), type(a.item(0)).__name__
+            return x + a.item(1), found
+        ---
+        run(T(2), np.array([1, 2]))
+        run(T(2), np.array([3, 7]))
+        run(T(2), np.array([True, False]))
+        run(T(2), np.array([1, 2], dtype=np.uint8))
+        run(T(2), np.array([1, 2.5], dtype=np.float32))
+        run(T(2), np.array([1, 2.5], dtype=np.float16))
+        run(T(2), np.array([1, 2.5 + 1j]))
+        run(T(2), np.array([1, 2.5])[::-1])
+        run(T(2), np.arange(6.0)[::2])
+        run(T(2), np.arange(6.0).reshape(3, 2))
+    """,
+    ),
+    "item_at_a_place_outside": (
+        None,
+        """
+        def f(x, a, place):
+            try:
+                return x + 1, a.item(*place)
+            except (IndexError, ValueError, TypeError) as error:
+                return x - 1, type(error).__name__, str(error)
+        ---
+        run(T(2), np.array([1, 2]), (2,))
+        run(T(2), np.array([1, 2]), (-3,))
+        run(T(2), np.array([1, 2]), (1,))
+        run(T(2), np.array([1, 2]), (True,))
+        run(T(2), np.array([1, 2]), (np.int64(1),))
+        run(T(2), np.array([1, 2]), (0, 1))
+        run(T(2), np.array([[1, 2]]), (2, 1))
+        run(T(2), np.array([[1, 2]]), (-2, -1))
+        run(T(2), np.array([[1, 2]]), (2,))
+        run(T(2), np.array([[1, 2]]), ((),))
+        run(T(2), np.array(3), (0,))
+        run(T(2), np.array(3), ((),))
+        run(T(2), np.array(3.5)[()], (0,))
+        run(T(2), np.zeros((0, 2)), (0,))
+        run(T(2), np.zeros(1), (0.0,))
+        run(T(2), np.zeros((2, 3)), (5,))
+        run(T(2), np.zeros((4, 3)), (5,))
+        run(T(2), np.arange(20.0).reshape(5, 4), (5,))
+        run(T(2), np.arange(18.0).reshape(6, 3), (5,))
+    """,
+    ),
 }
