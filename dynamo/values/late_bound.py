@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dynamo.values.objects.slots import call_slot as call_slot
     from dynamo.values.objects.storage import fill_storage as fill_storage
     from dynamo.values.objects.storage import wrap_storage as wrap_storage
+    from dynamo.values.scalars.conversions import text_by_address as text_by_address
     from dynamo.values.scalars.mixed_numbers import extreme_of_numbers as extreme_of_numbers
     from dynamo.values.scalars.operators import as_index as as_index
     from dynamo.values.scalars.symbol import SymbolValue as SymbolValue

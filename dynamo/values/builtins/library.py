@@ -48,6 +48,7 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.operators import binary_op
+from dynamo.values.scalars.symbolic_text import SymbolicText, substituted, text_of_text
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -260,6 +261,11 @@ def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: A
         find = partial(pattern.real.finditer, *constants[0], **constants[1])
         found = call_real(tx, lambda: list(find()))
         return CalledIterator(type(find()), find, [], [tx.wrap(match) for match in found])
+    if name == "sub" and not kwargs and len(args) == 2 and isinstance(args[1], SymbolicText):
+        real = pattern.real
+        if type(args[0]) is ConstantValue:
+            given = [real.pattern, real.flags, args[0].as_constant()]
+            return text_of_text(substituted, args[1], given)
     return None
 
 

@@ -46,7 +46,7 @@ _DICT_ITERATORS: dict[type, str] = {
 }
 _SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))
 _RANGE_ITERATOR = type(iter(range(0)))
-_SET_ITERATOR = type(iter(set()))
+_SET_ITERATOR: type = type(iter(set()))
 _OVER_TABLES = (*_DICT_ITERATORS, _SET_ITERATOR)
 
 

@@ -26,6 +26,7 @@ from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.hash_keys import hash_of, key_of
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.functions.functional import PureObjectValue
+from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.objects.exception_objects import ExceptionValue
@@ -34,7 +35,7 @@ from dynamo.values.objects.identity_numbers import NestHash, TokenValue
 from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.operators import binary_op, right_goes_first
-from dynamo.values.scalars.symbolic_text import formatted, text_with_numbers
+from dynamo.values.scalars.symbolic_text import formatted, text_with_address, text_with_numbers
 from dynamo.values.tensors.deferred_scalar import DeferredScalar
 from dynamo.values.tensors.tensor import READ_METHODS, TensorValue
 from dynamo.values.tensors.tensor_texts import formatted_tensor, text_of_tensor
@@ -215,6 +216,7 @@ def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) ->
     if isinstance(value, ImmutableValue):
         return value.call_method(tx, f"__{function.__name__}__", [], {})
     text = text_with_numbers(tx, value, function) or text_of_tensor(tx, value)
+    text = text or text_by_address(tx, value, function)
     if text is None:
         text = ConstantValue(text_of(tx, value, function, f"__{function.__name__}__"))
     return text
@@ -233,7 +235,9 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     if known and issubclass(type(real), type | types.ModuleType):
         return function(real)
     if known and _names_address(real) and not tx.output.side_effects.is_dirty(value):
-        _guard_names(tx, value.source, real)
+        if value.source is not None:
+            tx.guard(value.source, "id", real)
+            _guard_names(tx, value.source, real)
         return function(real)
     if isinstance(value, BuiltinObject):
         real = late_bound.shown(tx, value)
@@ -246,6 +250,24 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     except Unsupported:
         raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
     return call_real(tx, function, constant)
+
+
+@bound_late
+def text_by_address(
+    tx: Interpreter, value: Value, function: Callable[[Any], str]
+) -> ConstantValue | None:
+    """The text of an object from outside that gives no more than its class and its address: made
+    when the graph has run, so that the object may be another one.
+    """
+    known, real = value.identity()
+    if not known or value.source is None or not _names_address(real) or type(real) in _NAMED:
+        return None
+    if tx.output.side_effects.is_dirty(value):
+        return None
+    if value.has_special(tx, f"__{function.__name__}__") or value.has_special(tx, "__repr__"):
+        return None
+    _guard_names(tx, value.source, real)
+    return text_with_address(tx, value, real, function(real))
 
 
 _NAMED = (
@@ -263,11 +285,9 @@ def _names_address(real: Any) -> bool:
     return kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
 
 
-def _guard_names(tx: Interpreter, source: Source | None, real: Any) -> None:
-    """Guard the object's identity, and the names in its text."""
-    if source is None:
-        return
-    tx.guard(source, "id", real)
+def _guard_names(tx: Interpreter, source: Source, real: Any) -> None:
+    """Guard the names in the object's text."""
+    tx.guard(source, "type", type(real))
     if type(real) is types.FunctionType:
         tx.guard(AttrSource(source, "__qualname__"), "constant", real.__qualname__)
     elif type(real) not in _NAMED:

@@ -1,5 +1,5 @@
-"""Texts with symbolic numbers inside: f"{x.size(0)}", str(n), "-".join(map(str, x.shape)); and with
-values of tensors (values/tensors/tensor_texts.py).
+"""Texts with symbolic numbers inside: f"{x.size(0)}", str(n), "-".join(map(str, x.shape)); with
+addresses of objects; and with values of tensors (values/tensors/tensor_texts.py).
 
 The rewritten frame writes them with the numbers of each call. Whatever else is asked of such a
 text (its length, a comparison, the key of a dict) gets the one of this call, and the numbers are
@@ -23,7 +23,7 @@ from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe, exact
-from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.constant import ConstantMethodValue, ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -47,6 +47,47 @@ class Field:
         return format(self.number.as_constant(), self.spec)
 
 
+class Address(Value):
+    """id(subject) in the text of an object from outside; guarded only if that text is asked for."""
+
+    def __init__(self, tx: Interpreter, subject: Value, real: Any) -> None:
+        super().__init__()
+        self.tx = tx
+        self.subject = subject
+        self.real = real
+
+    def python_type(self) -> type:
+        return int
+
+    def describe(self) -> str:
+        return f"the address of {self.subject.describe()}"
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def as_constant(self) -> int:
+        assert self.subject.source is not None, "it is from outside"
+        self.tx.guard(self.subject.source, "id", self.real)
+        return id(self.real)
+
+    def children(self) -> Sequence[Value]:
+        return (self.subject,)
+
+    def held(self) -> Sequence[Value]:
+        return ()
+
+    def recipe(self) -> Recipe:
+        return id, [self.subject]
+
+
+def text_with_address(tx: Interpreter, subject: Value, real: Any, text: str) -> ConstantValue:
+    """The text of an object from outside, with its address in each call."""
+    before, found, after = text.partition(hex(id(real)))
+    if not found:
+        return ConstantValue(text)
+    return SymbolicText([before, Field(Address(tx, subject, real), "#x"), after])
+
+
 class SymbolicText(ConstantValue):
     """A str of `pieces`, one behind the other."""
 
@@ -66,7 +107,26 @@ class SymbolicText(ConstantValue):
         return f"a text of {', '.join(number.describe() for number in self.children())}"
 
     def truth(self, tx: Interpreter) -> bool:
+        if any(isinstance(number, TextOf) for number in self.children()):
+            return bool(self.value)
         return True  # a number has a text
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return ConstantMethodValue(self, name) if name in _METHODS else super().getattr(tx, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if name in _METHODS and not kwargs and all(type(arg) is ConstantValue for arg in args):
+            made = text_of_text(getattr(str, name), self, [arg.as_constant() for arg in args])
+            if made is not None:
+                return made
+        return super().call_method(tx, name, args, kwargs)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        bounds = _bounds(key)
+        made = None if bounds is None else text_of_text(_part, self, bounds)
+        return super().getitem(tx, key) if made is None else made
 
     def children(self) -> Sequence[Value]:
         return [piece.number for piece in self.pieces if isinstance(piece, Field)]
@@ -79,6 +139,71 @@ class SymbolicText(ConstantValue):
             else:
                 template += piece.translate(_BRACES)
         return str.format, [exact(template), *numbers]
+
+
+# Of str: they make a text of every text.
+_METHODS = frozenset(
+    ["lower", "upper", "casefold", "title", "capitalize", "swapcase", "strip", "lstrip", "rstrip"]
+    + ["ljust", "rjust", "center", "zfill", "expandtabs"]
+    + ["replace", "removeprefix", "removesuffix"]
+)
+
+
+class TextOf(Value):
+    """function(text, *args) of a symbolic text."""
+
+    def __init__(self, function: Callable[..., str], text: Value, args: Sequence[Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.text = text
+        self.args = args
+
+    def python_type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return self.text.describe()
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def as_constant(self) -> str:
+        return self.function(self.text.as_constant(), *self.args)
+
+    def children(self) -> Sequence[Value]:
+        return (self.text,)
+
+    def recipe(self) -> Recipe:
+        return self.function, [self.text, *map(exact, self.args)]
+
+
+def text_of_text(
+    function: Callable[..., str], text: SymbolicText, args: Sequence[Any]
+) -> SymbolicText | None:
+    """function(text, *args) by a pure function that no text makes fail; None: it refuses `args`."""
+    try:
+        function("x", *args)
+    except Exception:  # which Python's own call raises
+        return None
+    return SymbolicText([Field(TextOf(function, text, args))])
+
+
+def _bounds(key: Value) -> Sequence[int | None] | None:
+    """The start, stop and step of a slice of literals; None: of another key."""
+    parts = getattr(key, "parts", ()) if key.python_type_is(slice) else ()
+    if not parts or not all(type(part) is ConstantValue for part in parts):
+        return None
+    bounds = [part.as_constant() for part in parts]
+    return bounds if all(type(bound) in (int, type(None)) for bound in bounds) else None
+
+
+def _part(text: str, *bounds: int | None) -> str:
+    return text[slice(*bounds)]
+
+
+def substituted(text: str, pattern: str, flags: int, repl: str) -> str:
+    """The text in which `repl` stands for each match of the pattern."""
+    return re.compile(pattern, flags).sub(repl, text)
 
 
 @bound_late
@@ -151,6 +276,10 @@ def _percent_field(
     fake = getattr(item, "fake", None)
     if fake is not None and letter in "sr":
         return late_bound.text_of_tensor(tx, item)
+    if letter in "sr":
+        text = late_bound.text_by_address(tx, item, str if letter == "s" else repr)
+        if text is not None:
+            return text
     if fake is not None and fake.requires_grad:  # float() warns
         return None
     return formatted(item, ConstantValue(spec)) or late_bound.formatted_tensor(tx, item, spec)

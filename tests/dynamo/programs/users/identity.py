@@ -21,7 +21,7 @@ PROGRAMS = {
         run(T(3, 4))
     """,
     "repr_default": (
-        4,
+        3,
         """
         import re
         class P: pass
@@ -37,7 +37,7 @@ PROGRAMS = {
     """,
     ),
     "repr_is_real": (
-        2,
+        1,
         """
         class P: pass
         def g(a): return a

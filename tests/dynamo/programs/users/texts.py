@@ -336,4 +336,58 @@ PROGRAMS = {
         run(T(4, 3))
     """,
     ),
+    "text_by_address": (
+        1,
+        """
+        class P:
+            pass
+        def f(x, p):
+            y = x + 1
+            t = repr(p), f"<<{p}>>", str(p)[3:-1], "%s|%s" % (p, 2), repr(p).upper().ljust(90), f"{p}"[::-1]
+            return y * 2, t, [repr(p), {"k": str(p)}]
+        def right(p):
+            _, t, l = run(T(3), p)
+            return t == (repr(p), f"<<{p}>>", str(p)[3:-1], "%s|%s" % (p, 2), repr(p).upper().ljust(90), f"{p}"[::-1]) and l == [repr(p), {"k": str(p)}]
+        ---
+        p, q = P(), P()
+        right(p), right(q), right(p), right(P())
+    """,
+    ),
+    "text_of_text_of_numbers": (
+        2,
+        """
+        def f(x, n):
+            t = f" n={n} of {x.size(0)} "
+            u = f"{x.sum():.2f}"
+            return x + 1, t.strip().upper(), t[1:4], re.sub("[0-9]+", "#", t), t.replace("n", "m").center(20), u.zfill(8), u.rjust(9)[2:], u[-1:]
+        import re
+        ---
+        run(T(3), 1)
+        run(T(4), 2)
+        run(T(5) + 2, 3)
+        run(T(5) + 2, 4)
+    """,
+    ),
+    "address_printed": (
+        1,
+        """
+        import contextlib, io, logging
+        class P: pass
+        def f(x, p):
+            y = x + 1
+            print("has", p, [1], sep="|")
+            logging.warning("of %s", p)
+            return y * 2
+        def right(p):
+            out, logged = io.StringIO(), io.StringIO()
+            handler = logging.StreamHandler(logged)
+            logging.getLogger().handlers[:] = [handler]
+            with contextlib.redirect_stdout(out): run(T(3), p)
+            return out.getvalue() == f"has|{p}|[1]\\n", logged.getvalue() == f"of {p}\\n"
+        ---
+        before = list(logging.getLogger().handlers)
+        right(P()), right(P())
+        logging.getLogger().handlers[:] = before
+    """,
+    ),
 }
