@@ -338,6 +338,7 @@ class FrameSymbols:
         if not _fits(value):
             return None
         kind = type(value)
+        at_once = at_once or _varies_anyway(value, source)
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value
             shown = before if type(before) is not int or _fits(before) else "a longer int"
@@ -481,6 +482,21 @@ def _can_vary(tensor: torch.Tensor) -> bool:
 
 
 _LARGEST = torch.finfo(torch.float32).max
+
+
+_FIRST_LARGE = 1 << 32
+
+
+def _varies_anyway(value: Any, source: Source) -> str:
+    """Why an int that a break has left on the stack varies: an address, an identity, a hash or a
+    time is as large; an empty text: not known.
+    """
+    left = isinstance(source, LocalSource) and source.local.startswith(".")
+    return (
+        "addresses and times vary"
+        if left and abs(value) >= _FIRST_LARGE and type(value) is int
+        else ""
+    )
 
 
 def _fits(value: Any) -> bool:

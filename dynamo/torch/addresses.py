@@ -53,11 +53,14 @@ def _input_of(tx: Interpreter, tensor: TensorValue) -> GraphInput | None:
             return item
     if not tensor.fake.numel() > 0:
         return None
-    for item in inputs:
-        if memory_of(item.node.meta["example_value"]) == memory and item.example.numel():
-            guard_starts(tx, tensor.fake)
-            return item
-    return None
+    sharing = [
+        item
+        for item in inputs
+        if memory_of(item.node.meta["example_value"]) == memory and item.example.numel()
+    ]
+    if len(sharing) > 1:  # how far one is ahead of another depends on where both start
+        guard_starts(tx, tensor.fake)
+    return sharing[0] if sharing else None
 
 
 SPECIAL_METHODS["data_ptr"] = _data_ptr

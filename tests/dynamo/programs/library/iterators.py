@@ -188,6 +188,22 @@ PROGRAMS = {
         run(T(2), {'a': 1, 'b': 2})
         run(T(2), collections.OrderedDict(a=1, b=2))
     """,
+    "sets_of_objects": """
+        class P:
+            def __init__(self, k): self.k = k
+        def f(x, ps):
+            s, t = set(ps), x * 0
+            for p in s:
+                t = t + x * p.k
+            for p in s:
+                s.discard(p)
+                break
+            return t, len(s)
+        ---
+        p = P(3)
+        for ps in ([P(1), P(2), P(4)], [P(1), P(2), P(4)], [p, p, P(4)]): run(torch.ones(3), ps)
+        p = ps = None
+    """,
     "matches": """
         P = re.compile("a(b)")
         def f(x, s):

@@ -27,7 +27,7 @@ PROGRAMS = {
     """,
     ),
     "arguments_that_share_memory": (
-        5,
+        3,
         "",
         """
         def f(x, y):
@@ -69,7 +69,9 @@ PROGRAMS = {
         run(T(2))
     """,
     ),
-    "moved_in_the_frame": """
+    "moved_in_the_frame": (
+        2,
+        """
         def f(x, y):
             x.data = y
             same = x.data_ptr() == y.data_ptr()
@@ -79,6 +81,48 @@ PROGRAMS = {
         run(T(2), T(3))
         run(T(2), T(3))
     """,
+    ),
+    "views_wherever_their_base_starts": (
+        1,
+        "",
+        """
+        def f(x):
+            ahead = x[1:].data_ptr() - x.data_ptr(), x.view(2, 2)[1].data_ptr() - x[1:].data_ptr()
+            return x + 1, ahead, x.view(-1).data_ptr() == x.data_ptr()
+        x = T(8)
+        ---
+        run(x[:4])
+        run(x[2:6])
+        run(x[4:])
+        run(T(4))
+    """,
+    ),
+    "views_at_a_place_of_the_memory": (
+        None,
+        """
+        def f(x, y):
+            v, w = x.as_strided((2,), (1,), 3), y[1:]
+            return v + w[:2], v.data_ptr() - x.data_ptr(), w.data_ptr() - v.data_ptr() < 32
+        x = T(8)
+        ---
+        run(x[:4], x[2:6])
+        run(x[2:6], x[2:6])
+        run(x[2:6], x[4:8])
+        run(x[3:6], x[4:8])
+    """,
+    ),
+    "of_intermediates": (
+        2,
+        """
+        def f(x):
+            y = x * 2
+            return (y + 1).sin() if y.data_ptr() > 16 else y
+        kept = []
+        ---
+        for n in (2, 2, 2): kept.append(run(T(n)))
+        kept
+    """,
+    ),
     "empty": (
         2,
         "",

@@ -1,6 +1,5 @@
 """Loops over sets, whose order is that of the addresses of their members."""
 
-from tests.dynamo.differential import SOME
 from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
@@ -133,25 +132,6 @@ PROGRAMS = {
         a, b = torch.ones(3), torch.ones(3) + 1
         run(a, b)
         run(b, a)
-    """,
-    ),
-    "of_objects": (
-        SOME,
-        """
-        class P:
-            def __init__(self, k): self.k = k
-        def f(x, ps):
-            s, t = set(ps), x * 0
-            for p in s:
-                t = t + x * p.k
-            for p in s:
-                s.discard(p)
-                break
-            return t, len(s)
-        ---
-        p = P(3)
-        for ps in ([P(1), P(2), P(4)], [P(1), P(2), P(4)], [p, p, P(4)]): run(torch.ones(3), ps)
-        p = ps = None
     """,
     ),
     "iterator_from_outside": (
