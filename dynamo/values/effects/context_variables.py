@@ -155,7 +155,10 @@ class TokenValue(Value):
             return super().getattr(tx, name)
         if self.variable is None:
             assert self.source is not None, "it is from outside"
-            return tx.wrap(getattr(self.real, name), AttrSource(self.source, name))
+            found, source = getattr(self.real, name), AttrSource(self.source, name)
+            if type(found) in (int, float):
+                tx.output.symbols.number(found, source, "each call has another token")
+            return tx.wrap(found, source)
         if name == "var":
             return self.variable
         old = self.variable.at_entry(tx) if self.before is None else self.before.value

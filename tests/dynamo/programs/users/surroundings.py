@@ -495,7 +495,7 @@ PROGRAMS = {
     """,
     ),
     "contextvar_token_from_outside": (
-        None,
+        2,
         """
         import contextvars
         CW = contextvars.ContextVar("CW", default=3)
