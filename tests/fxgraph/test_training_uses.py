@@ -278,6 +278,13 @@ def output_written(result, inputs, log):
     refusable(result, inputs, log)
 
 
+def output_detached(result, inputs, log):
+    """The first output is detached in place: an error in the backward of those that saved it."""
+    y = differentiable(result)[0]
+    log.trying(y.detach_)
+    refusable(result, inputs, log)
+
+
 def input_written(result, inputs, log):
     with torch.no_grad():
         for x in inputs:
@@ -304,7 +311,8 @@ def anomalies(result, inputs, log):
 
 USES = [
     plain, retained, twice, one_by_one, last_first, first_only, last_only, one_input, accumulated,
-    hooked, grad_retained, through_more, output_written, input_written, second, anomalies,
+    hooked, grad_retained, through_more, output_written, output_detached, input_written, second,
+    anomalies,
 ]  # fmt: skip
 
 

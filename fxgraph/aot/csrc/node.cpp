@@ -127,13 +127,14 @@ void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) 
   if (given && training().layouts[number].varies && is_plain(tensor)) {
     seen_[number] = {false, tensor.sizes().vec(), tensor.strides().vec(), tensor.options()};
   }
+  if (output) own_.insert(number);
   if (from != Saved::Held) saved_[number] = torch::autograd::SavedVariable(tensor, output);
 }
 
-// The node that gives a saved output its history again; none for an input, of which autograd refuses one that has
-// been detached in place since.
+// The node that gives a saved output its history again; none for an input, or an output of an earlier segment, of which
+// autograd refuses one that has been detached in place since.
 NodePtr CompiledNode::unpacked_for(uint32_t number) {
-  return training().saved[number].from == Saved::Input ? nullptr : getptr();
+  return own_.count(number) != 0 ? getptr() : nullptr;
 }
 
 void CompiledNode::watch(const at::Tensor& tensor) {

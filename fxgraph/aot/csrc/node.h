@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,7 @@ class CompiledNode : public Node {
   Step* step_;  // strong
   uint32_t number_;  // of the segment
   std::vector<torch::autograd::SavedVariable> saved_;  // by number; those of other segments are empty
+  std::set<uint32_t> own_;  // those that are outputs of this node
   std::map<uint32_t, Layout> seen_;  // of the saved inputs whose layouts vary: those of this call
   bool freed_ = false;
   std::vector<Given> given_;
