@@ -10,6 +10,7 @@ take the operators of the backward apart as they do the forward's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -188,7 +189,7 @@ class _Joint:
         copies: dict[Node, Node] = {}
         for node in self._ahead:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-        ends = [copies[n] if isinstance(n, Node) else n for n in [*made, *self.saved]]
+        ends = [copies[n] if isinstance(n, Node) else n for n in [*made, *self.computed]]
         graph.output(tuple(ends))
         return self.trace.module(graph)
 
@@ -197,6 +198,25 @@ class _Joint:
         """The nodes of the forward whose values all backwards take."""
         assert self._saved is not None
         return self._saved
+
+    @property
+    def computed(self) -> list[Node]:
+        """Those of them that are no inputs."""
+        return [node for node in self.saved if node.op != "placeholder"]
+
+    @functools.cached_property
+    def read(self) -> list[tuple[int, int] | None]:
+        """Of each saved node the number of the input, and of the plain tensor in it; None where the
+        forward computes it.
+        """
+        placeholders = [node for node in self._ahead if node.op == "placeholder"]
+        places = [
+            (i, number)
+            for i, fake in enumerate(self.trace.fakes)
+            for number in range(len(plain_leaves(fake)))
+        ]
+        known = dict(zip(placeholders, places, strict=True))
+        return [known.get(node) for node in self.saved]
 
 
 class _Backwards:
@@ -275,7 +295,7 @@ class _WrappedTraining:
 
 def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwards) -> Any:
     wrappers, outputs = joint.trace.wrappers, joint.outputs
-    inputs_count = len(wrappers)
+    inputs_count, kept = len(wrappers), _Kept(joint.read, wrappers)
 
     class Compiled(torch.autograd.Function):
         @staticmethod
@@ -284,8 +304,9 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwar
             flat = [leaf for pair in zip(inputs, wrappers) for leaf in _apart(*pair)]
             ctx.numbers = {symbol: inputs[place] for symbol, place in joint.symbols.items()}
             made = list(forward(*flat))
-            count = len(made) - len(joint.saved)
-            ctx.save_for_backward(*made[count:])
+            count = len(made) - len(joint.computed)
+            ctx.save_for_backward(*[inputs[i] for i in kept.inputs], *made[count:])
+            ctx.layouts = kept.layouts(inputs)
             plain = iter(made[:count])
             results = tuple(_together(one, plain, ctx.numbers) for one in outputs)
             ctx.mark_non_differentiable(
@@ -311,7 +332,8 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwar
                 for leaf in _apart(tangent, wrapper)
             ]
             flat = [_laid_out(*pair, ctx.numbers) for pair in zip(flat, part.strides)]
-            plain = iter(backward(*ctx.numbers.values(), *ctx.saved_tensors, *flat))
+            saved = kept.values(ctx.saved_tensors, ctx.layouts)
+            plain = iter(backward(*ctx.numbers.values(), *saved, *flat))
             grads: list[Any] = [None] * inputs_count
             for place, wrapper, has_grad in zip(
                 joint.wanted, part.grads, part.has_grad, strict=True
@@ -321,6 +343,44 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwar
             return tuple(grads)
 
     return Compiled
+
+
+class _Kept:
+    """What is saved for the backwards: as eager does, the inputs themselves, whose plain tensors
+    are looked up there (`x.inner = y`), and what the forward computes.
+
+    read: as _Joint's. inputs: the numbers of those.
+    """
+
+    def __init__(
+        self, read: Sequence[tuple[int, int] | None], wrappers: Sequence[Wrapper | None]
+    ) -> None:
+        self._read, self._wrappers = read, wrappers
+        self.inputs = sorted({place[0] for place in read if place is not None})
+
+    def _parts(self, inputs: dict[int, Any]) -> list[Any]:
+        parts = {i: _apart(one, self._wrappers[i]) for i, one in inputs.items()}
+        return [parts[place[0]][place[1]] for place in self._read if place is not None]
+
+    def layouts(self, inputs: Sequence[Any]) -> list[Any]:
+        """Of the plain tensors, when they are saved."""
+        return [_layout(part) for part in self._parts({i: inputs[i] for i in self.inputs})]
+
+    def values(self, saved: Sequence[Any], layouts: list[Any]) -> list[Any]:
+        """What the backwards take, of what was saved."""
+        inputs = dict(zip(self.inputs, saved))
+        for i, one in inputs.items():
+            if not _is_as(one, self._wrappers[i]):
+                raise RuntimeError("a tensor subclass wraps others now than in the forward")
+        parts = self._parts(inputs)
+        if [_layout(part) for part in parts] != layouts:
+            raise RuntimeError("a tensor subclass wraps tensors of another layout now")
+        own, computed = iter(parts), iter(saved[len(self.inputs) :])
+        return [next(computed if place is None else own) for place in self._read]
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def _apart(value: Any, wrapper: Wrapper | None) -> list[Any]:

@@ -585,3 +585,38 @@ def test_what_a_change_of_shape_in_place_leaves_compiles_nothing_again():
             assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
             pair(3, 4).t_()
     assert len(compiled.context.records) == 1
+
+
+def _written(x):
+    with torch.no_grad():
+        x.mul_(2)
+
+
+CHANGES = {
+    "write": _written,
+    "data": lambda x: setattr(x, "data", Pair(torch.full((2, 2), 0.5), torch.full((2, 2), 0.25))),
+    "data_write": lambda x: x.data.mul_(2),
+    "inner_write": lambda x: x.a.mul_(2),
+    "inner_replaced": lambda x: setattr(x, "b", torch.full((2, 2), 3.0)),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_saved_wrapper_is_changed_before_the_backward(change, backend):
+    """The backward reads the wrapper that was saved, and what it wraps then."""
+
+    def fn(x):
+        return (x.sin() * x).exp()
+
+    results = []
+    for function in (fn, dynamo.compile(fn, backend=backend)):
+        x = Pair(torch.ones(2, 2), torch.ones(2, 2) * 3).requires_grad_()
+        y = function(x)
+        change(x)
+        try:
+            y.backward(Pair(torch.ones(2, 2), torch.ones(2, 2)))
+            results.append(repr(x.grad))
+        except RuntimeError as error:
+            results.append(str(error).split(" is at version")[-1])
+    assert results[0] == results[1]
