@@ -44,6 +44,7 @@ from dynamo.plans import EmissionPlan, Retry
 from dynamo.polyfills import module_hooks
 from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.torch.checkpoint import refuse_changed
+from dynamo.torch.checkpoint_reads import ReadsOfCheckpoints, reads_of_checkpoints
 from dynamo.torch.inference import compile_with_blocks
 from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
@@ -90,6 +91,7 @@ class FrameRewriter:
         self.record = record
         self.output = root.output
         self.breaking: BreakCodegen | None = None
+        self.reads: ReadsOfCheckpoints | None = None
         if self.output.modes.entered:
             raise Unsupported(breaks.UncapturedCall("a torch function mode's __enter__"))
         if self.output.has_dual_level:
@@ -153,6 +155,7 @@ class FrameRewriter:
         if not has_graph and not self._worth_rewriting():
             return Rewritten(self.root.code, True, self.output)
         spent_in_backend = time.perf_counter()
+        self.reads = reads_of_checkpoints(self.output, ends)
         graph_call = self._compile_graph(len(results), len(unused)) if has_graph else None
         self.record.times["backend"] = time.perf_counter() - spent_in_backend
         emit = Emitter()
@@ -315,13 +318,20 @@ class FrameRewriter:
             codegen.store_fast(MadeSource(index).local)
 
     def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
+        emit, reads = codegen.emit, self.reads
+        if reads is not None:
+            codegen.load_callable(lambda: codegen.load_object(reads.watch, "checkpoint_watch"))
         codegen.load_callable(lambda: codegen.load_source(InstalledSource(call.name)))
-        emit = codegen.emit
-        share_loads([item.source for item in call.inputs], emit)
+        read = [] if reads is None else reads.sources
+        share_loads([*(item.source for item in call.inputs), *read], emit)
         for item in call.inputs:
             load_shared(item.source, emit)
-        emit.shared_loads = {}
         codegen.call(len(call.inputs))
+        for source in read:
+            load_shared(source, emit)
+        if reads is not None:
+            codegen.call(1 + len(read))
+        emit.shared_loads = {}
         for local in emit.stored_loads:
             codegen.delete_fast(local)
         if call.results == 0:

@@ -76,6 +76,7 @@ class SeenFrame:
     resets: int = 0  # before
     general: bool = False  # the most general form was compiled
     wrong_guesses: int = 0  # of what was likely (interp/checks.py)
+    checkpoints_moved: bool = False  # what they read (torch/checkpoint_reads.py)
     asks_small: bool = False  # whether a size is 0 or 1
     # captures_data and numbers of the last plan that led to code (dynamo/plans.py).
     data: tuple[bool | None, int] = (None, 0)

@@ -7,9 +7,10 @@ evaluates. The rules by which unchanged objects are skipped stand in csrc/guard_
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dynamo._guards import GlobalState, GuardTree, accumulates, has_mark, mark_tensor
@@ -132,12 +133,47 @@ class Guard:
             return (self.source, self.kind, id(self.payload))
 
 
+@dataclass
+class Reads:
+    """The places that a part of a capture reads: keys of the guards that it assumes, and sources of
+    values that were known before.
+    """
+
+    keys: set[Hashable] = field(default_factory=set)
+    sources: set[Source] = field(default_factory=set)
+
+
 class GuardSet:
     """The guards of one frame, deduplicated, in the order in which they were assumed."""
 
     def __init__(self) -> None:
         self._guards: dict[Hashable, Guard] = {}
         self._classes: dict[int, ClassAssumptions] = {}  # by the id of the class
+        self._reads: list[Reads] = []  # of the parts that are being captured
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[Reads]:
+        """Note the reads in the block."""
+        self._reads.append(Reads())
+        try:
+            yield self._reads[-1]
+        finally:
+            self._reads.pop()
+
+    def note(self, source: Source | None) -> None:
+        """Note a value from outside that is known already."""
+        for reads in self._reads:
+            if source is not None:
+                reads.sources.add(source)
+
+    def among(self, reads: Reads) -> dict[Source, list[Guard]]:
+        """The guards on those places, by place; none of the process."""
+        found: dict[Source, list[Guard]] = {}
+        for key, guard in self._guards.items():
+            source = guard.source
+            if source is not None and (key in reads.keys or source in reads.sources):
+                found.setdefault(source, []).append(guard)
+        return found
 
     def add(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if kind not in KINDS:
@@ -153,7 +189,10 @@ class GuardSet:
         elif kind == "constant" and isinstance(payload, list | dict | set | bytearray):
             payload = copy.deepcopy(payload)  # the frame may go on to change it
         guard = Guard(source, kind, payload)
-        self._guards.setdefault(guard.key(), guard)
+        key = guard.key()
+        self._guards.setdefault(key, guard)
+        for reads in self._reads:
+            reads.keys.add(key)
 
     def assume_class(self, cls: type) -> ClassAssumptions:
         """Assume the MRO of a class, and the special methods in it.

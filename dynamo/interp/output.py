@@ -22,7 +22,7 @@ from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards.history import SeenFrame
-from dynamo.guards.kinds import GuardSet
+from dynamo.guards.kinds import GuardSet, Reads
 from dynamo.guards.lookups import Lookups, is_trusted
 from dynamo.guards.shapes import FrameSymbols
 from dynamo.guards.sources import (
@@ -175,6 +175,7 @@ class OutputGraph:
         self.watched = WatchedTensors()
         # By number of the bodies around: see torch/checkpoint.py.
         self.checkpointed: dict[int, list[Any]] = {0: []}
+        self.checkpoint_reads: list[Reads] = []  # see torch/checkpoint_reads.py
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
         self._nodes = 0
         self._last_placeholder: Node | None = None
@@ -433,6 +434,7 @@ class OutputGraph:
         """The Value that `obj` or `source` already has. A second way to the same object is guarded
         as an alias.
         """
+        self.guards.note(source)
         if source is not None and (value := self.values_by_source.get(source)) is not None:
             return value
         entry = self.values_by_id.get(id(obj))

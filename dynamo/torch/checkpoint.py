@@ -7,7 +7,7 @@ partition of the joint graph decides which tensors are kept.
 
 The body that the graph computes again is that of the first run. Where the frame changes before a
 backward what the function reads (the variable of a loop in a closure), the checkpoint runs
-natively.
+natively; where other code does, the backward raises (torch/checkpoint_reads.py).
 """
 
 from __future__ import annotations
@@ -89,13 +89,17 @@ def _checkpoint(tx, function, *args, use_reentrant=None, context_fn=None, **kwar
         raise _refuse("no argument requires grad")
     if not torch.is_grad_enabled():
         return function, args, kwargs
+    if tx.output.symbols.seen.checkpoints_moved:
+        raise _refuse("what the function read was changed before a backward")
     nested, named = _opened(tx, args, kwargs)
-    body = _trace(tx, function, nested, named, True)
+    with tx.output.guards.noting() as reads:
+        body = _trace(tx, function, nested, named, True)
     fakes = [*body.inputs, *(node.meta["example_value"] for node in body.lifted)]
     if not reentrant and not any(fake.requires_grad for fake in fakes):
         if policy is not None:
             raise _refuse("context_fn is given, and no argument requires grad")
         return function, args, kwargs
+    tx.output.checkpoint_reads.append(reads)
     node = body.attach(tx)
     if policy is not None:
         operators = _operators(tx, node.meta["example_value"], fakes)

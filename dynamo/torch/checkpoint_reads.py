@@ -1,0 +1,230 @@
+"""Reads of the functions of checkpoints, compared when a backward would compute them again.
+
+    before    out = graph(x)
+    now       out = watch(graph(x), self, ...)     # with roots and tensors of what they read
+    backward  the guards on what they read hold, and the tensors are the same; else it raises
+
+Eager's backward runs the function again, on what it finds then (an attribute that was set since, a
+list that grew, a parameter whose `.data` is another); the compiled one repeats the first run. From
+then on the frame leaves its checkpoints to torch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CellType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.utils.checkpoint import CheckpointError
+
+from dynamo import _hook
+from dynamo.guards.kinds import Guard, GuardSet, GuardTree
+from dynamo.guards.sources import (
+    ClosureCellSource,
+    ClosureSource,
+    GlobalsSource,
+    LocalSource,
+    Source,
+)
+from fxgraph import Node
+from fxgraph.args import leaves
+from fxgraph.higher_order import is_checkpoint
+
+if TYPE_CHECKING:
+    from dynamo.guards.history import SeenFrame
+    from dynamo.interp.output import OutputGraph
+
+_NUMBERS = (int, float)
+_GONE = object()
+_UNCHANGED = "what its checkpoints read was unchanged in backwards"
+
+
+@dataclass
+class ReadsOfCheckpoints:
+    """The places that the rewritten frame loads behind its graph, for `watch`: arguments, cells of
+    the closure, then numbers and tensors.
+    """
+
+    sources: list[Source]
+    watch: Callable[..., Any]
+
+
+def reads_of_checkpoints(output: OutputGraph, ends: Sequence[Node]) -> ReadsOfCheckpoints | None:
+    """The reads to compare in backwards from these results of the graph, if any reads matter."""
+    nodes = [node for node in output.graph.nodes if is_checkpoint(node)]
+    if not output.checkpoint_reads or output.context.export:
+        return None
+    guards = GuardSet()
+    same: dict[Source, None] = {}
+    others: dict[Source, None] = {}
+    for reads in output.checkpoint_reads:
+        for source, found in output.guards.among(reads).items():
+            for guard in found:
+                guards.add(source, guard.kind, guard.payload)
+            if source.base is not None and any(map(_tells_no_value, found)):
+                same[source] = None
+            elif source.base is not None and any(guard.kind == "static_tensor" for guard in found):
+                others[source] = None
+    given = {one for node in nodes for one in node.all_input_nodes}
+    passed = {one for node in nodes for one in leaves(node.args[4:]) if isinstance(one, Node)}
+    arguments = {item.source for item in output.inputs if item.node in passed}
+    others.update({item.source: None for item in output.inputs if item.node in given})
+    roots = [guard.source.root for guard in guards if guard.source is not None]
+    local = {root.index: root for root in roots if isinstance(root, LocalSource)}
+    closure = {
+        root.index: root.variable
+        for root in roots
+        if isinstance(root, (ClosureSource, ClosureCellSource))
+    }
+    first = max(local, default=-1) + 1
+    for number, source in enumerate(same):
+        guards.add(LocalSource(f"{source} before", first + number), "aliased", source)
+    cells = [ClosureCellSource(name, index) for index, name in closure.items()]
+    sources = [*(local[index] for index in sorted(local)), *cells, *same, *others]
+    seen = output.symbols.seen
+    output.guards.add(GlobalsSource(), "predicate", _Unchanged(seen))
+    watch = _Watch(
+        output.frame_globals,
+        guards.build(),
+        sorted(local),
+        list(closure),
+        _behind(output, nodes, ends),
+        [(place, node in passed) for place, node in enumerate(ends) if node in given],
+        [source in arguments for source in sources],
+        seen,
+    )
+    return ReadsOfCheckpoints(sources, _hook.disabled(watch))
+
+
+def _tells_no_value(guard: Guard) -> bool:
+    """Whether other values pass, which the graph takes as an input."""
+    return guard.kind == "tensor" or (guard.kind == "type" and guard.payload in _NUMBERS)
+
+
+def _behind(output: OutputGraph, nodes: Sequence[Node], ends: Sequence[Node]) -> list[int]:
+    """The places of the results that depend on checkpoints, which may be in bodies."""
+    behind = set(nodes)
+    for node in output.graph.nodes:
+        if any(one in behind for one in node.all_input_nodes):
+            behind.add(node)
+    return [place for place, node in enumerate(ends) if not nodes or node in behind]
+
+
+class _Unchanged:
+    """Whether a frame may compute its checkpoints in a graph."""
+
+    __name__ = _UNCHANGED
+
+    def __init__(self, seen: SeenFrame) -> None:
+        self.seen = seen
+
+    def __call__(self, _: Any) -> bool:
+        return not self.seen.checkpoints_moved
+
+
+@dataclass
+class _Watch:
+    """Ties the check to the nodes of a call's results. behind, given: the places of results that
+    depend on checkpoints, and that are given to them; are_arguments: of what is loaded.
+    """
+
+    namespace: dict[str, Any]
+    tree: GuardTree
+    locals: list[int]
+    closure: list[int]
+    behind: list[int]
+    given: list[tuple[int, bool]]
+    are_arguments: list[bool]
+    seen: SeenFrame
+
+    def __call__(self, results: tuple[Any, ...], *held: Any) -> tuple[Any, ...]:
+        tensors = (results[place] for place in self.behind)
+        found = {t.grad_fn for t in tensors if isinstance(t, torch.Tensor)}
+        nodes = [node for node in found if node is not None]
+        if nodes:
+            # Without their history, which leads to the node.
+            given = [(results[place].detach(), passed) for place, passed in self.given]
+            read = [*zip(held, self.are_arguments, strict=True), *given]
+            check: Any = _hook.disabled(_Check(self, held, read))
+            for node in nodes:
+                node.register_prehook(check)
+        return results
+
+
+class _Check:
+    """Compares, in a backward, what the checkpoints of a call read."""
+
+    def __init__(
+        self, watch: _Watch, held: tuple[Any, ...], read: Sequence[tuple[Any, bool]]
+    ) -> None:
+        self.watch = watch
+        roots, cells = len(watch.locals), len(watch.closure)
+        self.roots = [_reference(root) for root in held[:roots]]
+        self.cells, self.values = held[roots : roots + cells], held[roots + cells :]
+        self.states = [
+            (tensor, _state(tensor), is_argument)
+            for tensor, is_argument in read
+            if isinstance(tensor, torch.Tensor)
+        ]
+
+    def __call__(self, gradients: Any) -> None:
+        watch = self.watch
+        roots = [root() for root in self.roots]
+        frame: Any = [None] * (max(watch.locals, default=-1) + 1)
+        for index, root in zip(watch.locals, roots):
+            frame[index] = root
+        closure = [CellType()] * (max(watch.closure, default=-1) + 1)
+        for index, cell in zip(watch.closure, self.cells):
+            closure[index] = cell
+        given = (*frame, *self.values), watch.namespace, None, tuple(closure)
+        changed = [state for state in self.states if _state(state[0]) != state[1]]
+        for tensor, before, is_argument in changed:
+            if is_argument and before is not None and before[0] == tensor.data_ptr():
+                raise _overwritten(tensor, before[1])
+        if changed:
+            self._refuse("a tensor was written, or was given other data")
+        if not any(root is _GONE for root in roots) and not watch.tree.check(*given):
+            self._refuse("; ".join(watch.tree.explain_failure(*given)))
+
+    def _refuse(self, what: str) -> NoReturn:
+        self.watch.seen.checkpoints_moved = True
+        raise CheckpointError(
+            "what a checkpointed function reads was changed after its call and before this "
+            f"backward, which computes it again: {what}. The compiled function leaves its "
+            "checkpoints to torch from its next call on, whose backward computes with what it finds"
+        )
+
+
+def _reference(root: Any) -> Callable[[], Any]:
+    """Gives an argument, or _GONE. A weak reference to the program's objects, which may hold the
+    results: the garbage collector does not see the way back.
+    """
+    if not isinstance(root, torch.Tensor):
+        try:
+            reference = weakref.ref(root)
+        except TypeError:
+            return lambda: root
+        return lambda: _GONE if (found := reference()) is None else found
+    return lambda: root
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """The memory and version of a tensor; None where it does not tell."""
+    try:
+        return tensor.data_ptr(), tensor._version
+    except RuntimeError:
+        return None
+
+
+def _overwritten(tensor: torch.Tensor, version: int) -> RuntimeError:
+    """The error of autograd, which saves the arguments of checkpoints."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: [{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; "
+        f"expected version {version} instead. Hint: enable anomaly detection to find the operation "
+        "that failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
+        "check_nan=False)."
+    )
