@@ -72,7 +72,8 @@ def training_callable(
     for number, segment in enumerate(training.segments):
         if len(segment.tangents) == 1:
             backwards.part_for(number, tuple(segment.tangents))
-    forward = numbers.forward(compile_forward(), statics)
+    forward = backwards.forward = numbers.forward(compile_forward(), statics)
+    backwards.statics = statics or (None,) * len(_placeholders(training.forward))
     step = numbers.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
     frame = training.frame
     if frame.structure != tuple(range(len(frame.outputs))):
@@ -232,6 +233,8 @@ class _Backwards:
         self.note = note
         self.made: dict[tuple[int, tuple[int, ...]], tuple[Any, BackwardPart]] = {}
         self._wholes: dict[int, BackwardPart] = {}
+        self.forward: Compiled  # set when it is compiled, with the inputs bound to it
+        self.statics: Sequence[torch.Tensor | None]
 
     def whole(self, number: int) -> BackwardPart:
         """The backward of a segment for all of its tangents."""
@@ -288,10 +291,12 @@ class _Backwards:
         inputs: Sequence[torch.Tensor],
         cuts: Sequence[torch.Tensor],
         given: Sequence[Any],
+        kept: Sequence[torch.Tensor | None],
     ) -> list[Any]:
         """The segment's gradients as operations that autograd records if grad mode is on.
 
-        cuts: the outputs that this and earlier segments go on from.
+        cuts: the outputs that this and earlier segments go on from. kept: by value that the segment
+        saves, that of the forward; None for inputs.
         """
         training = self.training
         if training.draws or _reads_overwritten(training.frame):
@@ -300,6 +305,7 @@ class _Backwards:
                 "overwrites, or that draws random numbers: compute it with dynamo.disable around "
                 "the function"
             )
+        self._refuse_other_values(number, inputs, kept)
         segment = training.segments[number]
         again = torch.is_grad_enabled()
         with torch.enable_grad():
@@ -333,6 +339,27 @@ class _Backwards:
             found[n] = gradient
         return found
 
+    def _refuse_other_values(
+        self, number: int, inputs: Sequence[torch.Tensor], kept: Sequence[torch.Tensor | None]
+    ) -> None:
+        """Raise where the values that the forward kept are not those of the inputs any more:
+        `x.data.mul_(2)` leaves no other trace, and eager goes on from the values before it.
+        """
+        training = self.training
+        if training.frame.input_mutations or all(value is None for value in kept):
+            return  # written again, or nothing computed
+        varying = [x for x, bound in zip(inputs, self.statics, strict=True) if bound is None]
+        results = _autograd.without_grad(self.forward, *(x.detach() for x in varying))
+        first = {"value": 0, "kept": training.frame.value_count}
+        for place, value in zip(self.whole(number).saved, kept, strict=True):
+            kind, index = training.saved[place]
+            if value is not None and not _is_about(results[first[kind] + index], value):
+                raise RuntimeError(
+                    "an input of a compiled function was given other values (x.data) before a "
+                    "second derivative of the function was asked for, which would mix them with "
+                    "values computed before: compute it with dynamo.disable around the function"
+                )
+
     def _values_again(self, places: dict[tuple[str, int], Any]) -> Sequence[torch.Tensor]:
         """The forward's values from the torch-level graph, which autograd watches."""
         training = self.training
@@ -350,6 +377,16 @@ class _Backwards:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+def _is_about(found: Any, kept: torch.Tensor) -> bool:
+    """Whether a value is the same but for the order in which a device adds numbers up."""
+    if not isinstance(found, torch.Tensor) or torch.equal(found, kept):
+        return True
+    if not (kept.is_floating_point() or kept.is_complex()):
+        return True  # a mask of values near a limit, which are compared themselves
+    largest = kept[kept.isfinite()].abs().max() if kept.isfinite().any() else 0
+    return torch.allclose(found, kept, rtol=1e-3, atol=float(largest) * 1e-3, equal_nan=True)
 
 
 def _reads_overwritten(frame: FunctionalGraph) -> bool:

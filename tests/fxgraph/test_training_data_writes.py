@@ -139,6 +139,33 @@ OF_OTHER_STRIDES = {
 }
 
 
+def second_derivatives(call, change):
+    torch.manual_seed(0)
+    x, w = r(3, 3), r(3, 3)
+    results = call(x, w)
+    results = results if isinstance(results, tuple) else (results,)
+    if change is not None:
+        change(w)
+    first = torch.autograd.grad(sum(y.sum() for y in results), [x, w], create_graph=True)
+    sum(g.cos().sum() for g in first).backward()
+    return [*first, x.grad, w.grad]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", [None, scale, replace])
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_second_derivatives(f, change, backend):
+    """Values that the forward kept are not mixed with those of inputs that were changed since."""
+    expected = second_derivatives(f, change)
+    try:
+        found = second_derivatives(dynamo.compile(f, backend=backend), change)
+    except RuntimeError as error:
+        assert change is not None and backend != "eager"
+        assert "was given other values" in str(error)
+    else:
+        torch.testing.assert_close(found, expected)
+
+
 def chained(x, w):
     return (x * w).sin() * w
 

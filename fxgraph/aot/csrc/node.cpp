@@ -383,9 +383,32 @@ PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangen
   return list.release().ptr();
 }
 
+// By saved value of the segment, what the forward computed; undefined for inputs, of which those in `given` that have a
+// history get the data that they have now.
+variable_list CompiledNode::saved_now(std::vector<Given>& given) {
+  variable_list kept;
+  pybind11::gil_scoped_release without_gil;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i : segment().saved) {
+    const Saved& place = training().saved[i];
+    const bool computed = place.from == Saved::Value || place.from == Saved::Kept;
+    kept.emplace_back();
+    if (freed_ || (!computed && place.from != Saved::Input)) continue;
+    at::Tensor tensor = saved_[i].unpack(unpacked_for(i));
+    if (computed) {
+      kept.back() = tensor.detach();
+    } else if (given[place.index].edge.is_valid()) {
+      given[place.index].tensor = tensor.tensor_data();
+      given[place.index].version = version_of(tensor);
+    }
+  }
+  return kept;
+}
+
 // The gradients as operations that autograd records, or that take tensors which compiled code cannot.
 variable_list CompiledNode::derive(const variable_list& tangents) {
   py::list inputs, cuts;
+  variable_list kept;
   {
     std::vector<Given> given;
     {
@@ -394,6 +417,7 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
       if (!freed_) check_saved();
     }
     TORCH_CHECK(!given.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+    kept = saved_now(given);
     for (size_t i = 0; i < given.size(); ++i) {
       TORCH_CHECK(version_of(given[i].tensor) == given[i].version,
                   "one of the variables needed for gradient computation has been modified by an inplace operation: an "
@@ -404,10 +428,10 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
       list.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
     }
   }
-  const py::list given = optional_tensors(tangents);
+  const py::list given = optional_tensors(tangents), computed = optional_tensors(kept);
   auto results = py::reinterpret_steal<py::object>(
       PyObject_CallFunctionObjArgs(training().derive, py::int_(number_).ptr(), inputs.ptr(), cuts.ptr(), given.ptr(),
-                                   nullptr));
+                                   computed.ptr(), nullptr));
   if (!results) throw python_error();
   std::vector<uint32_t> places(num_outputs());
   std::iota(places.begin(), places.end(), 0);

@@ -92,6 +92,7 @@ class CompiledNode : public Node {
   void begin(Underway now);
   void end(int task);
   variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
+  variable_list saved_now(std::vector<Given>& given);
   variable_list derive(const variable_list& tangents);
   const Layout& layout(uint32_t number) const;
   PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over, bool& fitting);

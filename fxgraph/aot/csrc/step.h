@@ -98,7 +98,7 @@ struct Training {
   std::string name;
   PyObject* forward = nullptr;  // takes the inputs that vary, returns values and those kept for the backward; Tensors, too
   PyObject* eager = nullptr;    // takes all inputs: the torch-level graph, for calls that must not be compiled
-  PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None) -> gradients, as autograd operations
+  PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None, kept or None) -> gradients
   PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> the items of a Variant
   std::vector<PyObject*> statics;  // by input: the tensor bound to it, or nullptr where each call passes one
   size_t varying = 0;
