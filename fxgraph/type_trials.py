@@ -31,7 +31,7 @@ from fxgraph.symbolic_values import hint_of
 _REFUSAL = re.compile(
     r"not implemented for|not (yet |currently |intended to )?support|scalar type|dtype"
     r"|without overflow|with (a|two) bool tensor|for tensors with|complex tensors"
-    r"|Integer division|can't be cast to the desired"
+    r"|Integer division|can't be cast to the desired|expected BoolTensor|cannot be 0"
 )
 _CONSTANTS: tuple[type, ...] = (int, float, complex, bool, str, type(None), type(...))
 _CONSTANTS += (torch.dtype, torch.layout, torch.memory_format, torch.device)
@@ -42,11 +42,19 @@ REFUSED = object()
 _known: dict[Any, Any] = {}
 
 
-def has_unusual_types(args: Any, kwargs: dict[str, Any]) -> bool:
+def has_unusual_types(target: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether kernels may have no form for the types, or none for a number."""
     found = list(leaves((args, kwargs)))
     dtypes = {leaf.meta["val"].dtype for leaf in found if _is_tensor(leaf)}
-    return len(dtypes) != 1 or not dtypes <= _USUAL or complex in map(type, found)
+    if len(dtypes) != 1 or not dtypes <= _USUAL or complex in map(type, found):
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name == "masked_select":
+        return True
+    # Of losses and activations: a slope, a threshold.
+    kinds = (int, float) if name in torch._C._nn.__dict__ else (float,)
+    is_operator = getattr(target, "__module__", None) == "_operator"
+    return not is_operator and any(type(one) in kinds and one <= 0 for one in found)
 
 
 def types_of_results(op: str, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:

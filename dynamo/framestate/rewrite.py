@@ -238,7 +238,8 @@ class FrameRewriter:
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
         examples = [item.example for item in inputs]
 
-        runs_natively = makes_numbers(self.stop, output)
+        # A backend's kernels may take types that aten's refuse.
+        runs_natively = makes_numbers(self.stop, output) or output.checks.fails_surely
 
         def call_backend() -> Callable[..., Any]:
             return self._call_backend(context.backend_now, module, examples)

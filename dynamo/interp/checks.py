@@ -125,6 +125,7 @@ class Checks:
         self.drawn = False  # Python's or numpy's random numbers were drawn
         self._fails = False  # some node may fail
         self._refused = False  # kernels refuse the next node
+        self.fails_surely = False  # some node is refused whatever the values are
         self._exposed: list[GraphInput] = []  # written before, or by, the last node that may fail
         self._new_writes = False  # behind that node
         self._writes = False  # some node writes to a tensor
@@ -309,6 +310,7 @@ class Checks:
         if self.output.side_effects.shown or not again or _is_caught(tx, _FAILURES):
             raise Unsupported(breaks.OpError(name, "no kernel takes such types or numbers"))
         self._refused = True
+        self.fails_surely = self.fails_surely or not self.output.bodies
 
     def _changes_anything(self) -> bool:
         """Whether an exception here leaves effects of the frame that the program may notice."""

@@ -289,7 +289,7 @@ class OutputGraph:
         """
         if tx is not None and can_fail(target, args):
             self.checks.node_may_fail(target, tx)
-        if tx is not None and has_unusual_types(args, kwargs):
+        if tx is not None and has_unusual_types(target, args, kwargs):
             self.checks.node_may_be_refused(op, target, args, kwargs, example, tx)
         self._nodes += 1
         self.watched.check()

@@ -82,6 +82,8 @@ def put(
 def masked_select(ctx: Lowering, x: Tensor, mask: Tensor) -> Tensor:
     if not mask.size:
         raise NotLowered("a mask that is a scalar")
+    if mask.dtype is not torch.bool:
+        raise NotLowered("a mask of numbers, which aten refuses")
     return selected(ctx, x, 0, mask, ctx.node.args[1], ctx.val().shape[0])
 
 

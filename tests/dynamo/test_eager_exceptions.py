@@ -230,6 +230,41 @@ def test_what_the_rules_of_operators_do_not_refuse(backend):
         assert raised_by(dynamo.compile(call, backend=backend)) == raised_by(call)
 
 
+def refused_mask(x):
+    return x.masked_select(x + 1)
+
+
+def refused_bytes(x):
+    return x.masked_select((x > 0).byte())
+
+
+def refused_target(x):
+    return F.binary_cross_entropy(x.sigmoid(), x.sigmoid().double())
+
+
+def refused_slope(x):
+    return F.celu(x + 1, 0.0)
+
+
+def refused_threshold(x):
+    return F.smooth_l1_loss(x + 1, x, beta=-1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "function", [refused_mask, refused_bytes, refused_target, refused_slope, refused_threshold]
+)
+def test_a_refused_operation_raises_in_its_line(function, backend):
+    """Kernels of ours would take some of them."""
+    where = []
+    for call in (function, dynamo.compile(function, backend=backend)):
+        with pytest.raises(RuntimeError) as caught:
+            call(torch.ones(2, 3))
+        frames = traceback.extract_tb(caught.tb)
+        where.append((str(caught.value), [f.line for f in frames if f.filename == __file__][1:]))
+    assert where[0] == where[1]
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_types_that_kernels_do_not_take(backend):
     """Rules and loops would take them: operators stay whole for these types."""
