@@ -201,12 +201,12 @@ class _Joint:
 
     @property
     def computed(self) -> list[Node]:
-        """Those of them that are no inputs."""
+        """The saved nodes that are no inputs."""
         return [node for node in self.saved if node.op != "placeholder"]
 
     @functools.cached_property
     def read(self) -> list[tuple[int, int] | None]:
-        """Of each saved node the number of the input, and of the plain tensor in it; None where the
+        """For each saved node the number of the input, and of the plain tensor in it; None where the
         forward computes it.
         """
         placeholders = [node for node in self._ahead if node.op == "placeholder"]
@@ -346,8 +346,8 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwar
 
 
 class _Kept:
-    """What is saved for the backwards: as eager does, the inputs themselves, whose plain tensors
-    are looked up there (`x.inner = y`), and what the forward computes.
+    """Tensors saved for the backwards: as in eager, the inputs themselves, whose plain tensors are
+    looked up there (`x.inner = y`), and what the forward computes.
 
     read: as _Joint's. inputs: the numbers of those.
     """
@@ -367,7 +367,7 @@ class _Kept:
         return [_layout(part) for part in self._parts({i: inputs[i] for i in self.inputs})]
 
     def values(self, saved: Sequence[Any], layouts: list[Any]) -> list[Any]:
-        """What the backwards take, of what was saved."""
+        """The tensors that the backwards take, of those that were saved."""
         inputs = dict(zip(self.inputs, saved))
         for i, one in inputs.items():
             if not _is_as(one, self._wrappers[i]):
