@@ -1,21 +1,24 @@
-"""Functions that torch.jit.script compiled: captured by their Python source where a script takes
-the arguments as Python would.
+"""Functions that torch.jit made: captured by their Python source where a script takes the
+arguments as Python would, or by the Python of a trace's operators.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.cache import IdentityMap
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.torch.overrides import has_override
 from dynamo.torch.torch_function import StandInFunction
+from dynamo.torch.traced import python_of
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 
@@ -34,7 +37,7 @@ _TAKEN: dict[str, tuple[type, ...]] = {
 
 
 class ScriptedFunction(StandInFunction):
-    """A function that torch.jit.script compiled: no class and no mode is asked inside of it."""
+    """A function that torch.jit made: no class and no mode is asked inside of it."""
 
     def is_plain_function(self) -> bool:
         return False
@@ -70,11 +73,19 @@ def _is_taken(declared: Any, kind: type) -> bool:
 
 
 def _source_of(obj: Any) -> Any:
-    """The Python function behind a scripted one; None for any other object."""
+    """The Python function behind one of torch.jit's; None for any other object."""
     if type(obj) is not torch.jit.ScriptFunction:
         return None
-    original = getattr(obj, "_torchdynamo_inline", None)
-    return original if original is not None and _is_scripted(obj) else None
+    return _sources.computed(obj, lambda: _python_of(obj))
+
+
+def _python_of(function: torch.jit.ScriptFunction) -> types.FunctionType | None:
+    if _is_scripted(function):
+        return getattr(function, "_torchdynamo_inline", None)
+    return python_of(function)
+
+
+_sources: IdentityMap[Any, Any] = IdentityMap()
 
 
 def _is_scripted(function: Any) -> bool:

@@ -30,6 +30,20 @@ def boxes(x):
 scripted = torch.jit.script(branches)
 # The trace keeps the branch of its example.
 traced = torch.jit.trace(branches, torch.ones(4, 3), check_trace=False)
+
+
+def pieces(x, y):
+    flat = x.reshape(x.size(0) * 3).to(torch.float64).softmax(0, dtype=torch.float32)
+    first, second, third = torch.stack([x, y]).exp().unbind(2)
+    return flat, first + second * third, torch.zeros(x.size(0), dtype=torch.long)
+
+
+traced_pieces = torch.jit.trace(pieces, (torch.ones(4, 3), torch.ones(4, 3)))
+traced_write = torch.jit.trace(lambda x: x.add_(1), torch.ones(4, 3), check_trace=False)
+traced_draw = torch.jit.trace(lambda x: x + torch.rand(3), torch.ones(4, 3), check_trace=False)
+weight = torch.ones(3)
+traced_weight = torch.jit.trace(lambda x: x * weight, torch.ones(4, 3))
+traced_number = torch.jit.trace(lambda x: x * x.sum().int(), torch.ones(4, 3))
 torch.manual_seed(0)
 layer = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
 graph_module = torch.fx.symbolic_trace(layer)
@@ -40,6 +54,8 @@ frozen_out = torch._dynamo.disable(negated)
 PROGRAMS = {
     "scripted": lambda x: scripted(x) + 1,
     "scripted twice": lambda x: scripted(scripted(x).t()),
+    "traced": lambda x: traced(x).sin() + traced(x + 1),
+    "traced pieces": lambda x: traced_pieces(x, traced(x))[1] + 1,
     "if tracing": lambda x: boxes(x) * 2,
     "graph module": lambda x: graph_module(x) + 1,
     "function of torch.compile": lambda x: compiled_function(x) * 3,
@@ -59,7 +75,7 @@ def test_one_graph(name, backend):
 
 def test_gradients_flow_through_scripts():
     def program(x):
-        return (scripted(x).sin() * scripted(x)).sum()
+        return (scripted(x).sin() * traced(x)).sum()
 
     leaf = torch.linspace(-1, 1, 12).reshape(4, 3)
     grads = []
@@ -78,6 +94,32 @@ def test_traces_run_as_they_are():
 
     x = torch.ones(2, 3)
     assert torch.equal(dynamo.compile(program, backend="eager")(x), torch.full((2, 3), 5.0))
+
+
+@pytest.mark.parametrize("trace", [traced_write, traced_draw, traced_weight, traced_number])
+def test_traces_that_write_draw_or_hold_tensors(trace):
+    def program(x):
+        trace(x)
+        return trace(x) + x, torch.rand(1)
+
+    captured = dynamo.compile(program, backend="inductor", fullgraph=trace is not traced_weight)
+    for rows in (4, 2):
+        results = []
+        for function in (program, captured):
+            torch.manual_seed(1)
+            weight.fill_(rows)
+            x = torch.ones(rows, 3)
+            results.append((*function(x), x))
+        torch.testing.assert_close(*results)
+
+
+def test_a_trace_of_other_pieces_raises():
+    trace = torch.jit.trace(lambda x: x.unbind(0), torch.ones(2, 3))
+    captured = dynamo.compile(lambda x: trace(x * 2), backend="eager")
+    torch.testing.assert_close(captured(torch.ones(2, 3)), trace(torch.full((2, 3), 2.0)))
+    for function in (trace, captured):
+        with pytest.raises(RuntimeError, match="Expected 2 elements in a list but found 3"):
+            function(torch.ones(3, 3))
 
 
 def test_disabled_stays_out():
