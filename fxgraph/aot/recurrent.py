@@ -38,6 +38,7 @@ from fxgraph.graph_module import GraphModule
 _KINDS: dict[Any, int] = {torch.rnn_tanh: 0, torch.rnn_relu: 1, torch.lstm: 2, torch.gru: 3}
 _GATES = (1, 1, 4, 3)
 _LSTM, _GRU = 2, 3
+_NOTHING, _WIDE, _NARROW = range(3)  # what a layer saves
 RECURRENT = frozenset(_KINDS)
 # Dtypes of layers that have their steps in float32 where autograd records. Decomposed, steps are
 # many small products; inference has an operator of oneDNN's.
@@ -338,11 +339,12 @@ def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
 # -- the operators ---------------------------------------------------------------------------------
 # sizes: of packed sequences, how many of them have each step; they are sorted by their lengths.
 # Results that a kind has not, or that nothing wants, are tensors of no elements.
+# save: what the backward reads: nothing, all of it, or all with the gates in bfloat16.
 _KEPT = "Tensor y, Tensor gates, Tensor cells, Tensor? d_y, Tensor? d_h, Tensor? d_c, "
 _library = torch.library.Library("framegraph", "DEF")
 _library.define(
     "recurrent_layer(Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, "
-    "Tensor? w_hr, int kind, bool reverse, bool save, Tensor? sizes=None, Tensor? packed=None, "
+    "Tensor? w_hr, int kind, bool reverse, int save, Tensor? sizes=None, Tensor? packed=None, "
     "Tensor? packed_hr=None) -> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
 )
 # w_hh, or with the first kind w_hr, in the order that steps read: `packed` and `packed_hr`.
@@ -363,17 +365,18 @@ from fxgraph.aot import _recurrent  # noqa: E402
 
 def _layer_meta(
     inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any,
-    kind: int, reverse: bool, save: bool, sizes: Any = None, packed: Any = None,
+    kind: int, reverse: bool, save: int, sizes: Any = None, packed: Any = None,
     packed_hr: Any = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     time, batch = inputs.shape[:2]
     none, hidden = inputs.new_empty([0]), w_hh.shape[0] // _GATES[kind]
     lstm = kind == _LSTM
+    kept = torch.bfloat16 if save == _NARROW else inputs.dtype
     return (
         inputs.new_empty([time, batch, h0.shape[1]]),
         inputs.new_empty([batch, h0.shape[1]]),
         inputs.new_empty([batch, hidden]) if lstm else none,
-        inputs.new_empty([time, batch, 4 * hidden]) if save and kind >= _LSTM else none,
+        inputs.new_empty([time, batch, 4 * hidden], dtype=kept) if save and kind >= _LSTM else none,
         inputs.new_empty([time, batch, hidden]) if save and lstm else none,
     )
 
@@ -421,8 +424,9 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
         dtype = ctx.dtype = tensors[3].dtype
+        save = _NARROW if dtype is torch.bfloat16 else _WIDE
         wide, *last, gates, cells = recurrent_layer(
-            *map(_widened, tensors), kind, reverse, True, sizes
+            *map(_widened, tensors), kind, reverse, save, sizes
         )
         y, h, c = [result.to(dtype) for result in (wide, *last)]
         ctx.kind, ctx.reverse = kind, reverse
@@ -435,8 +439,8 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
-        *given, y, gates, cells, sizes = ctx.saved_tensors
-        given = [*map(_widened, given)]
+        h0, c0, *weights, y, gates, cells, sizes = ctx.saved_tensors
+        given = [_widened(h0), _widened(c0), *weights]
         y = _widened(y) if ctx.y is None else ctx.y
         of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[3:]
         made, h0, c0, projected = recurrent_layer_backward(
@@ -491,5 +495,5 @@ def _layer(kind: int, reverse: bool, sizes: Any, *tensors: Any) -> tuple[torch.T
     if _is_recorded(tensors):
         return _Differentiated.apply(kind, reverse, sizes, *tensors)
     wide = [*map(_widened, tensors)]
-    results = recurrent_layer(*wide, kind, reverse, False, sizes)[:3]
+    results = recurrent_layer(*wide, kind, reverse, _NOTHING, sizes)[:3]
     return tuple(result.to(tensors[3].dtype) for result in results)

@@ -16,7 +16,7 @@ from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
 from fxgraph.aot.cudnn_recurrent import cudnn_layers, cudnn_layers_backward
 from fxgraph.aot.onednn_recurrent import onednn_layer
-from fxgraph.aot.recurrent import recurrent_layer, run_recurrent
+from fxgraph.aot.recurrent import recurrent_layer, recurrent_layer_backward, run_recurrent
 
 LAYERS = {
     "lstm": lambda: nn.LSTM(3, 4, bidirectional=True),
@@ -142,6 +142,35 @@ def test_variants(kind, name, sizes, dtype):
         actual, expected = flat(compiled(x)), flat(layer(x))
     torch.testing.assert_close(actual, expected, atol=limits[0], rtol=limits[1])
     assert [a.stride() for a in actual] == [e.stride() for e in expected]
+
+
+@pytest.mark.parametrize("kind, gates", [(2, 4), (3, 3)], ids=["lstm", "gru"])
+def test_gates_that_are_saved_in_bfloat16(kind, gates):
+    """Those of float32, rounded to even, also where they are NaN; and the same gradients, but for
+    what the rounding makes of them. Of 19 units: the last vector of columns is not full.
+    """
+    torch.manual_seed(0)
+    size, weight = 19, torch.randn(19 * gates, 19) / 4
+    inputs = torch.randn(5, 3, gates * size)
+    inputs[2, 0, 3], inputs[3, 1, 5], inputs[1, 2] = float("nan"), float("inf"), 1e-3
+    h0, c0 = torch.randn(2, 3, size)
+    c0 = c0 if kind == 2 else None
+    given = inputs, h0, c0, weight, None, None, kind, False
+    wide, narrow = recurrent_layer(*given, 1), recurrent_layer(*given, 2)
+    assert wide[3].isnan().any() and narrow[3].dtype is torch.bfloat16
+    expected = [*wide[:3], wide[3].bfloat16(), wide[4]]
+    for ours, theirs in zip(narrow, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+    def gradients(y, gates, cells, weight):
+        dy, dc = torch.ones_like(y), None if c0 is None else torch.ones(3, size)
+        kept = h0, c0, weight, None, y, gates, cells, dy, None, dc, kind, False, True
+        return recurrent_layer_backward(*kept)
+
+    y, cells = wide[0], wide[4]
+    rounded = gradients(y, narrow[3].float(), cells, weight.bfloat16().float())
+    for found, theirs in zip(gradients(y, narrow[3], cells, weight.bfloat16()), rounded):
+        torch.testing.assert_close(found, theirs, rtol=0, atol=0, equal_nan=True)
 
 
 def distances(results, exact):

@@ -25,7 +25,7 @@ struct Forward {
   bool save;  // keep activated gates (GRU: also the hidden part of n, before r scales it) and cells
   int64_t batch, hidden, state;  // state: the size of h, less than `hidden` in a projected layer
   int64_t input_time, input_row;  // distances: between the inputs of two steps, and of two rows
-  int64_t gate_row, cell_time;    // between the gates of two rows, and the cells of two steps
+  int64_t gate_row, gate_time, cell_time;  // between the gates of two rows, and the gates and cells of two steps
   const T *inputs, *h0, *c0, *bias;  // inputs: their part of the gates, with its bias; bias: the hidden part's
   const T *weights, *packed;         // packed: null if not worth while
   T *gates, *cells, *y, *full;       // full: h before projection
@@ -35,6 +35,7 @@ template <class T>
 struct Backward {
   Kind kind;
   int64_t batch, hidden, state, given, given_row;  // given: columns of the product's left side, given_row apart
+  int64_t gate_time;                               // between the gates of two steps
   const T *h0, *c0, *gates, *cells, *y, *packed;
   const T *dy, *dh;  // null if absent
   T *dgates, *carry;  // carry: the gradient of the step before besides the product (LSTM: of its cell)

@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "../../../csrc/built_from.h"
@@ -236,6 +237,8 @@ struct Sizes {
 
 Maybe contiguous(const Maybe& t) { return t ? Maybe(t->contiguous()) : t; }
 Tensor dense(const Maybe& t) { return t ? t->contiguous() : Tensor(); }
+// Weights, which may be narrower than the steps, in their dtype.
+Tensor weights_of(const Maybe& t, at::ScalarType dtype) { return t ? t->contiguous().to(dtype) : Tensor(); }
 
 Tensor new_zeros(at::IntArrayRef size, const at::TensorOptions& options) { return at::zeros(size, options); }
 Tensor new_empty(at::IntArrayRef size, const at::TensorOptions& options) { return at::empty(size, options); }
@@ -249,13 +252,60 @@ Tensor last_of(const Tensor& all, const Order& order) {
   return result;
 }
 
+// --- gates in bfloat16 ---------------------------------------------------------------------------
+
+// What a forward keeps for its backward: nothing, all, or all with the gates in bfloat16.
+enum Kept : int64_t { NOTHING = 0, WIDE = 1, NARROW = 2 };
+
+uint16_t narrowed(float x) {  // rounded to even; a NaN stays one
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
+}
+
+float widened(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+// The wide gates of one step, between a kernel and those of all steps in bfloat16.
+struct NarrowGates {
+  Tensor all, step;
+  int64_t hidden, width;  // width: columns of a block
+
+  NarrowGates(const Tensor& gates, int64_t width)
+      : all(gates), step(at::empty({gates.size(1), gates.size(2)}, gates.options().dtype(at::kFloat))),
+        hidden(gates.size(2) / 4), width(width) {}
+
+  void keep(int64_t time, Part part) const {
+    each(time, part, [](uint16_t& narrow, float& wide) { narrow = narrowed(wide); });
+  }
+  void read(int64_t time, Part part) const {
+    each(time, part, [](uint16_t& narrow, float& wide) { wide = widened(narrow); });
+  }
+
+ private:
+  template <class F> void each(int64_t time, Part part, const F& f) const {
+    const int64_t row_size = 4 * hidden, begin = part.block * width, end = std::min(part.block_end * width, hidden);
+    auto* narrow = static_cast<uint16_t*>(all.data_ptr()) + time * step.numel();
+    auto* wide = step.data_ptr<float>();
+    for (int64_t row = part.row; row < part.row_end; ++row)
+      for (int64_t gate = 0; gate < 4; ++gate)
+        for (int64_t i = row * row_size + gate * hidden + begin, last = i + end - begin; i < last; ++i)
+          f(narrow[i], wide[i]);
+  }
+};
+
 // --- forward -------------------------------------------------------------------------------------
 
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <class T>
 Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const Tensor& w_hh, const Tensor& b_hh,
-                const Tensor& w_hr, Kind kind, bool reverse, bool save, const Maybe& sizes, const Maybe& kept,
+                const Tensor& w_hr, Kind kind, bool reverse, Kept save, const Maybe& sizes, const Maybe& kept,
                 const Maybe& kept_hr) {
   const Sizes n(inputs, w_hh, kind);
   const Order order = order_of(n.time, n.batch, reverse, sizes);
@@ -263,7 +313,9 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
   const bool keeps = save && (kind == LSTM || kind == GRU);
   Tensor bias = b_hh.defined() ? b_hh : at::zeros({w_hh.size(0)}, options), none = at::empty({0}, options);
   auto made = sizes ? new_zeros : new_empty;  // what stands behind the end of a sequence is read by products
-  Tensor gates = keeps ? made({n.time, n.batch, n.gates}, options) : none;
+  Tensor gates = keeps ? made({n.time, n.batch, n.gates}, save == NARROW ? options.dtype(at::kBFloat16) : options) : none;
+  std::optional<NarrowGates> narrow;
+  if (keeps && save == NARROW) narrow.emplace(gates, kernels<T>().width(kind));
   Tensor y = made({n.time, n.batch, n.state}, options), cells, full;
   if (kind == LSTM) cells = made({save ? n.time : 1, n.batch, n.hidden}, options);
   Tensor weights = packs(n.time, n.batch, w_hh.nbytes()) ? packed_or<T>(kept, w_hh, kind) : Tensor(), projection;
@@ -272,11 +324,12 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
     projection = packed_or<T>(kept_hr, w_hr, TANH);
   }
   Forward<T> f{kind, keeps, n.batch, n.hidden, n.state, inputs.stride(0), inputs.stride(1), n.gates,
-               save ? n.batch * n.hidden : 0, pointer<T>(inputs), pointer<T>(h0), pointer<T>(c0), pointer<T>(bias),
-               pointer<T>(w_hh), pointer<T>(weights), pointer<T>(gates), pointer<T>(cells), pointer<T>(y),
-               pointer<T>(full)};
+               narrow ? 0 : n.batch * n.gates, save ? n.batch * n.hidden : 0, pointer<T>(inputs), pointer<T>(h0), pointer<T>(c0), pointer<T>(bias),
+               pointer<T>(w_hh), pointer<T>(weights), pointer<T>(narrow ? narrow->step : gates), pointer<T>(cells),
+               pointer<T>(y), pointer<T>(full)};
   std::vector<Phase> phases{{blocks_of<T>(n.hidden, kind), [&](int64_t step, Part part) {
                                kernels<T>().forward(f, order.time(step), order.before(step), part);
+                               if (narrow) narrow->keep(order.time(step), part);
                              }}};
   if (w_hr.defined())
     phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t step, Part part) {
@@ -290,13 +343,14 @@ Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const 
 }
 
 Results layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
-              const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& kept,
+              const Maybe& w_hr, int64_t kind, bool reverse, int64_t save, const Maybe& sizes, const Maybe& kept,
               const Maybe& kept_hr) {
   at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(save != NARROW || inputs.scalar_type() == at::kFloat, "recurrent_layer: only gates in float32 are narrowed");
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
   auto run = inputs.scalar_type() == at::kFloat ? forward<float> : forward<double>;
   return run(inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save, contiguous(sizes), kept, kept_hr);
+             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, static_cast<Kept>(save), contiguous(sizes), kept, kept_hr);
 }
 
 // --- backward ------------------------------------------------------------------------------------
@@ -318,16 +372,19 @@ template <class T> Gradients backward(const Given& g) {
   const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped;
   auto options = g.y.options();
   auto made = g.sizes ? new_zeros : new_empty;
-  Tensor dgates = made({n.time, n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
+  Tensor weights = packed<T>(weights_of(g.w_hh, g.y.scalar_type()), TANH, true);
+  Tensor dgates = made({n.time, n.batch, n.gates}, options);
   Tensor none = at::empty({0}, options), carry = none, dh0 = none, dstate = none, projection;
   if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
   if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
   if (projected) {
-    projection = packed<T>(g.w_hr, TANH, true);
+    projection = packed<T>(weights_of(g.w_hr, g.y.scalar_type()), TANH, true);
     dstate = made({n.time, n.batch, n.state}, options);
   }
-  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, pointer<T>(g.h0), pointer<T>(g.c0),
-                pointer<T>(g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
+  std::optional<NarrowGates> narrow;
+  if (g.gates.scalar_type() == at::kBFloat16) narrow.emplace(g.gates, kernels<T>().width(TANH));
+  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, narrow ? 0 : n.batch * n.gates,
+                pointer<T>(g.h0), pointer<T>(g.c0), pointer<T>(narrow ? narrow->step : g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
                 pointer<T>(g.dh), pointer<T>(dgates), pointer<T>(carry)};
   // The product of the step after, by which the gradient comes back to this step's state.
   auto after = [&](int64_t step, bool last) -> const T* {
@@ -359,6 +416,7 @@ template <class T> Gradients backward(const Given& g) {
   phases.push_back({blocks_of<T>(n.hidden, TANH), [&](int64_t i, Part part) {
                       int64_t step = n.time - 1 - i, t = order.time(step);
                       const T* state = projected ? pointer<T>(dstate) + t * n.batch * n.state : nullptr;
+                      if (narrow) narrow->read(t, part);
                       split(step, part, [&](Part rows, bool last) {
                         const T* a = projected ? state : after(step, last);
                         kernels<T>().backward(cell, t, order.before(step), a, last, rows);
@@ -378,7 +436,7 @@ Gradients layer_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, 
                          const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
                          int64_t kind, bool reverse, bool states, const Maybe& sizes) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  Given g{h0.contiguous(), dense(c0), w_hh.contiguous(), dense(w_hr), y.contiguous(), gates.contiguous(),
+  Given g{h0.contiguous(), dense(c0), w_hh, w_hr ? *w_hr : Tensor(), y.contiguous(), gates.contiguous(),
           cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), static_cast<Kind>(kind), reverse, states};
   return y.scalar_type() == at::kFloat ? backward<float>(g) : backward<double>(g);
 }
