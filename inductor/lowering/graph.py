@@ -302,7 +302,8 @@ class _Run:
         inside = node.meta.get(SCORES) or all(user.meta.get(SCORES) for user in node.users)
         if again and inside and devices.is_gpu(result.device):  # attention's kernels compute that
             again = False
-        if again or (not devices.is_gpu(result.device) and reads_in_memory(node)):
+        in_memory = not devices.is_gpu(result.device) and reads_in_memory(node)
+        if again or in_memory or _narrows_result(node):
             self.ctx.realize(result)
 
     def _settle_source(self, t: Tensor) -> None:
@@ -342,6 +343,7 @@ class _Run:
 
 _SCATTERS = frozenset([aten.slice_scatter.default, aten.select_scatter.default])
 _SLICES = frozenset([aten.slice.Tensor, aten.select.int])
+_TURNS = frozenset([aten.permute.default, aten.view.default])
 
 
 def _read_in_pieces(node: Any) -> bool | None:
@@ -359,6 +361,23 @@ def _read_in_pieces(node: Any) -> bool | None:
     if others and not written:
         return None
     return slices + others > (0 if written else 1)
+
+
+def _narrows_result(node: Any) -> bool:
+    """Whether the node copies a wider value for the caller alone. At once, it ends the wider one's
+    life; at the graph's end, all of a training step's gradients would lie in memory twice.
+    """
+    if node.target is not aten._to_copy.default or not node.users:
+        return False
+    wide, narrow = node.args[0].meta["val"].dtype, node.meta["val"].dtype
+    return wide.itemsize > narrow.itemsize and _ends(node)
+
+
+def _ends(node: Any) -> bool:
+    """Whether all that becomes of the node is the graph's results, or views of it that are."""
+    return all(
+        user.op == "output" or (user.target in _TURNS and _ends(user)) for user in node.users
+    )
 
 
 def _is_written_to(user: Any, node: Any) -> bool:

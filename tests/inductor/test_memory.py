@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+import torch
 
 from inductor.runtime.plan import (
     AtenStep,
@@ -23,6 +24,7 @@ from inductor.schedule.memory import (
     lifetimes,
     plan_memory,
 )
+from tests.inductor.compiling import check
 from tests.inductor.plan_kernels import add1, buffer, chain_plan, tensor_input
 
 
@@ -239,3 +241,15 @@ def test_inputs_are_let_go_after_their_last_use():
     assert plan_memory(spec).frees == [["x"], [], ["y"]]
     spec.outputs.append(OutputSpec("view", "y", (64,), (1,)))
     assert plan_memory(spec).frees == [["x"], [], []]
+
+
+@pytest.mark.parametrize("view", [lambda y: y, lambda y: y.t()], ids=["as it is", "turned"])
+def test_a_narrowed_result_ends_the_life_of_the_wide_one(view):
+    """Gradients of reduced precision, say, whose products are in float32: not two at a time."""
+
+    def products(x, a, b, c):
+        return tuple(view((x @ w).to(torch.bfloat16)) for w in (a, b, c))
+
+    args = [torch.randn(64, 64) for _ in range(4)]
+    c = check(products, *args, aten_ops=["aten.mm"], fallbacks=["mm.default"])
+    assert c.spec is not None and plan_memory(c.spec).arena_bytes == 64 * 64 * 4
