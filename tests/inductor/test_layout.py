@@ -10,6 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import dynamo
+from fxgraph.args import leaves
 from inductor.layout import channels_innermost
 from tests.inductor.compiling import staged
 
@@ -137,6 +138,67 @@ def test_a_packed_weight_alone_does_not_pay_for_copies(size, generated, pays):
     packed = [node for node in nodes if node.target is aten.convolution.default]
     found = channels_innermost(c.functional, packed, lambda convolution: generated)
     assert (found is not None) is pays
+
+
+@pytest.mark.parametrize("count, pays", [(1, False), (2, True)], ids=["one", "in a row"])
+def test_small_products_of_pixels(count, pays):
+    """A lone one is no faster for the copies; between two, nothing is reordered."""
+    weight = torch.randn(16, 16, 1, 1)
+
+    def function(x, w):
+        for _ in range(count):
+            x = F.conv2d(x, w)
+        return (x,)
+
+    c = staged(function, [torch.randn(2, 16, 32, 32), weight], until="functionalize")
+    nodes = c.functional.graph_module.graph.nodes
+    packed = [node for node in nodes if node.target is aten.convolution.default]
+    assert (channels_innermost(c.functional, packed, lambda convolution: False) is not None) is pays
+
+
+def layouts(graph):
+    """The graph as text: of each value its size and layout, and which are reordered."""
+    lines = []
+    for node in graph.nodes:
+        first = next(iter(leaves(node.meta.get("val"))), None)
+        if node.op != "call_function" or not isinstance(first, torch.Tensor):
+            continue
+        moved = first.dim() == 4 and not first.is_contiguous()
+        layout = "channels innermost" if moved else "as the program"
+        made = getattr(node.target, "_overloadpacket", node.target.__name__)
+        made = "reorder" if node.target is aten.clone.default else made
+        used = ", ".join(arg.name for arg in node.all_input_nodes)
+        lines.append(f"{node.name} = {made}({used}) | {'x'.join(map(str, first.shape))} | {layout}")
+    return "\n".join(lines) + "\n"
+
+
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.middle = nn.Conv2d(16, 16, 3, padding=1)
+        self.grouped = nn.Conv2d(16, 16, 3, padding=1, groups=4)
+        self.last = nn.Linear(16, 5)
+
+    def forward(self, x):
+        y = F.max_pool2d(self.norm(self.stem(x)).relu(), 2)
+        y = self.grouped((self.middle(y) + y).relu())
+        return (self.last(y.mean((2, 3))), y)
+
+
+def test_golden_text_of_a_chain(golden):
+    """Reorders at both ends: of the images given, and of those that the caller sees."""
+    torch.manual_seed(0)
+    c = staged(Chain().eval(), [torch.randn(2, 3, 32, 32)], until="layout")
+    golden("inductor/layout_chain.txt", layouts(c.functional.graph_module.graph))
+
+
+def test_golden_text_of_a_lone_layer(golden):
+    torch.manual_seed(0)
+    c = staged(
+        nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU()), [torch.randn(2, 3, 32, 32)], until="layout"
+    )
+    golden("inductor/layout_lone.txt", layouts(c.functional.graph_module.graph))
 
 
 def test_without_the_library():
