@@ -43,7 +43,7 @@ from fxgraph.aot.recurrent import (
     run_recurrent,
     runs_recurrent,
 )
-from fxgraph.aot.running_product import cumprod
+from fxgraph.aot.running_product import cumprod, prod
 from fxgraph.aot.sharing import memories, overlap, repeats, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.aot.view_steps import lead_to, steps_of
@@ -261,8 +261,8 @@ class TracingInterpreter(Interpreter):
             return self.call_method(target.__name__, args, kwargs)
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args, self.differentiates_twice)
-        if target is torch.cumprod:
-            return self._cumprod(super().call_function, target, args, kwargs)
+        if target in (torch.cumprod, torch.prod):
+            return self._product(super().call_function, target, args, kwargs)
         refuse_switch(target)
         if self.inference and target in GRAD_SWITCHES:
             return None
@@ -287,13 +287,14 @@ class TracingInterpreter(Interpreter):
             if tensor.requires_grad:  # and autograd is not told of them
                 raise Unfunctionalizable(f"{target} gives views without a history")
             return _PARTS[target](*args, **kwargs)
-        if target == "cumprod":
-            return self._cumprod(super().call_method, target, args, kwargs)
+        if target in ("cumprod", "prod"):
+            return self._product(super().call_method, target, args, kwargs)
         result = scalars.call(target, args, kwargs)
         return super().call_method(target, args, kwargs) if result is NotImplemented else result
 
-    def _cumprod(self, call: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> Any:
-        result = NotImplemented if self.differentiates_twice else cumprod(*args, **kwargs)
+    def _product(self, call: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> Any:
+        own = cumprod if target in (torch.cumprod, "cumprod") else prod
+        result = NotImplemented if self.differentiates_twice else own(*args, **kwargs)
         return call(target, args, kwargs) if result is NotImplemented else result
 
     def _run_bodies(self, n: Node) -> Any:

@@ -59,6 +59,38 @@ def test_strides_of_single_elements():
     both(image, 1, torch.randn(2, 3, 1, 1))
 
 
+def products(x, dim):
+    return x.prod(dim), torch.prod(x * 2, dim, keepdim=True), x.exp().prod(dim=dim), x.prod()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("zeros", [0, 0.05, 0.4])
+def test_gradients_of_prod(dtype, zeros, backend):
+    torch.manual_seed(0)
+    for shape, dim in SHAPES[1:5] if backend == "inductor" else SHAPES:
+        x = torch.randn(shape).masked_fill(torch.rand(shape) < zeros, 0).to(dtype)
+        check_products(x, dim, backend)
+
+
+@pytest.mark.parametrize("row", [*SPECIAL, [1, NAN, 3, INF, 2]], ids=str)
+def test_prod_without_numbers(row):
+    """Rows with a zero and without; eager looks for zeros in all rows at once."""
+    check_products(torch.tensor([row], dtype=torch.float32), 1, "aot_eager")
+
+
+def check_products(x, dim, backend):
+    found = []
+    for function in (products, dynamo.compile(products, backend=backend, fullgraph=True)):
+        leaf = x.clone().requires_grad_()
+        results = function(leaf, dim)
+        weights = [torch.ones_like(result) * 1.5 for result in results]
+        found.append([*(r.detach() for r in results), *torch.autograd.grad(results, leaf, weights)])
+    limit = 5e-2 if x.dtype is torch.bfloat16 else 1e-5
+    close = {"rtol": limit, "atol": limit, "equal_nan": True, "check_stride": True}
+    torch.testing.assert_close(found[1], found[0], **close)
+
+
 def test_one_operator():
     targets = []
 
