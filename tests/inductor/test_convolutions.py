@@ -37,6 +37,9 @@ def test_kernels_that_read_the_result(name):
     special = with_special_values(x)
     for convolution in (nn.Conv2d(20, 37, 1), nn.Conv2d(20, 20, 3, padding=1, groups=20)):
         assert sum(counted(compared(Then(convolution, THEN[name]), x, special))) == 1
+        apart = innermost(torch.randn(3, 20, 9, 14))[..., ::2]
+        shared = torch.randn(20, 9, 7).expand(3, 20, 9, 7)
+        compared(Then(convolution, THEN[name]), apart, shared, torch.randn(0, 20, 9, 7))
 
 
 @pytest.mark.parametrize(
