@@ -190,7 +190,8 @@ def _reshape(tx, array, *shape):
         return array_view(viewed) if viewed.fake.ndim else result(tx, viewed)
     refuse_reversed(array, "reshape")
     if not array.tensor.fake.is_contiguous():
-        return _REORDERED(tx, array, shape[0] if len(shape) == 1 else TupleValue(shape))
+        is_tuple = len(shape) == 1 and isinstance(shape[0], SequenceValue)
+        return _REORDERED(tx, array, shape[0] if is_tuple else TupleValue(shape))
     return array_view(call_torch(tx, "view", array.tensor, _sizes(shape)))
 
 
