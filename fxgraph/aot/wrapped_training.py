@@ -206,8 +206,8 @@ class _Joint:
 
     @functools.cached_property
     def read(self) -> list[tuple[int, int] | None]:
-        """For each saved node the number of the input, and of the plain tensor in it; None where the
-        forward computes it.
+        """For each saved node the number of the input, and of the plain tensor in it; None where
+        the forward computes it.
         """
         placeholders = [node for node in self._ahead if node.op == "placeholder"]
         places = [
