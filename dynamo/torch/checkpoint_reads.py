@@ -11,10 +11,11 @@ then on the frame leaves its checkpoints to torch.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -200,9 +201,10 @@ class _Check:
 
 def _reference(root: Any) -> Callable[[], Any]:
     """Gives an argument, or _GONE. A weak reference to the program's objects, which may hold the
-    results: the garbage collector does not see the way back.
+    results: the garbage collector does not see the way back. A function may be held by the
+    checkpoint alone.
     """
-    if not isinstance(root, torch.Tensor):
+    if not isinstance(root, (torch.Tensor, FunctionType, MethodType, functools.partial)):
         try:
             reference = weakref.ref(root)
         except TypeError:

@@ -195,6 +195,21 @@ def test_unchanged_is_one_graph(backend):
     torch.testing.assert_close([p.grad for p in module.parameters()], expected)
 
 
+@pytest.mark.parametrize("kind", ["method", "function"])
+def test_function_that_the_checkpoint_alone_holds(kind):
+    def run(function, x):
+        return checkpoint(function, x, use_reentrant=False).sum()
+
+    program = Attribute()
+    call = dynamo.compile(run, backend="aot_eager")
+    function = program.body if kind == "method" else lambda x: program.body(x) * 2
+    loss = call(function, torch.ones(3, requires_grad=True))
+    del function
+    program.state.k = 5.0
+    with pytest.raises(CheckpointError):
+        loss.backward()
+
+
 def test_restored_state_passes():
     program = Attribute()
     run = dynamo.compile(lambda x: program(x), backend="aot_eager", fullgraph=True)
