@@ -12,6 +12,7 @@ then on the frame leaves its checkpoints to torch.
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dynamo.guards.history import SeenFrame
     from dynamo.interp.output import OutputGraph
 
+_States = tuple[list[int], list[int]]  # memory, versions
 _NUMBERS = (int, float)
 _GONE = object()
 _UNCHANGED = "what its checkpoints read was unchanged in backwards"
@@ -165,11 +167,8 @@ class _Check:
         roots, cells = len(watch.locals), len(watch.closure)
         self.roots = [_reference(root) for root in held[:roots]]
         self.cells, self.values = held[roots : roots + cells], held[roots + cells :]
-        self.states = [
-            (tensor, _state(tensor), is_argument)
-            for tensor, is_argument in read
-            if isinstance(tensor, torch.Tensor)
-        ]
+        self.read = [pair for pair in read if isinstance(pair[0], torch.Tensor)]
+        self.before = _states(self.read)
 
     def __call__(self, gradients: Any) -> None:
         watch = self.watch
@@ -181,14 +180,18 @@ class _Check:
         for index, cell in zip(watch.closure, self.cells):
             closure[index] = cell
         given = (*frame, *self.values), watch.namespace, None, tuple(closure)
-        changed = [state for state in self.states if _state(state[0]) != state[1]]
-        for tensor, before, is_argument in changed:
-            if is_argument and before is not None and before[0] == tensor.data_ptr():
-                raise _overwritten(tensor, before[1])
-        if changed:
-            self._refuse("a tensor was written, or was given other data")
+        now = _states(self.read)
+        if now != self.before:
+            self._refuse_changed(now)
         if not any(root is _GONE for root in roots) and not watch.tree.check(*given):
             self._refuse("; ".join(watch.tree.explain_failure(*given)))
+
+    def _refuse_changed(self, now: _States) -> NoReturn:
+        for (tensor, is_argument), *states in zip(self.read, *self.before, *now):
+            memory, version, memory_now, version_now = states
+            if is_argument and memory == memory_now and version != version_now:
+                raise _overwritten(tensor, version)
+        self._refuse("a tensor was written, or was given other data")
 
     def _refuse(self, what: str) -> NoReturn:
         self.watch.seen.checkpoints_moved = True
@@ -213,12 +216,22 @@ def _reference(root: Any) -> Callable[[], Any]:
     return lambda: root
 
 
-def _state(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """The memory and version of a tensor; None where it does not tell."""
+def _states(read: Sequence[tuple[torch.Tensor, bool]]) -> _States:
+    """The memory and the versions of the tensors."""
     try:
-        return tensor.data_ptr(), tensor._version
+        return [one.data_ptr() for one, _ in read], [one._version for one, _ in read]
+    except RuntimeError:  # one of them has none, or does not tell
+        return (
+            [_told(torch.Tensor.data_ptr, one) for one, _ in read],
+            [_told(operator.attrgetter("_version"), one) for one, _ in read],
+        )
+
+
+def _told(read: Callable[[torch.Tensor], int], tensor: torch.Tensor) -> int:
+    try:
+        return read(tensor)
     except RuntimeError:
-        return None
+        return -1
 
 
 def _overwritten(tensor: torch.Tensor, version: int) -> RuntimeError:

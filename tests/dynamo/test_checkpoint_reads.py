@@ -245,3 +245,25 @@ def test_check_does_not_keep_the_module():
     del module, run
     gc.collect()
     assert gone() is None
+
+
+class Added(Rebound):
+    def body(self, x):
+        return (x.sin() + self.state.w).sin()
+
+
+def test_tensors_that_tell_no_version():
+    with torch.inference_mode():
+        w = torch.full((3,), 2.0)
+    program = Added()
+    program.state.w = w
+    run = dynamo.compile(lambda x: program(x), backend="aot_eager")
+    x = torch.ones(3, requires_grad=True)
+    run(x).backward()
+    expected = torch.ones(3, requires_grad=True)
+    program(expected).backward()
+    torch.testing.assert_close(x.grad, expected.grad)
+    loss = run(x)
+    program.change(0)
+    with pytest.raises(CheckpointError):
+        loss.backward()
