@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -31,7 +31,8 @@ from dynamo.guards.sources import (
     LocalSource,
     Source,
 )
-from fxgraph import Node
+from dynamo.interp.sides import updates_statistics, written_by
+from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.higher_order import is_checkpoint
 
@@ -72,9 +73,14 @@ def reads_of_checkpoints(output: OutputGraph, ends: Sequence[Node]) -> ReadsOfCh
             elif source.base is not None and any(guard.kind == "static_tensor" for guard in found):
                 others[source] = None
     given = {one for node in nodes for one in node.all_input_nodes}
+    statistics = {one for node in nodes for one in _statistics(node)}
+    given -= statistics
     passed = {one for node in nodes for one in leaves(node.args[4:]) if isinstance(one, Node)}
     arguments = {item.source for item in output.inputs if item.node in passed}
     others.update({item.source: None for item in output.inputs if item.node in given})
+    for item in output.inputs:
+        if item.node in statistics:
+            others.pop(item.source, None)
     roots = [guard.source.root for guard in guards if guard.source is not None]
     local = {root.index: root for root in roots if isinstance(root, LocalSource)}
     closure = {
@@ -114,6 +120,20 @@ def _behind(output: OutputGraph, nodes: Sequence[Node], ends: Sequence[Node]) ->
         if any(one in behind for one in node.all_input_nodes):
             behind.add(node)
     return [place for place, node in enumerate(ends) if not nodes or node in behind]
+
+
+def _statistics(checkpoint: Node) -> Iterator[Node]:
+    """The running means and variances that normalisations in its body write. What they compute is
+    of the batch alone; each call of the function writes, also between a call and its backward.
+    """
+    nodes = checkpoint.args[1].meta["example_value"].graph.nodes
+    places = {node: place for place, node in enumerate(n for n in nodes if n.op == "placeholder")}
+    given = checkpoint.args[4:]
+    for node in (n for n in nodes if updates_statistics(n) and effects.of(n).writes):
+        for one in written_by(node):
+            outer = given[places[one]] if one in places else None
+            if isinstance(outer, Node):
+                yield outer
 
 
 class _Unchanged:

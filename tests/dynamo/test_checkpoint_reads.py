@@ -5,6 +5,7 @@ its checkpoints to torch from then on.
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from types import SimpleNamespace
@@ -267,3 +268,33 @@ def test_tensors_that_tell_no_version():
     program.change(0)
     with pytest.raises(CheckpointError):
         loss.backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None)])
+def test_statistics_are_written_by_each_call(norm, reentrant):
+    """Two calls before one backward, as of a discriminator: the second writes the statistics."""
+
+    def gradients(compiled):
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Linear(3, 3), copy.deepcopy(norm), nn.Tanh())
+
+        def f(x):
+            return checkpoint(layers, x, use_reentrant=reentrant).square().sum()
+
+        f = dynamo.compile(f, backend="aot_eager") if compiled else f
+        for _ in range(2):
+            batches = [torch.randn(4, 3, requires_grad=True) for _ in range(2)]
+            sum(map(f, batches)).backward()
+        return [p.grad for p in layers.parameters()]
+
+    torch.testing.assert_close(gradients(True), gradients(False))
+
+
+def test_statistics_that_are_read_are_compared():
+    norm = nn.BatchNorm1d(3).eval()
+    f = dynamo.compile(lambda x: checkpoint(norm, x, use_reentrant=False).sum(), backend="eager")
+    result = f(torch.randn(4, 3, requires_grad=True))
+    norm.running_var.fill_(4.0)
+    with pytest.raises(CheckpointError, match="a tensor was written"):
+        result.backward()
