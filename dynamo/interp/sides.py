@@ -36,6 +36,7 @@ from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layou
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.effects.lifetimes import Finalizable
 
 _LITERALS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
@@ -67,7 +68,9 @@ def refusals() -> Iterator[None]:
 
 
 class State(NamedTuple):
-    """A copy of the state of an interpreter: stack, locals, and the place in its code."""
+    """A copy of the state of an interpreter: stack, locals, the place in its code, and the objects
+    whose end the program notices.
+    """
 
     stack: list[Any]
     locals: dict[str, Any]
@@ -76,11 +79,14 @@ class State(NamedTuple):
     began: int
     exception: Value | None
     serial: int  # values made after the copy have higher serial numbers
+    finalizable: dict[int, Finalizable]
 
     @classmethod
     def of(cls, tx: Interpreter) -> State:
         stack, local = list(tx.stack), dict(tx.locals)
-        return cls(stack, local, tx.index, tx.current, tx.began, tx.exc_info, next(SERIALS))
+        place = tx.index, tx.current, tx.began
+        ends = dict(tx.output.finalizable)
+        return cls(stack, local, *place, tx.exc_info, next(SERIALS), ends)
 
     def restore(self, tx: Interpreter) -> None:
         tx.stack[:] = self.stack
@@ -88,6 +94,7 @@ class State(NamedTuple):
         tx.locals.update(self.locals)
         tx.index, tx.current, tx.began = self.place, self.current, self.began
         tx.exc_info, tx.done, tx.result = self.exception, False, None
+        tx.output.finalizable = dict(self.finalizable)
 
 
 @contextlib.contextmanager

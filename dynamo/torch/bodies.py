@@ -278,16 +278,20 @@ def body_scope(tx: Interpreter, runs_once: bool = False) -> Iterator[Subgraph]:
         node = getattr(value, "node", None)
         return isinstance(node, Node) and node.graph is subgraph.graph
 
-    grad = torch.is_grad_enabled()
+    grad, finalizable = torch.is_grad_enabled(), dict(output.finalizable)
     output.bodies.append(subgraph)
     try:
         with effects.watched(escapes) if runs_once else effects.fenced():
             yield subgraph
     except RaisedException as error:
+        output.finalizable = finalizable
         raised = error.value.describe()
         if _is_handled(tx):
             raise Unsupported(breaks.BodyRaises(raised)) from error
         raise Unsupported(breaks.UncaughtException(raised)) from error
+    except BaseException:
+        output.finalizable = finalizable  # what the body has made never was
+        raise
     finally:
         output.bodies.pop()
         torch._C._set_grad_enabled(grad)
