@@ -147,6 +147,7 @@ class OutputGraph:
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.modes = EnteredModes()
         self.default_dtype = torch.get_default_dtype()
+        self.function_modes = torch._C._len_torch_function_stack()  # when the frame starts
         self.default_device = default_device()
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference

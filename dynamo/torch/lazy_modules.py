@@ -84,7 +84,7 @@ def _inputs(
     if not isinstance(args, TupleValue) or is_watched(tx, args.wrapped()):
         return None
     fakes = [value.fake for value in args.wrapped() if isinstance(value, TensorValue)]
-    if len(fakes) != len(args.contents):
+    if len(fakes) != len(args.contents) or any(fake.is_nested for fake in fakes):
         return None
     if any(depends_on_data(size) for fake in fakes for size in fake.shape):
         return None
@@ -122,13 +122,13 @@ def _real_inputs(tx: Interpreter, module: ModuleValue, args: Value) -> tuple[tor
 
 def _is_unchanged(tx: Interpreter, module: Value) -> bool:
     """A module from before the frame, which has not changed it; nothing that was
-    captured draws random numbers or sees the module as it was.
+    captured, or is made before the graph, draws random numbers or sees the module as it was.
     """
     if not isinstance(module, ModuleValue) or module.real is None or module.source is None:
         return False
     if module.source.made_by_frame or tx.output.side_effects.is_dirty(module):
         return False
-    if _module_globals._global_forward_pre_hooks:
+    if _module_globals._global_forward_pre_hooks or tx.output.hoisted_calls:
         return False
     if any(known is module for known in tx.output.classes_known):
         return False

@@ -136,7 +136,7 @@ def can_be_first(tx: Interpreter, own: Node | None) -> bool:
     output = tx.output
     if torch.get_default_dtype() is not output.default_dtype or torch.is_inference_mode_enabled():
         return False
-    if torch._C._len_torch_function_stack():
+    if output.function_modes or torch._C._len_torch_function_stack():
         return False
     return not any(_may_draw(node) for node in output.graph.nodes if node is not own)
 
