@@ -34,6 +34,8 @@ def unflatten(
     """The wrapper of class `cls` around the tensors `inner`."""
     if type(context) is WithObjects:
         inner, context = {**inner, **context.objects}, context.context
+    if all(type(number) is int for number in size):
+        size = torch.Size(size)  # as classes keep it
     return cls.__tensor_unflatten__(inner, context, size, stride)
 
 

@@ -1,10 +1,11 @@
 """Random numbers that the program draws while a frame is captured: compilation leaves torch's
-generators as they were, but for changes that the program makes for good.
+generators and Python's as they were, but for changes that the program makes for good.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -21,17 +22,20 @@ _states = _States()
 
 
 class _State:
-    """Of the generators of the CPU and of all CUDA devices, as they are now.
+    """Of the generators of Python, of the CPU and of all CUDA devices, as they are now. (Fake
+    collectives of torch number their work by Python's.)
 
     Those of CUDA are written only if they moved: while a stream is captured they cannot be.
     """
 
     def __init__(self) -> None:
+        self.python = random.getstate()
         self.cpu = torch.get_rng_state()
         started = torch.cuda.is_initialized()
         self.cuda = [(g, _place(g)) for g in torch.cuda.default_generators] if started else []
 
     def restore(self) -> None:
+        random.setstate(self.python)
         torch.set_rng_state(self.cpu)
         for generator, place in self.cuda:
             if _place(generator) != place:
