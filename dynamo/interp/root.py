@@ -29,6 +29,7 @@ from dynamo.values.builder import Lazy, load
 from dynamo.values.effects.lifetimes import track_arguments
 from dynamo.values.functions.cell import CellValue, build_cell
 from dynamo.values.objects.exceptions import RaisedException
+from fxgraph import modes
 from fxgraph.symbols import DataDependent
 
 if TYPE_CHECKING:
@@ -235,17 +236,20 @@ class RootInterpreter(Interpreter):
 def read_modes() -> list[tuple]:
     """torch's modes that captured code may change, each as (setter, arguments that set it)."""
     settle_attention()
-    modes: list[tuple] = [(torch._C._set_grad_enabled, torch.is_grad_enabled())]
+    found: list[tuple] = [(torch._C._set_grad_enabled, torch.is_grad_enabled())]
     for device in ("cpu", "cuda"):
-        modes.append((torch.set_autocast_enabled, device, torch.is_autocast_enabled(device)))
-        modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
-    modes.append((set_regions, regions()))
-    modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
-    modes.append((set_global_device, global_device()))
-    modes.append((set_devices, *entered_devices()))
-    modes.append((torch._C._set_default_dtype, torch.get_default_dtype()))  # type: ignore[attr-defined]
-    modes += [(setter, read()) for setter, read in settings()]
-    return modes
+        found.append((torch.set_autocast_enabled, device, torch.is_autocast_enabled(device)))
+        found.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
+    found.append((set_regions, regions()))
+    found.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
+    found.append((set_global_device, global_device()))
+    found.append((set_devices, *entered_devices()))
+    found.append((torch._C._set_default_dtype, torch.get_default_dtype()))  # type: ignore[attr-defined]
+    found += [(setter, read()) for setter, read in settings()]
+    return found
+
+
+modes.READERS.append(read_modes)
 
 
 def change_autocast_nesting(entered: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import effects, faults
+from fxgraph import effects, faults, modes
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.cuts import has_hook, last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
@@ -87,7 +87,11 @@ def functionalize_training(
     table = rules.training_table(keep) if decompositions is None else decompositions
 
     def trace(cuts: set[Node]) -> TrainingGraph | FunctionalGraph:
-        return for_sharing(lambda twins: _traced(gm, example_inputs, table, cuts, twins, arrange))
+        def traced(twins: bool) -> TrainingGraph | FunctionalGraph:
+            with modes.under(modes.read_modes()):  # the graph changes them
+                return _traced(gm, example_inputs, table, cuts, twins, arrange)
+
+        return for_sharing(traced)
 
     try:
         training = trace(cuts)

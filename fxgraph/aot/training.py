@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import faults
+from fxgraph import faults, modes
 from fxgraph.aot import _autograd
 from fxgraph.aot.cuts import last_writes, replaced
 from fxgraph.aot.freed_graphs import FreedGraphsCallable
@@ -235,6 +235,7 @@ class _Backwards:
         self._wholes: dict[int, BackwardPart] = {}
         self.forward: Compiled  # set when it is compiled, with the inputs bound to it
         self.statics: Sequence[torch.Tensor | None]
+        self.modes = modes.read_modes()  # of the call
 
     def whole(self, number: int) -> BackwardPart:
         """The backward of a segment for all of its tangents."""
@@ -308,7 +309,7 @@ class _Backwards:
         self._refuse_other_values(number, inputs, kept)
         segment = training.segments[number]
         again = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with modes.under(self.modes), torch.enable_grad():
             # Views: gradients end here, not at the tensors of which the inputs were made.
             plain = list(NumberInputs(training).plain(inputs))
             for mutation in training.frame.input_mutations:  # they are not written again
