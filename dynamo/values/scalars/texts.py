@@ -11,6 +11,8 @@ import collections
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -102,7 +104,10 @@ def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> 
 
 def _shown_sequence(tx: Interpreter, value: Any, made: dict[int, Any]) -> Any:
     if issubclass(value.cls, tuple):
-        return value.cls(shown(tx, v, made) for v in value.items(tx))
+        items = [shown(tx, v, made) for v in value.items(tx)]
+        if value.cls is torch.Size and any(isinstance(item, Text) for item in items):
+            raise Unsupported(breaks.UncapturedCall("the text of a ragged size"))
+        return value.cls(items)
     real = made[id(value)] = value.make_real([])
     real += [shown(tx, v, made) for v in value.items(tx)]
     return real

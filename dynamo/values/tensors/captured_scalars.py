@@ -289,14 +289,16 @@ def _read_rows(tx: Interpreter, tensor: TensorValue) -> Value:
 def _known(
     read: Callable[[torch.Tensor], Any], capture: Callable[..., Value | None]
 ) -> Callable[..., Value | None]:
-    """The constant that a tensor of known values gives; else the result of `capture`."""
+    """The constant that a tensor of known values gives; else the result of `capture`, None of a
+    nested tensor.
+    """
 
     def known(tx: Interpreter, tensor: TensorValue) -> Value | None:
         real = tx.output.known_tensors.real_of(tensor.fake)
         if real is not None:
             with contextlib.suppress(RuntimeError, TypeError, ValueError):  # of the program
                 return _new(tx, read(real))
-        return capture(tx, tensor)
+        return None if tensor.fake.is_nested else capture(tx, tensor)
 
     return known
 
@@ -337,10 +339,12 @@ def whether_equal(
 
 
 def _are_alike(fakes: Sequence[Any]) -> bool:
-    """Whether two tensors are of one kind and, so far as is known, of one shape."""
+    """Whether two tensors, not nested, are of one kind and, so far as is known, of one shape."""
     if len(fakes) < 2 or not all(isinstance(fake, torch.Tensor) for fake in fakes):
         return False
-    kinds = [(fake.dtype, fake.device, fake.layout, fake.is_nested) for fake in fakes]
+    if any(fake.is_nested for fake in fakes):
+        return False
+    kinds = [(fake.dtype, fake.device, fake.layout) for fake in fakes]
     shapes = [list(map(expr_of, fake.shape)) for fake in fakes]
     return kinds[0] == kinds[1] and shapes[0] == shapes[1]
 
