@@ -5,7 +5,8 @@
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, programs of
 #              tensor operators, programs whose state changes between calls, training programs and
-#              programs of corners (subclasses, modes, numpy, generators, copies, identities),
+#              programs of corners (subclasses, modes, numpy, generators, copies, identities) and
+#              of what surrounds a model (jagged, sparse and distributed tensors, files, logging),
 #              eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
 # make coverage  the lines of each folder that unit tests execute; TESTS=tests/fxgraph chooses some
 # make cpython  CPython's own tests with and without the hook: the table of differences
@@ -78,6 +79,7 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.training $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.corners $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.objects $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.surroundings $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 
 coverage: $(STAMP)
 	rm -rf build/coverage && mkdir -p build/coverage

@@ -18,6 +18,7 @@ import itertools
 import linecache
 import os
 import random
+import re
 import sys
 import textwrap
 import traceback
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._library.custom_ops import CustomOpDef
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _pop_mode, is_traceable_wrapper_subclass
 from torch.utils.hooks import RemovableHandle
@@ -59,6 +61,8 @@ class World:
         self.filename = filename
         module = sys.modules["differential_program"] = types.ModuleType("differential_program")
         self.namespace: dict[str, Any] = vars(module)
+        torch.set_default_device(None)
+        torch.set_printoptions(profile="default")
         torch.manual_seed(0)  # the definitions of both worlds draw the same numbers
         RemovableHandle.next_id = 0
         exec(compile(PRELUDE, "<prelude>", "exec"), self.namespace)
@@ -147,6 +151,7 @@ class Picture:
         self.filename = filename
         self.known: dict[int, int] = {}
         self.storages: dict[int, int] = {}
+        self.ragged: dict[str, int] = {}
         self.alive: list[Any] = []
 
     def of(self, obj: Any) -> Any:
@@ -155,9 +160,13 @@ class Picture:
         if type(obj) is float:
             return repr(obj)
         if isinstance(obj, (torch.dtype, torch.device, torch.Size, enum.Enum, types.ModuleType)):
-            return f"{type(obj).__name__} {obj}"
+            return self._raggedness(f"{type(obj).__name__} {obj}")
         if isinstance(obj, (types.BuiltinFunctionType, types.CodeType)):
             return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
+        if isinstance(obj, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, CustomOpDef)):
+            return f"operator {obj}"  # torch keeps caches in them
+        if type(obj).__name__ == "DeviceMesh":
+            return f"mesh {obj}"  # which keeps its hash
         if isinstance(obj, torch.Generator):
             return ("generator", hash(obj.get_state().numpy().tobytes()))
         if type(obj) is frozenset:  # Python, too, merges equal ones
@@ -216,7 +225,23 @@ class Picture:
         if is_traceable_wrapper_subclass(tensor):
             return self._wrapper(tensor)
         with torch._C.DisableTorchFunctionSubclass():
+            if tensor.layout is not torch.strided:
+                return self._sparse(tensor)
             return self._values(tensor)
+
+    def _sparse(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """Flags of a tensor of a sparse layout, and its indices and values."""
+        flags = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, tensor.is_leaf)
+        plain = tensor.detach()
+        if plain.layout is torch.sparse_coo:
+            parts = [plain.is_coalesced(), plain._indices().tolist(), plain._values().tolist()]
+        elif plain.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = [t.tolist() for t in (plain.crow_indices(), plain.col_indices())]
+            parts.append(plain.values().tolist())
+        else:
+            parts = plain.to_dense().tolist()
+        grad = self.of(tensor.grad) if tensor.is_leaf else None
+        return (str(tensor.layout), *flags, self.of(parts), grad)
 
     def _values(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         plain = tensor.detach()
@@ -243,7 +268,14 @@ class Picture:
         layout = (str(tensor.dtype), str(tensor.shape), str(tensor.stride()))
         grad = self.of(tensor.grad) if tensor.is_leaf else None
         parts = [(one, self.of(getattr(tensor, one))) for one in inner]
-        return (*layout, *flags, parts, repr(held), grad)
+        texts = [self._raggedness(text) for text in (*layout, repr(held))]
+        return (*texts, *flags, parts, grad)
+
+    def _raggedness(self, text: str) -> str:
+        """The text with the sizes of jagged tensors, which torch counts, numbered as they come."""
+        return re.sub(
+            r"\bj\d+\b", lambda m: f"j{self.ragged.setdefault(m[0], len(self.ragged))}", text
+        )
 
     def _function(self, function: types.FunctionType) -> Any:
         if function.__module__ != "differential_program":

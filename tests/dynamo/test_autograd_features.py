@@ -412,3 +412,25 @@ def test_views_and_detached_results_of_a_leaf_without_grad_mode(backend):
             assert torch.equal(one, other)
             assert one.requires_grad == other.requires_grad
             assert one.data_ptr() == other.data_ptr()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_second_derivative_behind_a_break_in_autocast(backend):
+    """A part of a function that starts inside a region differentiates as it ran, in the region, and
+    one that ends there leaves it as it was.
+    """
+    w = torch.eye(4).mul(0.5).requires_grad_()
+
+    def f(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = (x @ w) * 2
+            dynamo.graph_break()
+            return (y * y) @ w
+
+    found = []
+    for run in (f, dynamo.compile(f, backend=backend)):
+        (first,) = torch.autograd.grad(run(torch.ones(2, 4)).sum(), w, create_graph=True)
+        found.append([first, *torch.autograd.grad(first.sum(), w)])
+        assert not torch.is_autocast_enabled("cpu")
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=0.02, atol=0.02)

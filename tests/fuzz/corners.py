@@ -61,6 +61,8 @@ class Programs(training.Programs):
     """Programs, drawn one after the other; each follows from the seed and its number."""
 
     program = Program
+    # Parts of statements, and of arguments that do not come beside them.
+    clashes = ((".data = ", "as_subclass"), ("register_hook", "Two("))
     tensors = {name: choices(text) for name, text in corner_parts.TENSORS.items()}
     statements = {name: choices(text) for name, text in corner_parts.STATEMENTS.items()}
 
@@ -77,11 +79,7 @@ class Programs(training.Programs):
         body = [self.random.choice(training_parts.STARTS)]
         body += [self._statement() for _ in range(self.random.randrange(2, 8))]
         text = "\n".join(body)
-        self.refused = [
-            argument
-            for part, argument in [(".data = ", "as_subclass"), ("register_hook", "Two(")]
-            if part in text
-        ]
+        self.refused = [argument for part, argument in self.clashes if part in text]
         steps = []
         for _ in range(self.random.randrange(2, 5)):
             steps += [self._change() for _ in range(self.random.choice([0, 1, 1, 2]))]

@@ -45,9 +45,10 @@ ENDS = (
 REFUSED = "['refused']"
 # Where the classes and modes of a program answer for torch: a graph has no frames of them.
 HANDLERS = ("__torch_function__", "__torch_dispatch__")
-# Texts that name nodes of autograd, of which a compiled graph has one.
+# Texts that name nodes of autograd, of which a compiled graph has one, and sizes that torch counts.
 NODES = re.compile(
     r"Output \d+ of \w+ is a view|\b\w+Backward\w*\b|framegraph::\S+|0x[0-9a-f]+|object at \S+"
+    r"|\bj\d+\b"
 )
 MODIFIED = re.compile(r"(.*modified by an inplace operation).*", re.DOTALL)
 _numbers = itertools.count()
@@ -342,10 +343,11 @@ def run_programs(made: type[Programs], name: str, described: str | None) -> int:
 
     programs = itertools.islice(made(options.seed, options.first), options.programs)
     for number, program in enumerate(programs, options.first):
-        if _told_or_raised(program, options.backend):
+        if told := _told_or_raised(program, options.backend):
             wrong += 1
             small = reduced(program, ("steps", "body", "setups"), fails)
-            print(f"== {number}\n{small}\n  {_told_or_raised(small, options.backend)}", flush=True)
+            text = _told_or_raised(small, options.backend) or f"once: {told}"
+            print(f"== {number}\n{small}\n  {text}", flush=True)
     print(f"{options.programs} programs, {wrong} differ")
     return bool(wrong)
 
