@@ -121,6 +121,8 @@ def _trace_mapped(
         dim = dims[number] if number < len(dims) else None
         if dim is None:
             return same_fake(number, fake)
+        if fake.is_nested:
+            raise Unsupported(breaks.UncapturedCall("vmap of a nested tensor"))
         if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim:
             raise Unsupported(breaks.OpError("vmap", f"in_dims {dim} does not fit an argument"))
         count, size, stride = fake.shape[dim], list(fake.shape), list(fake.stride())
