@@ -228,11 +228,20 @@ class Trace:
         self.fakes.append(fake)
         self.wrappers.append(wrapper)
 
+    def _described(self, example: torch.Tensor) -> torch.Tensor:
+        """The fake tensor, which leaves no weak reference to the example: a parameter that has one
+        can't be exchanged for another (torch.utils.swap_tensors, of Module.to).
+        """
+        fake = self.mode.from_tensor(example, static_shapes=True)
+        if is_traceable_wrapper_subclass(example):
+            self.mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.pop(example)
+        return fake
+
     def _fake(self, example: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The input; like: of which sizes are symbols, as capture found them."""
         if not layout_numbers(like):
             try:
-                return self.mode.from_tensor(example, static_shapes=True)
+                return self._described(example)
             except AssertionError as error:  # of another shape when unflattened
                 raise Unfunctionalizable("a tensor subclass of another shape") from error
         if is_traceable_wrapper_subclass(example):

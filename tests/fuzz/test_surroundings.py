@@ -65,6 +65,11 @@ FOUND = {
     "whether jagged tensors are equal": ("y = x * 1\nlog.append(torch.equal(x, y))", JAGGED),
     "numbers of a jagged tensor": ("y = x.tolist()", JAGGED),
     "the text of a ragged size": ("y = len(f'{x.shape}') > 3", JAGGED),
+    "a parameter that is a wrapper, made another dtype": (
+        "y = x @ net.w",
+        "net.w = nn.Parameter(Two(T(4, 4), T(4, 4) * 2))\n"
+        "run(T(3, 4))\n_ = net.double() and None\nrun(T(3, 4).double())",
+    ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),
     "a lazy module of a jagged tensor": ("y = lazy(x)", JAGGED),
     "a generator in the side of a branch that breaks": (
