@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.torch.overrides import overriding
 from dynamo.torch.wrapper_subclass import VALUES, WrapperTensorValue
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
@@ -103,8 +102,6 @@ def _placement(cls: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Valu
 
 def _in_graph(function: Callable[..., Any]) -> Callable[..., Value]:
     def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-        if overriding(args):
-            raise Unsupported(breaks.UncapturedCall(f"{function.__name__} of a tensor subclass"))
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
     return call
@@ -114,7 +111,7 @@ def _from_local(function: Callable[..., Any]) -> Callable[..., Value]:
     def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
         checks = kwargs.get("run_check")
         told = len(args) > 1 or "device_mesh" in kwargs
-        if not told or (checks is not None and checks.truth(tx)) or overriding(args):
+        if not told or (checks is not None and checks.truth(tx)):
             raise Unsupported(breaks.UncapturedCall("DTensor.from_local"))
         return call_in_graph(tx, "call_function", function, args, kwargs)
 

@@ -323,6 +323,10 @@ class _DummyOperands:
                     target(*real, **named)
         except _Seen as seen:
             function, got, got_named, classes = seen.args
+            if not _answers(function, target):
+                raise Unsupported(
+                    breaks.UncapturedCall(f"{target.__name__}, whose parts ask __torch_function__")
+                ) from None
             found = {name: self._value(v) for name, v in got_named.items()}
             return function, [self._value(v) for v in got], found, classes
         except Exception:
@@ -356,6 +360,15 @@ class _DummyOperands:
         if type(got) is tuple:
             return TupleValue([self._value(item) for item in got])
         return self.tx.wrap(got)
+
+
+def _answers(asked: Any, target: Any) -> bool:
+    """Whether the answer to the first question of a call is the call's result: not that of a Python
+    function that asks nothing itself, but reads attributes and computes in steps.
+    """
+    if not isinstance(target, types.FunctionType) or isinstance(asked, types.FunctionType):
+        return True
+    return getattr(asked, "__name__", None) == target.__name__
 
 
 class DispatchedFunction(Value):
