@@ -364,8 +364,10 @@ class _DummyOperands:
 
 def _answers(asked: Any, target: Any) -> bool:
     """Whether the answer to the first question of a call is the call's result: not that of a Python
-    function that asks nothing itself, but reads attributes and computes in steps.
+    function that asks nothing itself, but reads attributes and computes in steps, or of a class.
     """
+    if isinstance(target, type):
+        return not isinstance(asked, types.MethodWrapperType)
     if not isinstance(target, types.FunctionType) or isinstance(asked, types.FunctionType):
         return True
     return getattr(asked, "__name__", None) == target.__name__

@@ -65,6 +65,10 @@ FOUND = {
     "whether jagged tensors are equal": ("y = x * 1\nlog.append(torch.equal(x, y))", JAGGED),
     "numbers of a jagged tensor": ("y = x.tolist()", JAGGED),
     "the text of a ragged size": ("y = len(f'{x.shape}') > 3", JAGGED),
+    "a wrapper of a tensor whose class answers": (
+        "v = x @ net.w\ny = [Two(x, x * net.b).reshape(-1).a[:4], v]",
+        "with torch.inference_mode(): result = run(packed_of(T(3, 4) + 1))",
+    ),
     "a parameter that is a wrapper, made another dtype": (
         "y = x @ net.w",
         "net.w = nn.Parameter(Two(T(4, 4), T(4, 4) * 2))\n"
