@@ -31,7 +31,6 @@ from dynamo.guards.sources import (
     LocalSource,
     Source,
 )
-from dynamo.interp.sides import updates_statistics, written_by
 from fxgraph import Node, effects
 from fxgraph.args import leaves
 from fxgraph.higher_order import is_checkpoint
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 _States = tuple[list[int], list[int]]  # memory, versions
 _NUMBERS = (int, float)
 _GONE = object()
+_NORMALISATIONS = (torch.nn.functional.batch_norm, torch.nn.functional.instance_norm)
 _UNCHANGED = "what its checkpoints read was unchanged in backwards"
 
 
@@ -128,12 +128,12 @@ def _statistics(checkpoint: Node) -> Iterator[Node]:
     """
     nodes = checkpoint.args[1].meta["example_value"].graph.nodes
     places = {node: place for place, node in enumerate(n for n in nodes if n.op == "placeholder")}
-    given = checkpoint.args[4:]
-    for node in (n for n in nodes if updates_statistics(n) and effects.of(n).writes):
-        for one in written_by(node):
-            outer = given[places[one]] if one in places else None
-            if isinstance(outer, Node):
-                yield outer
+    outside = checkpoint.args[4:]
+    for node in nodes:
+        if node.target in _NORMALISATIONS and effects.of(node).writes:
+            named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
+            inside = [places[one] for one in (*node.args[1:3], *named) if one in places]
+            yield from (outside[at] for at in inside if isinstance(outside[at], Node))
 
 
 class _Unchanged:
