@@ -62,6 +62,9 @@ def _one_by_one(op: Any, base: str, *args: Any, **kwargs: Any) -> Any:
     for i in range(count):
         one = {name: values[i] for name, values in lists.items()} | rest
         results.append(_call(base, {name: one[name] for name in given}, in_place))
+    if in_place:
+        # By hand: the dispatcher counts the writes of an operator's kernel, and none of a mode.
+        torch._C._increment_version([one for one in lists["self"] if not one.is_inference()])
     return None if in_place else results
 
 

@@ -59,3 +59,43 @@ def test_operators():
                 failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
     assert count > 200
     assert not failed, "\n".join(f"{name}: {text}" for name, text in failed.items())
+
+
+WRITES = {
+    "multiplied": lambda t: torch._foreach_mul_([t], 2.0),
+    "copied": lambda t: torch._foreach_copy_([t], [torch.zeros(3)]),
+    "cleared": lambda t: torch._foreach_zero_([t]),
+    "largest": lambda t: torch._foreach_maximum_([t], [torch.ones(3)]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_count(write, backend):
+    """What a backward needs, and has been written since, is refused, as in eager."""
+
+    def given(x, w):
+        y = x * w
+        WRITES[write](x)
+        return y
+
+    def made(x, w):
+        t = x + 1
+        y = t * w
+        WRITES[write](t)
+        return y
+
+    def result(x, w):
+        t = w.exp()
+        with torch.no_grad():
+            WRITES[write](t)
+        return t
+
+    for function in (given, made, result):
+        versions = []
+        for called in (function, dynamo.compile(function, backend=backend)):
+            x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                called(x, w).sum().backward()
+            versions.append(x._version)
+        assert versions[0] == versions[1]
