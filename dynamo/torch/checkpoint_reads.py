@@ -73,13 +73,13 @@ def reads_of_checkpoints(output: OutputGraph, ends: Sequence[Node]) -> ReadsOfCh
             elif source.base is not None and any(guard.kind == "static_tensor" for guard in found):
                 others[source] = None
     given = {one for node in nodes for one in node.all_input_nodes}
-    statistics = {one for node in nodes for one in _statistics(node)}
-    given -= statistics
+    written = {one for node in nodes for one in _written_alone(node)}
+    given -= written
     passed = {one for node in nodes for one in leaves(node.args[4:]) if isinstance(one, Node)}
     arguments = {item.source for item in output.inputs if item.node in passed}
     others.update({item.source: None for item in output.inputs if item.node in given})
     for item in output.inputs:
-        if item.node in statistics:
+        if item.node in written:
             others.pop(item.source, None)
     roots = [guard.source.root for guard in guards if guard.source is not None]
     local = {root.index: root for root in roots if isinstance(root, LocalSource)}
@@ -122,18 +122,28 @@ def _behind(output: OutputGraph, nodes: Sequence[Node], ends: Sequence[Node]) ->
     return [place for place, node in enumerate(ends) if not nodes or node in behind]
 
 
-def _statistics(checkpoint: Node) -> Iterator[Node]:
-    """The running means and variances that normalisations in its body write. What they compute is
-    of the batch alone; each call of the function writes, also between a call and its backward.
+def _written_alone(checkpoint: Node) -> Iterator[Node]:
+    """The tensors that its body writes, and whose values nothing reads: counters, and the running
+    statistics of a normalisation, which computes of the batch alone. Each call of the function
+    writes them, also between a call and its backward.
     """
+    given = [one for one in leaves(checkpoint.args[4:]) if isinstance(one, Node)]
+    tensors = [one for one in given if isinstance(one.meta["example_value"], torch.Tensor)]
     nodes = checkpoint.args[1].meta["example_value"].graph.nodes
-    places = {node: place for place, node in enumerate(n for n in nodes if n.op == "placeholder")}
-    outside = checkpoint.args[4:]
-    for node in nodes:
-        if node.target in _NORMALISATIONS and effects.of(node).writes:
-            named = node.kwargs.get("running_mean"), node.kwargs.get("running_var")
-            inside = [places[one] for one in (*node.args[1:3], *named) if one in places]
-            yield from (outside[at] for at in inside if isinstance(outside[at], Node))
+    inside = [node for node in nodes if node.op == "placeholder"]
+    outside = [*tensors, *checkpoint.args[2]]
+    for node, outer in zip(inside, outside) if len(inside) == len(outside) else ():
+        if node.users and all(_only_writes(user, node) for user in node.users):
+            yield outer
+
+
+def _only_writes(user: Node, node: Node) -> bool:
+    if not effects.of(user).writes:
+        return False
+    if user.target not in _NORMALISATIONS:
+        return not user.users and user.args[0] is node and node not in user.args[1:]
+    named = user.kwargs.get("running_mean"), user.kwargs.get("running_var")
+    return node in (*user.args[1:3], *named)
 
 
 class _Unchanged:

@@ -369,8 +369,9 @@ def _narrows_result(node: Any) -> bool:
     """
     if node.target is not aten._to_copy.default or not node.users:
         return False
-    wide, narrow = node.args[0].meta["val"].dtype, node.meta["val"].dtype
-    return wide.itemsize > narrow.itemsize and _ends(node)
+    wide, narrow = node.args[0], node.meta["val"].dtype
+    of_tensor = isinstance(wide, Node)  # not of a number
+    return of_tensor and wide.meta["val"].dtype.itemsize > narrow.itemsize and _ends(node)
 
 
 def _ends(node: Any) -> bool:
