@@ -180,8 +180,7 @@ class OutputGraph:
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
         self._nodes = 0
         self._last_placeholder: Node | None = None
-        # One Value per outside object and per source; the objects are kept alive so that ids stay
-        # theirs.
+        # One Value per outside object and per source; objects live on, so that ids stay theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
         self.written = WrittenState()  # by functions that the graph calls
@@ -196,8 +195,7 @@ class OutputGraph:
         self.absent_globals: dict[tuple[int, str], dict[str, Any]] = {}
         # The same -> the class, and the result of a guarded lookup of the name in it.
         self.guarded_lookups: dict[tuple[int, str], tuple[type, Any]] = {}
-        # (id of a class, name of one of its methods for access to attributes, id of the method) ->
-        # whether that is its own.
+        # (id of a class, name and id of a method for access to attributes) -> is it the class's own
         self.overridden: dict[tuple[int, str, int], bool] = {}
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
 
