@@ -12,11 +12,11 @@ import torch
 _FORMS = {
     "prim::ListConstruct": "[{0}]",
     "prim::TupleConstruct": "({0},)",
-    "prim::ListUnpack": "items_of({0}, {1})",
+    "prim::ListUnpack": "{p}items_of({0}, {1})",
     "prim::TupleUnpack": "{0}",
-    "prim::NumToTensor": "torch.tensor({0})",
-    "aten::Int": "int({0})",
-    "aten::size": "torch.Tensor.size({0})",
+    "prim::NumToTensor": "{p}torch.tensor({0})",
+    "aten::Int": "{p}int({0})",
+    "aten::size": "{p}torch.Tensor.size({0})",
 }
 _CONSTANTS = (int, float, bool, str, torch.device, type(None))
 
@@ -25,20 +25,24 @@ def python_of(trace: torch.jit.ScriptFunction) -> types.FunctionType | None:
     """A function that does what the trace does; None: the trace holds tensors, or does more than
     call operators.
     """
-    namespace: dict[str, Any] = {"torch": torch, "items_of": _items_of}
-    graph = trace.graph
-    names = {value.debugName(): f"v{i}" for i, value in enumerate(graph.inputs())}
-    if not all(map(_is_told, graph.nodes())):
+    if not all(map(_is_told, trace.graph.nodes())):
         return None
-    lines = [line for node in graph.nodes() for line in _lines(node, names, namespace)]
-    (result,) = graph.return_node().inputs()
     schema: Any = trace.schema
     arguments = [argument.name for argument in schema.arguments]
-    given = "".join(f"    v{i} = {name}\n" for i, name in enumerate(arguments))
-    body = "".join(f"    {line}\n" for line in lines)
-    text = (
-        f"def trace({', '.join(arguments)}):\n{given}{body}    return {names[result.debugName()]}\n"
-    )
+    prefix = "_".join(["", *arguments, ""])  # longer than an argument's name, which it cannot be
+    namespace: dict[str, Any] = {
+        f"{prefix}torch": torch,
+        f"{prefix}int": int,
+        f"{prefix}items_of": _items_of,
+    }
+    given = trace.graph.inputs()
+    names = {value.debugName(): name for value, name in zip(given, arguments, strict=True)}
+    lines = [
+        line for node in trace.graph.nodes() for line in _lines(node, names, namespace, prefix)
+    ]
+    (result,) = trace.graph.return_node().inputs()
+    lines.append(f"return {names[result.debugName()]}")
+    text = f"def trace({', '.join(arguments)}):\n" + "".join(f"    {line}\n" for line in lines)
     exec(compile(text, f"<trace {trace.name}>", "exec"), namespace)
     return namespace["trace"]
 
@@ -49,21 +53,23 @@ def _items_of(found: list[Any], count: int) -> list[Any]:
     return found
 
 
-def _lines(node: Any, names: dict[str, str], namespace: dict[str, Any]) -> Iterator[str]:
+def _lines(
+    node: Any, names: dict[str, str], namespace: dict[str, Any], prefix: str
+) -> Iterator[str]:
     inputs = [names[value.debugName()] for value in node.inputs()]
     for value in node.outputs():
-        names[value.debugName()] = f"v{len(names)}"
+        names[value.debugName()] = f"{prefix}{len(names)}"
     made = "".join(f"{names[value.debugName()]}, " for value in node.outputs())
     kind = node.kind()
     if kind == "prim::Constant":
         namespace[names[node.output().debugName()]] = node.output().toIValue()
     elif kind in _FORMS:
-        form = _FORMS[kind].format(", ".join(inputs), node.outputsSize())
+        form = _FORMS[kind].format(", ".join(inputs), node.outputsSize(), p=prefix)
         yield f"{made if 'Unpack' in kind else made[:-2]} = {form}"
     else:
         schema: Any = torch._C.parse_schema(node.schema())
         keywords = [argument.name for argument in schema.arguments if argument.kwarg_only]
-        function = f"f{len(names)}"
+        function = f"{prefix}f{len(names)}"
         namespace[function] = _operator(node, schema)
         positional = inputs[: len(inputs) - len(keywords)]
         named = [f"{k}={v}" for k, v in zip(keywords, inputs[len(positional) :])]

@@ -113,6 +113,23 @@ def test_traces_that_write_draw_or_hold_tensors(trace):
         torch.testing.assert_close(*results)
 
 
+def swapped(v1, v0):
+    return v1 - v0 * 2
+
+
+def named_like_functions(torch, int):
+    first, second = int.unbind(0)
+    return torch * torch.size(0) + first * second
+
+
+@pytest.mark.parametrize("function", [swapped, named_like_functions])
+def test_names_of_a_traces_arguments(function):
+    x, y = torch.ones(2, 3), torch.arange(6.0).reshape(2, 3)
+    trace = torch.jit.trace(function, (x, y))
+    captured = dynamo.compile(lambda *given: trace(*given), backend="eager", fullgraph=True)
+    torch.testing.assert_close(captured(x, y), function(x, y))
+
+
 def test_a_trace_of_other_pieces_raises():
     trace = torch.jit.trace(lambda x: x.unbind(0), torch.ones(2, 3))
     captured = dynamo.compile(lambda x: trace(x * 2), backend="eager")
