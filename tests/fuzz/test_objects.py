@@ -3,33 +3,25 @@
 `make fuzz` runs more of them, with a seed of its own that it prints.
 """
 
-import itertools
-
 import pytest
 
 from tests.fuzz.objects import Program, Programs
-from tests.fuzz.training import mismatch
-
-
-def disagreements(seed: int, count: int, backend: str) -> str:
-    drawn = itertools.islice(Programs(seed), count)
-    told = [(program, mismatch(program, backend)) for program in drawn]
-    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+from tests.fuzz.training import disagreements, mismatch
 
 
 def test_programs():
-    wrong = disagreements(0, 8, "eager")
+    wrong = disagreements(Programs(0), 8, "eager")
     assert not wrong, wrong
 
 
 def test_aot_eager():
-    wrong = disagreements(1, 4, "aot_eager")
+    wrong = disagreements(Programs(1), 4, "aot_eager")
     assert not wrong, wrong
 
 
 @pytest.mark.slow
 def test_inductor():
-    wrong = disagreements(2, 4, "inductor")
+    wrong = disagreements(Programs(2), 4, "inductor")
     assert not wrong, wrong
 
 

@@ -3,8 +3,6 @@
 `make fuzz` runs more of them, with a seed of its own that it prints.
 """
 
-import itertools
-
 import pytest
 import torch
 
@@ -12,28 +10,22 @@ if not torch.distributed.is_available():
     pytest.skip("torch is built without distributed packages", allow_module_level=True)
 
 from tests.fuzz.surroundings import Program, Programs
-from tests.fuzz.training import mismatch
-
-
-def disagreements(seed: int, count: int, backend: str) -> str:
-    drawn = itertools.islice(Programs(seed), count)
-    told = [(program, mismatch(program, backend)) for program in drawn]
-    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+from tests.fuzz.training import disagreements, mismatch
 
 
 def test_programs():
-    wrong = disagreements(0, 6, "eager")
+    wrong = disagreements(Programs(0), 6, "eager")
     assert not wrong, wrong
 
 
 def test_aot_eager():
-    wrong = disagreements(1, 4, "aot_eager")
+    wrong = disagreements(Programs(1), 4, "aot_eager")
     assert not wrong, wrong
 
 
 @pytest.mark.slow
 def test_inductor():
-    wrong = disagreements(2, 4, "inductor")
+    wrong = disagreements(Programs(2), 4, "inductor")
     assert not wrong, wrong
 
 

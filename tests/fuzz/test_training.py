@@ -3,34 +3,27 @@
 `make fuzz` runs more of them, with a seed of its own that it prints.
 """
 
-import itertools
 import textwrap
 
 import pytest
 
-from tests.fuzz.training import BACKENDS, Programs, difference, mismatch
-
-
-def disagreements(seed: int, count: int, backend: str) -> str:
-    drawn = itertools.islice(Programs(seed), count)
-    told = [(program, mismatch(program, backend)) for program in drawn]
-    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+from tests.fuzz.training import BACKENDS, Programs, difference, disagreements
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_programs(seed):
-    wrong = disagreements(seed, 12, "aot_eager")
+    wrong = disagreements(Programs(seed), 12, "aot_eager")
     assert not wrong, wrong
 
 
 def test_eager():
-    wrong = disagreements(100, 12, "eager")
+    wrong = disagreements(Programs(100), 12, "eager")
     assert not wrong, wrong
 
 
 @pytest.mark.slow
 def test_inductor():
-    wrong = disagreements(101, 5, "inductor")
+    wrong = disagreements(Programs(101), 5, "inductor")
     assert not wrong, wrong
 
 

@@ -230,6 +230,12 @@ def mismatch(program: Program, backend: str) -> str | None:
     return difference(program.definitions(), "\n".join(program.steps), backend, program.dynamic)
 
 
+def disagreements(programs: Iterator[Program], count: int, backend: str) -> str:
+    """The programs, of so many, that differ from eager, each with where; empty: none does."""
+    told = [(program, mismatch(program, backend)) for program in itertools.islice(programs, count)]
+    return "\n".join(f"{program}\n{text}" for program, text in told if text)
+
+
 def difference(
     definitions: str, steps: str, backend: str, dynamic: bool | None = None
 ) -> str | None:
