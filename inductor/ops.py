@@ -220,9 +220,10 @@ class Ops:
         return _state.tape.emit("constant", (), dtype, value)
 
     def index_expr(self, index: Index, dtype: torch.dtype) -> Value:
-        """An index as a number."""
+        """An index as a number. In 32 bits, one that does not fit is some number of its sign."""
         if not index.terms and not isinstance(index.const, Size):
-            return self.constant(index.const, dtype)
+            info = torch.iinfo(dtype) if dtype == torch.int32 else torch.iinfo(torch.int64)
+            return self.constant(min(max(index.const, info.min), info.max), dtype)
         return _state.tape.emit("index_expr", indirect_values(index), dtype, index)
 
     def indirect(self, value: Value, size: Extent) -> Index:
@@ -391,23 +392,25 @@ def _compare(name: str) -> Callable[[Value, Value], Value | None]:
 
 
 def _compared_in_32_bits(name: str, a: Value, b: Value) -> Value | None:
-    """The comparison of two indices that fit: twice as many in a vector."""
-    narrow = [_in_32_bits(v) for v in (a, b)]
-    if a.op == b.op == "constant" or None in narrow:
+    """The comparison of two indices in 32 bits: twice as many in a vector. Of two that may not fit
+    the difference is compared with 0, as its sign is right even where 32 bits do not hold it.
+    """
+    one, other = _index(a), _index(b)
+    if a.op == b.op == "constant" or one is None or other is None:
         return None
+    if not (fits_in_32_bits(one) and fits_in_32_bits(other)):
+        one, other = one - other, Index({}, 0)
+    narrow = [ops.index_expr(index, torch.int32) for index in (one, other)]
     return _state.tape.emit(name, tuple(narrow), torch.bool)
 
 
-def _in_32_bits(value: Value) -> Value | None:
-    index = _index(value)
-    if index is None:
-        return None
+def fits_in_32_bits(index: Index) -> bool:
+    """Whether an index is known to have 32 bits for every value of its sizes."""
     try:
         low, high = index.bounds()
-        fits = known_le(-(1 << 31), low) and known_lt(high, 1 << 31)
+        return known_le(-(1 << 31), low) and known_lt(high, 1 << 31)
     except Undecided:
-        return None
-    return ops.index_expr(index, torch.int32) if fits else None
+        return False
 
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}

@@ -67,6 +67,7 @@ from inductor.fold import fold_batch_norms
 from inductor.ir import Program
 from inductor.layout import channels_innermost, joint_channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
+from inductor.lowering.symbolic import bound_sizes
 from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.pack import pack_convolutions, packed_weights
@@ -134,6 +135,7 @@ def _functionalize(c: Compilation) -> None:
         gm, count = known_masks(c.gm)
         if count:
             c.notes.append(f"attention: {_count(count, 'mask')} known from the graph alone")
+        bound_sizes(gm)
         c.functional = functionalize(gm, c.inputs, keep=LOWERINGS)
         if cse(c.functional.graph_module.graph):
             c.functional.graph_module.recompile()
@@ -543,6 +545,7 @@ def trace(
 ) -> FunctionalGraph | TrainingGraph:
     """The first stage alone, with or without the backward: the input of compile_traced."""
     gm, _ = known_masks(gm)
+    bound_sizes(gm)
     if not training:
         return functionalize(gm, example_inputs, keep=LOWERINGS)
     return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange)

@@ -19,7 +19,7 @@ from inductor.codegen.kernel import FEW, narrow_positions, positions_in_order, t
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.operations import OPERATIONS
-from inductor.ops import COMPUTE_TYPES, Access, Value
+from inductor.ops import COMPUTE_TYPES, Access, Value, fits_in_32_bits
 
 CPP_TYPES = {
     torch.float32: "float",
@@ -450,12 +450,14 @@ class Body:
         dtype = torch.int32 if v is self.narrow else v.dtype
         key = ("index", self._index_key(index), dtype)
         kind = CPP_TYPES[dtype]
+        large = dtype == torch.int32 and v is not self.narrow and not fits_in_32_bits(index)
+        number = "in_32_bits" if large else ""
         if stride == 0:
-            return self._emit(key, f"({kind})({self.index(index)})", dtype, False, level)
-        if stride is None:
-            each = f"[&](int64_t l) {{ return {self.index(index, 'l')}; }}"
+            return self._emit(key, f"({kind}){number}({self.index(index)})", dtype, False, level)
+        if stride is None or large and not (isinstance(stride, int) and abs(stride) < 1 << 16):
+            each = f"[&](int64_t l) {{ return {number}({self.index(index, 'l')}); }}"
             return self._emit(key, f"each_lane<{kind}>({each})", dtype, True, level)
-        text = f"iota<{kind}>({self.index(index)}, {self.emitter.constant(stride)})"
+        text = f"iota<{kind}>({number}({self.index(index)}), {self.emitter.constant(stride)})"
         return self._emit(key, text, dtype, True, level)
 
     def _op_to_dtype(self, v: Value, x: Operand) -> Operand:

@@ -27,7 +27,7 @@ from inductor.codegen.triton_ops import (
 )
 from inductor.index import Index, Indirect, Mod, Var
 from inductor.ir import Buffer, Loops
-from inductor.ops import Access, Tape, Value
+from inductor.ops import Access, Tape, Value, fits_in_32_bits
 
 # --- one pass over the elements
 # ---------------------------------------------------------------------
@@ -213,6 +213,9 @@ class Pass:
                 return Term(constant(value.attr, value.dtype), frozenset())
             case "index_expr":
                 text, axes = self.index(value.attr)
+                narrow = value.dtype == torch.int32 and self.emitter.wide
+                if narrow and not fits_in_32_bits(value.attr):
+                    text = f"tl.minimum(tl.maximum({text}, -(1 << 30)), 1 << 30)"
                 return self.bind(f"({text}).to({type_name(value.dtype)})", axes)
             case "to_dtype":
                 return self.bind(convert(args[0].text, value.args[0].dtype, value.attr), axes)

@@ -206,15 +206,15 @@ def _mask(idx: Indices, box: Box, dims: Sequence[int]) -> Value:
     """Whether the positions along `dims` are those of the box."""
     tests = []
     for d in dims:
-        at, r = ops.index_expr(idx[d], torch.int32), box[d]
+        at, r = ops.index_expr(idx[d], torch.int64), box[d]
         low, high = idx[d].bounds()
         if not known_le(r.low, low):
-            tests.append(ops.ge(at, ops.constant(r.low, torch.int32)))
+            tests.append(ops.ge(at, ops.constant(r.low, torch.int64)))
         if not known_le(high, r.last):
-            tests.append(ops.lt(at, ops.constant(r.end, torch.int32)))
+            tests.append(ops.lt(at, ops.constant(r.end, torch.int64)))
         if r.step != 1:
-            phase = ops.index_expr((idx[d] - r.low) % r.step, torch.int32)
-            tests.append(ops.eq(phase, ops.constant(0, torch.int32)))
+            phase = ops.index_expr((idx[d] - r.low) % r.step, torch.int64)
+            tests.append(ops.eq(phase, ops.constant(0, torch.int64)))
     mask = tests[0]
     for test in tests[1:]:
         mask = ops.logical_and(mask, test)

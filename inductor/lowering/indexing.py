@@ -174,10 +174,10 @@ def padded_load(x: Tensor, idx: Indices, value: Number) -> Value:
     nothing."""
     mask = None
     for i, n in zip(idx, x.size, strict=True):
-        at = ops.index_expr(i, torch.int32)
+        at = ops.index_expr(i, torch.int64)
         for inside in (
-            ops.ge(at, ops.constant(0, torch.int32)),
-            ops.lt(at, ops.constant(n, torch.int32)),
+            ops.ge(at, ops.constant(0, torch.int64)),
+            ops.lt(at, ops.constant(n, torch.int64)),
         ):
             mask = inside if mask is None else ops.logical_and(mask, inside)
     assert mask is not None

@@ -356,9 +356,9 @@ def _padded(ctx: Lowering, x: Tensor, padding: Sequence[Extent], mirrored: bool)
         def piece(inside: Value, place: Index) -> Value:
             return ops.masked(inside, lambda: x.load((*at[:last], place)), 0)
 
-        number = ops.index_expr(i, torch.int32)
-        before = ops.lt(number, ops.constant(0, torch.int32))
-        after = ops.ge(number, ops.constant(n, torch.int32))
+        number = ops.index_expr(i, torch.int64)
+        before = ops.lt(number, ops.constant(0, torch.int64))
+        after = ops.ge(number, ops.constant(n, torch.int64))
         v = piece(_between(i, 0, n), i)
         if padding[0] != 0:
             v = ops.where(before, piece(before, left), v)
@@ -395,9 +395,9 @@ def _always() -> Value:
 
 def _between(i: Index, low: Extent, high: Extent) -> Value:
     """low <= i < high"""
-    at = ops.index_expr(i, torch.int32)
-    above = ops.ge(at, ops.constant(low, torch.int32))
-    return ops.logical_and(above, ops.lt(at, ops.constant(high, torch.int32)))
+    at = ops.index_expr(i, torch.int64)
+    above = ops.ge(at, ops.constant(low, torch.int64))
+    return ops.logical_and(above, ops.lt(at, ops.constant(high, torch.int64)))
 
 
 def _mirrored(i: Index, n: Extent, low: int, high: int) -> list[tuple[Index, Value]]:

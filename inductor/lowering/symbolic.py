@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from fxgraph import expressions
+from fxgraph.expressions import relation
 from fxgraph.sizes import (
     Extent,
     Size,
@@ -35,6 +36,20 @@ def likely(value: Any) -> int:
         return hint(GraphSizes().of(value))
     except Undecided:
         return UNKNOWN_HINT
+
+
+MOST = 1 << 30  # of a size that varies: positions of paddings and their bounds have 32 bits
+
+
+def bound_sizes(gm: Any) -> None:
+    """Guard that the sizes of inputs are at most MOST. Vectors compare twice as many positions in
+    32 bits as in 64, and larger sizes are compiled anew, as numbers.
+    """
+    env = getattr(gm.meta.get("fake_mode"), "shape_env", None)
+    for symbol, info in () if env is None else list(env.symbols.items()):
+        size = info.source is not None and info.low is not None and info.low >= 0
+        if size and info.high is None and info.hint is not None and info.hint <= MOST:
+            env.evaluate(relation("le", symbol, sympy.Integer(MOST)))
 
 
 class GraphSizes:
