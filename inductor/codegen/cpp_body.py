@@ -454,7 +454,7 @@ class Body:
         number = "in_32_bits" if large else ""
         if stride == 0:
             return self._emit(key, f"({kind}){number}({self.index(index)})", dtype, False, level)
-        if stride is None or large and not (isinstance(stride, int) and abs(stride) < 1 << 16):
+        if stride is None or (large and not (isinstance(stride, int) and abs(stride) < 1 << 16)):
             each = f"[&](int64_t l) {{ return {number}({self.index(index, 'l')}); }}"
             return self._emit(key, f"each_lane<{kind}>({each})", dtype, True, level)
         text = f"iota<{kind}>({number}({self.index(index)}), {self.emitter.constant(stride)})"

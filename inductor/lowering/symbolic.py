@@ -45,7 +45,7 @@ def bound_sizes(gm: Any) -> None:
     """Guard that the sizes of inputs are at most MOST. Vectors compare twice as many positions in
     32 bits as in 64, and larger sizes are compiled anew, as numbers.
     """
-    env = getattr(gm.meta.get("fake_mode"), "shape_env", None)
+    env: Any = getattr(gm.meta.get("fake_mode"), "shape_env", None)
     for symbol, info in () if env is None else list(env.symbols.items()):
         size = info.source is not None and info.low is not None and info.low >= 0
         if size and info.high is None and info.hint is not None and info.hint <= MOST:
