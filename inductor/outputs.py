@@ -37,6 +37,17 @@ class _Outputs:
         self.ctx = Lowering(program)
         self.owned: dict[int, Buffer] = {}  # graph output -> the buffer made for it
         self.taken: set[str] = set()
+        self.places: dict[int, list[int]] = {}  # graph output -> the results that it is
+        for place, spec in enumerate(functional.outputs):
+            if spec.kind in ("fresh", "alias_of_intermediate"):
+                self.places.setdefault(spec.index, []).append(place)
+        self.viewed = {
+            spec.index
+            for spec in functional.outputs
+            if spec.kind in ("same_as_output", "alias_of_output")
+        }
+        called = (step for step in program.steps if isinstance(step, Called))
+        self.called_for = {name for step in called for name in step.writes}
 
     def all(self) -> list[OutputSpec]:
         specs = self.functional.outputs
@@ -138,16 +149,8 @@ class _Outputs:
         return OutputSpec("reshaped", made.name, size, stride)
 
     def _is_returned_otherwise(self, number: int) -> bool:
-        specs = self.functional.outputs
-        made = [
-            place
-            for place, spec in enumerate(specs)
-            if spec.kind in ("fresh", "alias_of_intermediate") and spec.index == number
-        ]
-        return len(made) > 1 or any(
-            spec.kind in ("same_as_output", "alias_of_output") and spec.index in made
-            for spec in specs
-        )
+        made = self.places[number]
+        return len(made) > 1 or not self.viewed.isdisjoint(made)
 
     def _own(
         self, number: int, value: Tensor, size: tuple[Extent, ...], stride: tuple[Extent, ...]
@@ -188,8 +191,7 @@ class _Outputs:
             return True
         if buffer.kind != "temp" or product(buffer.size) != product(size):
             return False
-        steps = self.ctx.program.steps
-        if any(isinstance(step, Called) and buffer.name in step.writes for step in steps):
+        if buffer.name in self.called_for:
             return False
         if is_dense(buffer.size, buffer.stride):
             buffer.size, buffer.stride = size, stride

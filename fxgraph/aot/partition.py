@@ -253,7 +253,7 @@ def _read_live_views(joint: Graph, behind: Collection[Node], live: Collection[No
         return made[node]
 
     for node in list(joint.nodes):
-        if node in behind and node not in made.values():
+        if node in behind:
             for given in node.all_input_nodes:
                 if (other := late(given)) is not given:
                     node.replace_input_with(given, other)
@@ -434,11 +434,11 @@ def _forward(
     effects: Sequence[Node],
     writers: Mapping[Node, Node],
 ) -> Graph:
-    wanted = _ancestors([*results, *effects], writers=writers)
+    wanted = {*inputs, *_ancestors([*results, *effects], writers=writers)}
     graph = Graph()
     made: dict[Node, Node] = {}
     for node in joint.nodes:
-        if node in inputs or node in wanted:
+        if node in wanted:
             made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(made[node] for node in results))
     return graph

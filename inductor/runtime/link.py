@@ -144,6 +144,8 @@ class Linker:
         self.values: list[list[Any]] = []
         self.index: dict[str, int] = {}
         self.views: dict[str, tuple[str, Extent]] = {}  # view -> (its base, elements)
+        self.views_of: dict[str, list[str]] = {}  # base -> its views
+        self.input_names = {item.name for item in spec.inputs}
         self.specs: dict[str, Any] = {}
         self.sizes = SizeProgram(spec)
         self.derived: Derived | None = None
@@ -262,6 +264,7 @@ class Linker:
     def _add_view(self, step: ViewStep) -> None:
         base, offset = self._root(step.base)
         self.views[step.out] = (base, offset + step.offset)
+        self.views_of.setdefault(base, []).append(step.out)
         spec = self.specs[base]
         self.values[self.index[base]][9] = True
         self._add(
@@ -284,8 +287,7 @@ class Linker:
 
     def _with_views(self, name: str) -> list[int]:
         """The value of a buffer and of all views of it: they hold its memory too."""
-        views = [self.index[view] for view, (base, _) in self.views.items() if base == name]
-        return [*views, self.index[name]]
+        return [*(self.index[view] for view in self.views_of.get(name, ())), self.index[name]]
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -364,8 +366,8 @@ class Linker:
 
     def _note_writes(self, names: Any, mutated: set[str]) -> None:
         """Remember the inputs that a step writes: their version counters must move."""
-        inputs = {item.name for item in self.spec.inputs}
-        mutated |= {root for root in (self._root(name)[0] for name in names) if root in inputs}
+        roots = (self._root(name)[0] for name in names)
+        mutated |= {root for root in roots if root in self.input_names}
 
     def _runs_long(self) -> bool:
         if any(step.kind == "aten" for step in self.spec.steps):
