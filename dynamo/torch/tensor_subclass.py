@@ -248,7 +248,10 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _example(obj: torch.Tensor) -> torch.Tensor:
+    """The content of a subclass's instance: a leaf where that is one."""
     with torch._C.DisableTorchFunctionSubclass():
+        if obj.requires_grad and not obj.is_leaf:
+            return plain_tensor(obj)
         plain = obj.detach().as_subclass(torch.Tensor)
         return plain.requires_grad_(obj.requires_grad)
 

@@ -89,7 +89,7 @@ class _Joint:
     """
 
     def __init__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> None:
-        trace = self.trace = Trace(gm, example_inputs, grad=True)
+        trace = self.trace = Trace(gm, example_inputs, grad=torch.is_grad_enabled())
         self.symbols = trace.symbols
         _refuse_writes(trace)
         if any(map(has_hook, gm.graph.nodes)):
@@ -290,7 +290,8 @@ class _WrappedTraining:
         self._function = _function_of(joint, forward, backwards)
 
     def __call__(self, *inputs: Any) -> Any:
-        return self._function.apply(*inputs)
+        with torch.enable_grad():  # the graph may switch it on behind its start
+            return self._function.apply(*inputs)
 
 
 def _function_of(joint: _Joint, forward: Callable[..., Any], backwards: _Backwards) -> Any:

@@ -203,6 +203,20 @@ FOUND = {
         "y = x * 1\nwith torch.set_grad_enabled(n > 1):\n    y = y * 2",
         "run(T(3, 4), np.int64(2))\nwith torch.no_grad(): run(T(3, 4), np.int64(1))",
     ),
+    "whether an argument of a class is a leaf": (
+        "log.append((x.is_leaf, x.requires_grad, x._version))\ny = x * 2",
+        "run(T(3, 4).as_subclass(Noted) * net.b)\nrun((a * 1).as_subclass(Sub))\n"
+        "run(a.detach().as_subclass(Noted).requires_grad_())",
+    ),
+    "grad mode switched on behind a wrapper's first operator": (
+        "z = x * net.b\ntorch.set_grad_enabled(True)\ny = [x * net.b, z]",
+        f"with torch.no_grad(): out = run({TWO})\ntorch.set_grad_enabled(True)\n"
+        "out[0].sum().backward()\nlog.append(net.b.grad)",
+    ),
+    "a wrapper behind a break without gradients": (
+        "y = x * net.b\nwith torch.no_grad():\n    dynamo.graph_break()\ny = y * 2",
+        f"out = run({TWO})\nout.sum().backward()\nlog.append(net.b.grad)",
+    ),
     "numpy's choice of a number": ("y = x * rng.choice(3) + rng.choice(3)", "run(T(3, 4))"),
 }
 
