@@ -377,7 +377,8 @@ def _new_tensor(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Va
 
 
 def _new(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
-    if kwargs or not _sizes_or_data(args):
+    ordinary = tensor.fake.layout is torch.strided  # torch refuses others
+    if kwargs or not ordinary or not _sizes_or_data(args):
         raise Unsupported(breaks.UncapturedCall("Tensor.new() of other arguments"))
     return polyfill(tx, torch_polyfills.new_legacy, tensor, *args)
 

@@ -66,6 +66,11 @@ FOUND = {
         "net.w = nn.Parameter(Two(T(4, 4), T(4, 4) * 2))\n"
         "run(T(3, 4))\n_ = net.double() and None\nrun(T(3, 4).double())",
     ),
+    "a new tensor of the type of a jagged one": (
+        "z = x * 2\ntry:\n    y = z.new([1.0, 2, 3, 4]) + 1\n"
+        "except RuntimeError:\n    y = torch.Tensor.new(x.values(), 2).shape",
+        JAGGED,
+    ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),
     "a lazy module of a jagged tensor": ("y = lazy(x)", JAGGED),
     "a generator in the side of a branch that breaks": (
