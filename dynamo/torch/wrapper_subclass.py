@@ -314,7 +314,7 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
         sizes, strides = layout or (sizes, strides)
     if not varies:
         return None
-    with mode, torch.enable_grad():
+    with torch.inference_mode(obj.is_inference()), mode, torch.enable_grad():
         fake = unflatten(type(obj), inner, context, tuple(sizes), tuple(strides))
         fake.requires_grad_(obj.requires_grad)
         return fake if obj.is_leaf else fake.clone()

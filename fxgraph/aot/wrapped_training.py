@@ -201,19 +201,20 @@ class _Joint:
 
     @property
     def computed(self) -> list[Node]:
-        """The saved nodes that are no inputs."""
-        return [node for node in self.saved if node.op != "placeholder"]
+        """The saved nodes that the forward gives."""
+        return [node for node, place in zip(self.saved, self.read, strict=True) if place is None]
 
     @functools.cached_property
     def read(self) -> list[tuple[int, int] | None]:
         """For each saved node the number of the input, and of the plain tensor in it; None where
-        the forward computes it.
+        the forward gives it: what it computes, and offsets of jagged tensors, for which eager saves
+        no input.
         """
         placeholders = [node for node in self._ahead if node.op == "placeholder"]
         places = [
-            (i, number)
+            None if leaf is not fake and _has_no_gradient(leaf) else (i, number)
             for i, fake in enumerate(self.trace.fakes)
-            for number in range(len(plain_leaves(fake)))
+            for number, leaf in enumerate(plain_leaves(fake))
         ]
         known = dict(zip(placeholders, places, strict=True))
         return [known.get(node) for node in self.saved]

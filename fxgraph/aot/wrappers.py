@@ -310,7 +310,8 @@ class _Recorder(TorchDispatchMode):
     def add_tangent(self, name: str, fake: torch.Tensor) -> Node:
         node = self.graph.placeholder(name)
         node.meta.update(val=fake, example_value=fake, source=name, version=version_of(fake))
-        self._bind(fake, node)
+        if not self.has(fake):  # not the offsets of a jagged tensor, which are the forward's
+            self._bind(fake, node)
         return node
 
     def has(self, fake: torch.Tensor) -> bool:

@@ -71,6 +71,20 @@ FOUND = {
         "except RuntimeError:\n    y = torch.Tensor.new(x.values(), 2).shape",
         JAGGED,
     ),
+    "a view of a jagged tensor, which inference mode refuses": (
+        "y = x * 2\nw = rag.detach()\ny = y + w.values().sum()",
+        "with torch.inference_mode(): run(T(3, 4))\nrun(T(3, 4))",
+    ),
+    "a backward from one of a jagged and a plain result": (
+        "y = [x * net.b, (x * net.b).sin().values().sum(), x.values().cos()]",
+        "j = jagged(2, 1, grad=True)\nout = run(j)\nout[1].backward()\nj.grad\n"
+        "j = jagged(2, 1, grad=True)\nout = run(j)\nout[0].values().sum().backward()\nj.grad\n"
+        "j = jagged(3, 1, grad=True)\n(run(j)[2].sum() + run(j)[1]).backward()",
+    ),
+    "an argument that is jagged, differentiated in the frame": (
+        "y = x * 2\ny.values().sum().backward()",
+        "j = jagged(2, 1, grad=True)\nrun(j)\nj.grad",
+    ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),
     "a lazy module of a jagged tensor": ("y = lazy(x)", JAGGED),
     "a generator in the side of a branch that breaks": (
