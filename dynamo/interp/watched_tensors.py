@@ -121,7 +121,7 @@ class WatchedTensors:
     def note_views(self, example: Any) -> None:
         """Note the views among a node's results that no write must reach."""
         for fake in (example,) if isinstance(example, torch.Tensor) else leaves(example):
-            if isinstance(fake, torch.Tensor) and _is_fragile(fake):
+            if isinstance(fake, torch.Tensor) and is_fragile(fake):
                 self._views.append(_FragileView(fake, fake._version))
 
     def note_write(self, broken: Callable[[breaks.Break], BreakBefore]) -> None:
@@ -140,10 +140,13 @@ class WatchedTensors:
                 raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
 
 
-def _is_fragile(fake: torch.Tensor) -> bool:
-    if not fake._is_view() or fake.is_inference():
+def is_fragile(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses the view once its memory has been written: made without grad mode,
+    or among several.
+    """
+    if not tensor._is_view() or tensor.is_inference():
         return False
-    return torch._C._autograd._get_creation_meta(fake) != _DEFAULT  # type: ignore[attr-defined]
+    return torch._C._autograd._get_creation_meta(tensor) != _DEFAULT  # type: ignore[attr-defined]
 
 
 def _is_refused(fake: torch.Tensor) -> bool:

@@ -51,6 +51,16 @@ FOUND = {
         ---
         with torch.no_grad(): result = run(a[:])
     """,
+    "a view made without gradients, written behind a new hook": """
+        def f(x):
+            y = x * 1
+            x.register_hook(lambda g: g + 1)
+            x.mul_(3)
+            return y
+        a = T(3, 4, grad=True)
+        ---
+        with torch.no_grad(): result = run(a[:])
+    """,
     "refused by kernels, and unused": """
         net = nn.LayerNorm(4)
         def f(x):
