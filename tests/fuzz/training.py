@@ -244,8 +244,8 @@ def difference(
         for step, wanted, got in _worlds(definitions, steps, backend, dynamic):
             if wanted == got:
                 continue
-            wanted, got = _plain(wanted), _plain(got)
-            if wanted != got and not _close(wanted, got):
+            wanted, got = plain(wanted), plain(got)
+            if wanted != got and not close(wanted, got):
                 refused = str(got["result"]), str(wanted["result"])
                 if any(end in refused[0] for end in ENDS) or AGAIN in refused[1]:
                     return None
@@ -259,7 +259,7 @@ def difference(
 
 def _told(wanted: Any, got: Any, step: str) -> None:
     for key in wanted:
-        if not _close(wanted[key], got[key]):
+        if not close(wanted[key], got[key]):
             _descend(wanted[key], got[key], f"{step}: {key}")
 
 
@@ -267,7 +267,7 @@ def _descend(left: Any, right: Any, path: str) -> None:
     """Raise AssertionError with the first innermost place of two pictures that is not close."""
     if _is_row(left) and _is_row(right) and len(left) == len(right) and not _numbers_of(left):
         for index, (one, other) in enumerate(zip(left, right)):
-            if not _close(one, other):
+            if not close(one, other):
                 named = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)
                 _descend(one, other, f"{path}[{one[0] if named else index}]")
     assert_same({"": left}, {"": right}, path)
@@ -277,22 +277,22 @@ def _is_row(picture: Any) -> bool:
     return isinstance(picture, list | tuple)
 
 
-def _plain(picture: Any) -> Any:
+def plain(picture: Any) -> Any:
     """The picture without what depends on addresses, on how autograd's nodes are named and how many
     handles it made.
     """
     if isinstance(picture, str):
         return NODES.sub("", MODIFIED.sub(r"\1", picture)) if len(picture) > 8 else picture
     if isinstance(picture, dict):
-        return {key: _plain(value) for key, value in picture.items()}
+        return {key: plain(value) for key, value in picture.items()}
     if isinstance(picture, tuple) and len(picture) == 2 and isinstance(picture[0], str):
         name, held = picture
         if name == "id":  # of a handle
             return (name,)
         if name.startswith("_") and "_hooks" in name and _is_row(held):  # by the id of their handle
-            return (name, [_plain(value) for _, value in held[1] or ()])
+            return (name, [plain(value) for _, value in held[1] or ()])
     if _is_row(picture):
-        return type(picture)(map(_plain, _outside_of_handlers(picture)))
+        return type(picture)(map(plain, _outside_of_handlers(picture)))
     return picture
 
 
@@ -312,17 +312,17 @@ def _numbers_of(picture: Any) -> list[float] | None:
         return None
 
 
-def _close(left: Any, right: Any) -> bool:
+def close(left: Any, right: Any) -> bool:
     if left == right:
         return True
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_close(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if not (_is_row(left) and _is_row(right) and len(left) == len(right)):
         return isinstance(left, float) and isinstance(right, float) and _near([left], [right])
     first, second = _numbers_of(left), _numbers_of(right)
     if first is not None and second is not None:
         return _near(first, second)
-    return all(map(_close, left, right))
+    return all(map(close, left, right))
 
 
 def _near(left: list[float], right: list[float]) -> bool:
