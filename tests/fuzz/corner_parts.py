@@ -239,7 +239,7 @@ kept.append(copy.deepcopy(A.detach())); kept.append(copy.deepcopy(p0)); ema = co
 log.append(vars(copy.copy(cfg)))
 """,
     "grads": """
-w = A.detach().requires_grad_();(w * w).sum().backward();y = w.grad
+w = A.detach().requires_grad_();(w * w).sum().backward();y = w.grad * 1
 w = A.detach().clone().requires_grad_();(w * p0).sum().backward();log.append(w.grad)
 log.append(p0.grad); p0.grad = None; p0.grad = torch.ones(4)
 A.register_hook(lambda g: g * 2) if A.requires_grad else None; p0.requires_grad_(False)
