@@ -10,7 +10,8 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -347,10 +348,12 @@ class _Backwards:
         `x.data.mul_(2)` leaves no other trace, and eager goes on from the values before it.
         """
         training = self.training
-        if training.frame.input_mutations or all(value is None for value in kept):
-            return  # written again, or nothing computed
+        if all(value is None for value in kept):
+            return
         varying = [x for x, bound in zip(inputs, self.statics, strict=True) if bound is None]
-        results = _autograd.without_grad(self.forward, *(x.detach() for x in varying))
+        held = [x if bound is None else bound for x, bound in zip(inputs, self.statics)]
+        with _undone([held[mutation.index] for mutation in training.frame.input_mutations]):
+            results = _autograd.without_grad(self.forward, *(x.detach() for x in varying))
         first = {"value": 0, "kept": training.frame.value_count}
         for place, value in zip(self.whole(number).saved, kept, strict=True):
             kind, index = training.saved[place]
@@ -378,6 +381,19 @@ class _Backwards:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+@contextlib.contextmanager
+def _undone(written: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Give the tensors, which the block writes, their values and versions back."""
+    before = [tensor.detach().clone() for tensor in written]
+    versions = [tensor._version for tensor in written]
+    try:
+        yield
+    finally:
+        for tensor, values in zip(written, before):
+            tensor.data.copy_(values)
+        torch._C._autograd._unsafe_set_version_counter(tuple(written), tuple(versions))
 
 
 def _is_about(found: Any, kept: torch.Tensor) -> bool:

@@ -11,8 +11,8 @@ seen, numbers within what fused kernels round. For what differs the smallest pro
 No program replaces `.data` of an argument of a subclass: graphs save a plain tensor in its place,
 whose data stay. None registers hooks beside arguments that wrap tensors: where a result of a graph
 has no gradient, torch calls its hooks with None. None asks how often a gradient was written: that
-is how autograd's engine adds its parts, in place or not. Classes and modes that log calls leave out reads
-of attributes, of which capture makes more.
+is how autograd's engine adds its parts, in place or not. Classes and modes that log calls leave out
+reads of attributes, of which capture makes more.
 """
 
 from __future__ import annotations

@@ -166,6 +166,38 @@ def test_second_derivatives(f, change, backend):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", [None, scale])
+@pytest.mark.parametrize("static", [False, True])
+def test_second_derivatives_of_what_counts(static, change, backend):
+    """Likewise where the graph writes inputs; comparing leaves these as they are."""
+
+    def derived(compile):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).double()
+        seen = torch.zeros(3, 3).double()
+
+        def f(x, w, seen=None):
+            y = (net(x) * w.exp()).sin()
+            if seen is not None:
+                seen.copy_(y.detach())
+            return y.exp()
+
+        call, given = compile(f), (() if static else (seen,))
+        found = second_derivatives(lambda x, w: call(x, w, *given), change)
+        return [*found, *net.buffers(), seen, seen._version, net[1].running_mean._version]
+
+    torch.manual_seed(0)
+    expected = derived(lambda f: f)
+    torch.manual_seed(0)
+    try:
+        found = derived(lambda f: dynamo.compile(f, backend=backend))
+    except RuntimeError as error:
+        assert change is not None and backend != "eager"
+        assert "was given other values" in str(error)
+    else:
+        torch.testing.assert_close(found, expected)
+
+
 def chained(x, w):
     return (x * w).sin() * w
 
