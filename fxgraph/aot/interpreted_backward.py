@@ -14,7 +14,7 @@ import torch
 
 from fxgraph.aot.functional import TrainingGraph
 from fxgraph.aot.number_inputs import NumberInputs, sizes_of
-from fxgraph.aot.partial_backward import BackwardPart, alike, reached
+from fxgraph.aot.partial_backward import BackwardPart, reached, sole_part
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
@@ -90,10 +90,9 @@ class _Run(Interpreter):
     def run_node(self, n: Node) -> Any:
         if n.op == "output":
             return [self._value(node) for node in self.plan.results]
-        if n.target is aten.add.Tensor and not n.kwargs:
-            live = [arg for arg in n.args if arg not in self.plan.zero]
-            if len(live) == 1 and isinstance(live[0], Node) and alike(live[0], n):
-                return self.env[live[0]]
+        part = sole_part(n, self.plan.zero)
+        if part is not None:
+            return self.env[part]
         args, kwargs = map_aggregate((n.args, n.kwargs), self._value)
         return getattr(self, n.op)(n.target, args, kwargs)
 

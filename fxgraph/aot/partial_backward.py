@@ -103,10 +103,9 @@ class _Contribution:
         self.tangents = [k for k in range(len(tangents)) if used[count + k]]
 
     def _copy(self, node: Node) -> Node:
-        if node.target is aten.add.Tensor and not node.kwargs:
-            live = [arg for arg in node.args if arg not in self.zero]
-            if len(live) == 1 and isinstance(live[0], Node) and alike(live[0], node):
-                return self._of(live[0])
+        part = sole_part(node, self.zero)
+        if part is not None:
+            return self._of(part)
         return self.graph.node_copy(node, self._of)
 
     def _of(self, node: Node) -> Any:
@@ -261,6 +260,33 @@ def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
         if any(arg in found for arg in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def sole_part(total: Node, zero: Collection[Node]) -> Node | None:
+    """The one part of a sum that arrives, if it can be used for the sum: as a gradient autograd
+    gives it with the strides that it has (an expanded one of `sum`).
+    """
+    part = _arriving(total, zero)
+    return part if part is not None and (alike(part, total) or _is_given(total, zero)) else None
+
+
+def _arriving(total: Node, zero: Collection[Node]) -> Node | None:
+    """The one part of a sum that arrives."""
+    if total.target is not aten.add.Tensor or total.kwargs:
+        return None
+    live = [arg for arg in total.args if arg not in zero]
+    if len(live) != 1 or not isinstance(live[0], Node):
+        return None
+    a, b = live[0].meta["val"], total.meta["val"]
+    return live[0] if a.dtype == b.dtype and same(a.shape, b.shape) else None
+
+
+def _is_given(node: Node, zero: Collection[Node]) -> bool:
+    """Whether nothing is computed of a gradient."""
+    return all(
+        user.op == "output" or (_arriving(user, zero) is node and _is_given(user, zero))
+        for user in node.users
+    )
 
 
 def alike(one: Node, other: Node) -> bool:

@@ -61,6 +61,19 @@ FOUND = {
         ---
         with torch.no_grad(): result = run(a[:])
     """,
+    "the strides of a gradient of which one part arrives": """
+        b = T(4, grad=True)
+        def f(x):
+            y = x * b
+            return y, x.sum(), x.sum(0)
+        a = T(3, 4, grad=True)
+        ---
+        log.append(torch.autograd.grad(f(a)[1], a))
+        log.append(torch.autograd.grad(run(a)[1], a))
+        log.append(torch.autograd.grad(run(a)[2].sum(), a))
+        run(a)[1].backward()
+        a.grad
+    """,
     "refused by kernels, and unused": """
         net = nn.LayerNorm(4)
         def f(x):
