@@ -208,7 +208,7 @@ class Trace:
         return [version_of(one) for one in seen]
 
     def _add_input(self, node: Node, example: Any) -> None:
-        like = node.meta["example_value"]
+        like = node.meta.get("example_value", example)  # a body's has none
         if not isinstance(like, torch.Tensor):
             if not is_symbol(like):
                 raise Unfunctionalizable("a number that is no symbol beside tensor subclasses")

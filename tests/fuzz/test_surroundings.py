@@ -85,6 +85,11 @@ FOUND = {
         "y = x * 2\ny.values().sum().backward()",
         "j = jagged(2, 1, grad=True)\nrun(j)\nj.grad",
     ),
+    "a wrapper in the side of a branch": (
+        "y = x * 2\nif x.sum() > 0:\n    y = spread(x, Shard(0)).to_local()\n"
+        "else:\n    y = y * 3",
+        "run(T(3, 4))\nrun(T(3, 4) - 5)",
+    ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),
     "a lazy module of a jagged tensor": ("y = lazy(x)", JAGGED),
     "a generator in the side of a branch that breaks": (
