@@ -43,6 +43,7 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import GlobalsSource
+from dynamo.interp.watched_tensors import is_fragile
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
@@ -346,6 +347,9 @@ class Checks:
         """Break at a check, or behind it, where the frame could not run again after this node."""
         does = effects.of(node)
         if does.writes:
+            if tx is not None and self._autograd_refuses(node):
+                why = "autograd refuses writes to one of several views, or one made without it"
+                raise Unsupported(breaks.OpError(_name(node), why))
             self._writes = True
             if tx is not None:
                 self.output.watched.note_write(lambda reason: self.breaking_at(tx, reason))
@@ -378,6 +382,14 @@ class Checks:
                 self._break_at(check.broken)
         if not _can_write_back(written if self.made or self.promised else self.copied()):
             self._break_at(self._in_front_of_write(broken, tx))
+
+    def _autograd_refuses(self, write: Node) -> bool:
+        """Whether it would have to record the write, to such an input."""
+        made = write.meta["example_value"]
+        if not (torch.is_grad_enabled() and isinstance(made, torch.Tensor) and made.requires_grad):
+            return False
+        examples = [item.example for item in self.output.inputs if item.node in write.args[:1]]
+        return any(isinstance(one, torch.Tensor) and is_fragile(one) for one in examples)
 
     def has_written(self, fake: torch.Tensor) -> bool:
         """Whether the graph writes the memory of a tensor."""

@@ -124,8 +124,9 @@ def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
     if not outside and (not tensor.node.op.startswith("call_") or _is_view_of_input(tx, tensor)):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
-    if outside and is_fragile(tensor.real):  # a write may come before the hook is registered
-        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() of a view made without gradients"))
+    # A write may come before the hook is registered.
+    if tensor.real is not None and is_fragile(tensor.real):
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() of a view without gradients"))
     if not outside and _is_one_of_several(tensor):
         tx.output.watched.keep_alone(tensor, _native_maker(tx, tensor, name))
     if any(node.target is torch.autograd.grad for node in graph.nodes):

@@ -86,8 +86,7 @@ FOUND = {
         "j = jagged(2, 1, grad=True)\nrun(j)\nj.grad",
     ),
     "a wrapper in the side of a branch": (
-        "y = x * 2\nif x.sum() > 0:\n    y = spread(x, Shard(0)).to_local()\n"
-        "else:\n    y = y * 3",
+        "y = x * 2\nif x.sum() > 0:\n    y = spread(x, Shard(0)).to_local()\nelse:\n    y = y * 3",
         "run(T(3, 4))\nrun(T(3, 4) - 5)",
     ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),

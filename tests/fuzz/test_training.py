@@ -74,6 +74,17 @@ FOUND = {
         run(a)[1].backward()
         a.grad
     """,
+    "a write to one of several views behind a backward, which autograd refuses": """
+        b, w = T(4, grad=True), T(4, 4, grad=True)
+        def f(x):
+            y = x * b
+            v = x.split(2, 1)[0]
+            y.mean().backward(inputs=[w])
+            v.add_(y.sum())
+            return y
+        ---
+        result = run(T(3, 4))
+    """,
     "refused by kernels, and unused": """
         net = nn.LayerNorm(4)
         def f(x):
