@@ -43,14 +43,13 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import GlobalsSource
-from dynamo.interp.watched_tensors import is_fragile
 from dynamo.plans import BreakBefore, Retry
 from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
 from dynamo.values.functions.function import FunctionValue, MethodValue
 from dynamo.values.iterators.generator import GeneratorValue
 from dynamo.values.tensors.captured_scalars import rely_on_truth
-from dynamo.values.tensors.memory_overlap import is_leaf, version_of
+from dynamo.values.tensors.memory_overlap import is_fragile, is_leaf, version_of
 from fxgraph import Graph, GraphModule, Node, effects
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves

@@ -14,14 +14,13 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
+from dynamo.values.tensors.memory_overlap import is_fragile
 from fxgraph.aot.history import memory_of
 from fxgraph.args import leaves
 
 if TYPE_CHECKING:
     from dynamo.plans import Plan
     from dynamo.values.tensors.tensor import TensorValue
-
-_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -138,15 +137,6 @@ class WatchedTensors:
         for value, history in self.hooked:
             if value.history() is not history:
                 raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
-
-
-def is_fragile(tensor: torch.Tensor) -> bool:
-    """Whether autograd refuses the view once its memory has been written: made without grad mode,
-    or among several.
-    """
-    if not tensor._is_view() or tensor.is_inference():
-        return False
-    return torch._C._autograd._get_creation_meta(tensor) != _DEFAULT  # type: ignore[attr-defined]
 
 
 def _is_refused(fake: torch.Tensor) -> bool:

@@ -18,7 +18,6 @@ from torch.utils.hooks import RemovableHandle
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
 from dynamo.errors import Unsupported
-from dynamo.interp.watched_tensors import is_fragile
 from dynamo.plans import BreakBefore, Retry
 from dynamo.polyfills import module_hooks
 from dynamo.values.base import Value
@@ -26,6 +25,7 @@ from dynamo.values.builtins.table import handles
 from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.memory_overlap import is_fragile
 from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
 from dynamo.values.tensors.tensor_calls import check_usable
 from fxgraph import Node

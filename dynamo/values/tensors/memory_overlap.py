@@ -20,6 +20,7 @@ _IN_PLACE = frozenset(
     getattr(operator, f"i{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
 )
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 _TEXT = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
     "single memory location. Please clone() the tensor before performing the operation."
@@ -210,8 +211,7 @@ def may_be_written(tensor: torch.Tensor) -> bool:
     base = tensor._base
     if base is None:
         return not is_leaf(tensor)
-    usual = torch._C._autograd.CreationMeta.DEFAULT
-    return not base.is_leaf and torch._C._autograd._get_creation_meta(tensor) == usual
+    return not base.is_leaf and torch._C._autograd._get_creation_meta(tensor) == _DEFAULT
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -220,3 +220,12 @@ def version_of(tensor: torch.Tensor) -> int:
         return 0 if tensor.is_inference() else tensor._version
     except RuntimeError:
         return 0
+
+
+def is_fragile(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses the view once its memory has been written: made without grad mode,
+    or among several.
+    """
+    if not tensor._is_view() or tensor.is_inference():
+        return False
+    return torch._C._autograd._get_creation_meta(tensor) != _DEFAULT
