@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dynamo.values.effects.hoisted_modules import requires_from_start as requires_from_start
     from dynamo.values.functions.functional import partial_method as partial_method
     from dynamo.values.iterators.native_iterators import TextIterator as TextIterator
+    from dynamo.values.objects.descriptors import assume_absent as assume_absent
     from dynamo.values.objects.descriptors import attribute_of_type as attribute_of_type
     from dynamo.values.objects.descriptors import is_absent as is_absent
     from dynamo.values.objects.exception_objects import make_exception as make_exception

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.classes.lookup import MISSING, class_lookup
 from dynamo.values.functions.function import FunctionValue, MethodValue
@@ -33,9 +34,10 @@ class StoredClassAttr:
 
 def stored_class_attr(tx: Interpreter, cls: type, name: str) -> StoredClassAttr | None:
     """The attribute of a class that the captured code changed, if no other class hides it."""
-    for owner in cls.__mro__:
+    for index, owner in enumerate(cls.__mro__):
         changed = tx.output.side_effects.class_stores.get((id(owner), name))
         if changed is not None:
+            late_bound.assume_absent(tx, cls.__mro__[:index], name)
             return StoredClassAttr(changed)
         if name in owner.__dict__:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -234,6 +234,18 @@ def raw_class_source(
         else:
             tx.guard(namespace, "contains", (name, False))
     return None
+
+
+@bound_late
+def assume_absent(tx: Interpreter, classes: Sequence[type], name: str) -> None:
+    """Guard that these classes do not hold the attribute themselves."""
+    for cls in classes:
+        if is_trusted_class(cls):
+            class_lookup(cls, name)  # recorded
+        else:
+            source = class_value(tx, cls, None).source
+            assert source is not None, "of a class that may be changed"
+            tx.guard(AttrSource(source, "__dict__"), "contains", (name, False))
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:

@@ -4,6 +4,25 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE, captured=False, dynamic=(None, True), config={"recompile_limit": 64})
 PROGRAMS = {
+    "attribute_hidden_by_a_subclass": """
+        class A: k = 1
+        class B(A): pass
+        class C(B): pass
+        c = C()
+        def f(x):
+            A.k = A.late = x
+            return c.k + 1, C.k * 2, c.late
+        ---
+        run(T(3))
+        B.k = T(3) + 5
+        run(T(3))
+        C.late = 4
+        run(T(3))
+        del B.k, C.late
+        run(T(3))
+        c.k = 3
+        run(T(3))
+    """,
     "method_code_replaced": """
         class A:
             k = 2
