@@ -11,6 +11,7 @@ then on the frame leaves its checkpoints to torch.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
 import weakref
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
     from dynamo.guards.history import SeenFrame
     from dynamo.interp.output import OutputGraph
 
-_States = tuple[list[int], list[int]]  # memory, versions
+_States = tuple[list[int], list[int], list[bytes]]  # memory, versions, samples of the bytes
 _NUMBERS = (int, float)
 _GONE = object()
+_SAMPLE = 64  # bytes at the start, in the middle and at the end of a tensor
 _NORMALISATIONS = (torch.nn.functional.batch_norm, torch.nn.functional.instance_norm)
 _UNCHANGED = "what its checkpoints read was unchanged in backwards"
 
@@ -218,7 +220,7 @@ class _Check:
 
     def _refuse_changed(self, now: _States) -> NoReturn:
         for (tensor, is_argument), *states in zip(self.read, *self.before, *now):
-            memory, version, memory_now, version_now = states
+            memory, version, _, memory_now, version_now, _ = states
             if is_argument and memory == memory_now and version != version_now:
                 raise _overwritten(tensor, version)
         self._refuse("a tensor was written, or was given other data")
@@ -247,14 +249,24 @@ def _reference(root: Any) -> Callable[[], Any]:
 
 
 def _states(read: Sequence[tuple[torch.Tensor, bool]]) -> _States:
-    """The memory and the versions of the tensors."""
+    """The memory and the versions of the tensors, and some bytes: `.data` moves no version."""
     try:
-        return [one.data_ptr() for one, _ in read], [one._version for one, _ in read]
+        places, versions = [one.data_ptr() for one, _ in read], [one._version for one, _ in read]
     except RuntimeError:  # one of them has none, or does not tell
-        return (
-            [_told(torch.Tensor.data_ptr, one) for one, _ in read],
-            [_told(operator.attrgetter("_version"), one) for one, _ in read],
-        )
+        places = [_told(torch.Tensor.data_ptr, one) for one, _ in read]
+        versions = [_told(operator.attrgetter("_version"), one) for one, _ in read]
+    return places, versions, [_sample(one, place) for (one, _), place in zip(read, places)]
+
+
+def _sample(tensor: torch.Tensor, place: int) -> bytes:
+    """Bytes of a tensor in the memory of the processor; elsewhere, and of one with gaps, none."""
+    if place <= 0 or not tensor.is_cpu or not tensor.is_contiguous():
+        return b""
+    size = tensor.nbytes
+    if size <= 3 * _SAMPLE:
+        return ctypes.string_at(place, size)
+    starts = (0, size // 2, size - _SAMPLE)
+    return b"".join([ctypes.string_at(place + start, _SAMPLE) for start in starts])
 
 
 def _told(read: Callable[[torch.Tensor], int], tensor: torch.Tensor) -> int:

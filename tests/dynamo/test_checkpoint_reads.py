@@ -109,6 +109,20 @@ class Data(Parameter):
         self.layers[0].bias.data = self.layers[0].bias.data + 1
 
 
+class WrittenByData(Parameter):
+    def change(self, number):
+        self.layers[0].weight.data.mul_(2)
+
+
+class LargeWrittenByData(Rebound):
+    def __init__(self):
+        super().__init__()
+        self.state.w = torch.full((100, 1, 3), 2.0)
+
+    def change(self, number):
+        self.state.w.data.add_(1)
+
+
 class Swapped(Parameter):
     def change(self, number):
         self.layers[1] = [nn.Sigmoid(), nn.SiLU(), nn.GELU()][number]
@@ -133,7 +147,7 @@ class BehindBreak(Program):
 
 PROGRAMS = [
     *(Attribute, Reentrant, Global, Closure, GrowingList, Rebound, Written, Parameter, Data),
-    *(Swapped, Lifted, BehindBreak),
+    *(WrittenByData, LargeWrittenByData, Swapped, Lifted, BehindBreak),
 ]
 
 
