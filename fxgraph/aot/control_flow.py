@@ -127,7 +127,11 @@ class _General:
 
     @classmethod
     def of(cls, body: GraphModule, seen: Sequence[Any]) -> _General | None:
-        """None: no size or number depends on data, or some are not among the inputs."""
+        """None: no size or number depends on data, some are not among the inputs, or inputs are
+        told by examples alone (in a loop's body).
+        """
+        if any(value is None for value in seen):
+            return None
         numbers = [number for value in seen for number in layout_numbers(value)]
         if not any(map(depends_on_data, numbers)):
             return None

@@ -31,6 +31,16 @@ def f(a, b, w, log, big):
     n = int((b > 0).sum())
     return torch.cat([a, b]).narrow(0, n, 4)
 """,
+    "a loop over what data chooses, in a loop": """
+def f(a, b, w, log, big):
+    c = a + b
+    n = torch.zeros(())
+    while (n < 3) & (c.max() > b.min()):
+        n = n + 1
+        for t in c[a > -1]:
+            a = a + t
+    return a * 1, c
+""",
 }
 
 
