@@ -285,6 +285,8 @@ def _check_parts(obj: torch.Tensor) -> None:
             _check_parts(inner)
         elif kind not in (torch.Tensor, torch.nn.Parameter) or inner.layout is not torch.strided:
             raise Unsupported(breaks.UnknownObject(kind.__name__))
+        elif inner.is_quantized:
+            raise Unsupported(breaks.UnknownObject("quantized tensor"))
 
 
 def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.Tensor | None:

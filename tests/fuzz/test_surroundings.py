@@ -89,6 +89,11 @@ FOUND = {
         "y = x * 2\nif x.sum() > 0:\n    y = spread(x, Shard(0)).to_local()\nelse:\n    y = y * 3",
         "run(T(3, 4))\nrun(T(3, 4) - 5)",
     ),
+    "a quantised tensor in a wrapper": (
+        "y = x @ net.w\n"
+        "z = torch.quantize_per_tensor(y.detach(), 0.1, 3, torch.quint8).dequantize() + y",
+        "run(Two(T(3, 4), T(3, 4), 'x'))",
+    ),
     "jagged tensors mapped": ("y = torch.func.vmap(lambda t: t @ net.w)(x)", JAGGED),
     "a lazy module of a jagged tensor": ("y = lazy(x)", JAGGED),
     "a generator in the side of a branch that breaks": (
