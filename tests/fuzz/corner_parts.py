@@ -242,11 +242,11 @@ log.append(vars(copy.copy(cfg)))
 w = A.detach().requires_grad_();(w * w).sum().backward();y = w.grad * 1
 w = A.detach().clone().requires_grad_();(w * p0).sum().backward();log.append(w.grad)
 log.append(p0.grad); p0.grad = None; p0.grad = torch.ones(4)
-A.register_hook(lambda g: g * 2) if A.requires_grad else None; p0.requires_grad_(False)
+known(A).register_hook(lambda g: g * 2) if A.requires_grad else None; p0.requires_grad_(False)
 y.retain_grad() if y.requires_grad else None; y = y + p0.grad if p0.grad is not None else y
 (p0 * 2).sum().backward(); log.append(A.grad_fn is None)
 g, = torch.autograd.grad((p0 * A).sum(), p0);log.append(g); log.append(p0.grad is None)
-h = A.register_hook(seen('L')) if A.requires_grad else None
+h = known(A).register_hook(seen('L')) if A.requires_grad else None
 p0.grad.zero_() if p0.grad is not None else None; x.data = A.detach(); V.data = B.detach()
 V.detach_(); V.requires_grad_(); p0.data = p0.data * 2; p0.data.add_(1)
 net.w = nn.Parameter(net.w * 2); net.w = nn.Parameter(net.w.detach().clone())

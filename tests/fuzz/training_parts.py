@@ -12,6 +12,10 @@ F = nn.functional
 handles, kept = [], []
 # Of hooks of tensors: between them, autograd promises no order.
 logs = {name: [] for name in ['w', 'new', 'accumulated', *(f'l{i}' for i in range(9))]}
+def known(t):
+    # torch crashes: register_hook of a view whose base was written, and whose history none asked.
+    t.grad_fn is None
+    return t
 def seen(name):
     def hook(g):
         logs[name].append(g)
@@ -184,12 +188,12 @@ V.data = V.data * 2; V.data = V.data.clone(); V.set_(V.detach().clone()); V.sque
 V.index_add_(0, torch.tensor([0]), V[:1].detach() * 2); V.random_(3); V.normal_(); V.add_(V); V.sub_(B.sum())
 """
 HOOKS = """
-A.register_hook(seen('L')); A.register_hook(scaled('L')); handles.append(A.register_hook(seen('L')))
-V.register_hook(lambda g: g + 1); A.retain_grad(); A.register_hook(lambda g: logs['L'].append(g.sum()))
-A.register_hook(refused); net.w.register_hook(lambda g: None); handles.append(A.register_hook(scaled('L')))
+known(A).register_hook(seen('L')); known(A).register_hook(scaled('L')); handles.append(known(A).register_hook(seen('L')))
+known(V).register_hook(lambda g: g + 1); A.retain_grad(); known(A).register_hook(lambda g: logs['L'].append(g.sum()))
+known(A).register_hook(refused); net.w.register_hook(lambda g: None); handles.append(known(A).register_hook(scaled('L')))
 net.w.register_hook(scaled('L')); handles.append(net.w.register_hook(seen('L')))
 net.b.register_post_accumulate_grad_hook(accumulated); V.retain_grad()
-handles.append(net.inner.register_forward_hook(after)); h = A.register_hook(seen('L'));h.remove()
+handles.append(net.inner.register_forward_hook(after)); h = known(A).register_hook(seen('L'));h.remove()
 A.grad_fn.register_hook(lambda gi, go: logs['L'].append(2)) if A.grad_fn is not None else None
 """
 # Of the frame or around it.
