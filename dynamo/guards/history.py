@@ -33,6 +33,15 @@ class SeenTensor:
         many = [size if size > 1 else MANY for size in tensor.shape]
         return SeenTensor(list(tensor.shape), list(tensor.stride()), strides_order(tensor), many)
 
+    def of_other_rank(self, tensor: torch.Tensor) -> SeenTensor:
+        """The record of a source that had another number of dimensions: all sizes vary."""
+        made = SeenTensor.of(tensor)
+        for dim, size in enumerate(tensor.shape):
+            if size > 1:
+                made.sizes[dim] = None
+                made.why[dim] = f"had {len(self.sizes)} dimensions, then {tensor.dim()}"
+        return made
+
     def update(self, tensor: torch.Tensor) -> None:
         """Record a further compilation, for this tensor."""
         same_order = strides_order(tensor) == self.order

@@ -5,7 +5,8 @@ A dimension of an input, or an int or float from outside, becomes a symbol
     at once             with compile(dynamic=True) (arguments, and their contents), or
                         mark_dynamic(t, dim, min, max)
     at the second size  that is seen for it, by code object and source name (a code object is
-                        compiled for the sizes it meets first)
+                        compiled for the sizes it meets first), or if it had other dimensions, or
+                        was a number of another type
     never               with compile(dynamic=False), mark_static(t, dim), for parameters and
                         buffers, for sizes that are 0 or 1 when the code is compiled, or for a
                         backend that takes no symbols
@@ -16,9 +17,10 @@ as one of many would be; where this call does not satisfy the assumptions of tha
 captured for 0 or 1 itself, and so are all later ones.
 
 A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
-Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
-turns out wrong, the next compilation sees other sizes and gives each its own. What the captured
-code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never asks stays open.
+Sizes that are equal and become symbols at once share one ("duck shaping"), which is guarded; if
+that turns out wrong, the next compilation sees other sizes and gives each its own. Sizes that have
+varied have their own symbols: they are equal where the captured code asks that. What it asks about
+a symbol becomes a guard (fxgraph/symbols.py); what it never asks stays open.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class FrameSymbols:
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
-        self._by_hint: dict[tuple[int, int], torch.SymInt] = {}
+        self._by_hint: dict[int, torch.SymInt] = {}
         # Sizes of 0 and 1 of this call, for which symbols with larger hints stand.
         self.small: dict[sympy.Symbol, int] = {}
         self._numbers: dict[Source, Any] = {}
@@ -185,8 +187,10 @@ class FrameSymbols:
             return None
         name = source.name
         seen = self.seen.tensors.get(name)
-        if seen is None or len(seen.sizes) != tensor.dim():
+        if seen is None:
             seen = self.seen.tensors[name] = SeenTensor.of(tensor)
+        elif len(seen.sizes) != tensor.dim():
+            seen = self.seen.tensors[name] = seen.of_other_rank(tensor)
         else:
             seen.update(tensor)
         named = is_named(source, config.dynamic_sources)
@@ -273,15 +277,17 @@ class FrameSymbols:
             if low is not None or high is not None:
                 self.read.append((made, where))
             return made
-        hint = size if size > 1 else self.seen.tensors[source.name].many[dim]
-        if not shares or low is not None or high is not None or (hint, size) not in self._by_hint:
+        seen = self.seen.tensors[source.name]
+        hint = size if size > 1 else seen.many[dim]
+        alone = not shares or seen.sizes[dim] is None or low is not None or high is not None
+        known = None if alone else self._by_hint.get(size)
+        symbol = known
+        if symbol is None:
             symbol = self.env.new_symbol(hint, name, max(low or 0, 0), high, where)
-            if shares and low is None and high is None:
-                self._by_hint[hint, size] = symbol
-            if hint != size:
-                self.small[symbol.node.expr] = size
-        else:
-            symbol = self._by_hint[hint, size]
+        if not alone:
+            self._by_hint[size] = symbol
+        if hint != size:
+            self.small[symbol.node.expr] = size
         if shares and dim in marks(tensor, MARKED):
             self.strict.setdefault(symbol.node.expr, name)
         self.read.append((symbol, where))
@@ -340,7 +346,7 @@ class FrameSymbols:
         kind = type(value)
         at_once = at_once or _varies_anyway(value, source)
         if before is not VARIES and (type(before) is not kind or before != value):
-            self.seen.numbers[name] = VARIES if type(before) is kind else value
+            self.seen.numbers[name] = VARIES
             shown = before if type(before) is not int or _fits(before) else "a longer int"
             self.seen.why[name] = f"was {shown}, then {value}"
         scheduled = name in self.varying

@@ -1,4 +1,4 @@
-"""Functions of torch on sequences of unequal lengths, where lengths are data: in Python."""
+"""Functions of torch on sequences of unequal lengths, which are symbols: in Python."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     rows = []
     for sequence in sequences:
         gap = longest - sequence.size(0)
-        padding = sequence.new_full((gap, *sequence.shape[1:]), padding_value)
-        parts = [sequence, padding] if padding_side == "right" else [padding, sequence]
-        rows.append(torch.cat(parts))
+        ends = (0, gap) if padding_side == "right" else (gap, 0)
+        inner = (0, 0) * (sequence.dim() - 1)
+        rows.append(torch.constant_pad_nd(sequence, (*inner, *ends), padding_value))
     return torch.stack(rows, 0 if batch_first else 1)
 
 

@@ -1,5 +1,5 @@
-"""Sequences whose lengths are data: functions that torch runs by the values of lengths are captured
-as Python of ours (polyfills/ragged.py) where such values may be symbols.
+"""Sequences whose lengths are symbols, mostly data: functions that torch runs by the values of
+lengths are captured as Python of ours (polyfills/ragged.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from dynamo.values.tensors.tensor_functions import function_and_method
 from fxgraph.size_forms import same
-from fxgraph.symbolic_values import depends_on_data
+from fxgraph.symbolic_values import depends_on_data, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -29,15 +29,15 @@ def fold_pad_sequence(function: Any) -> Callable[..., Value]:
     """torch.nn.utils.rnn.pad_sequence, which asks which sequence is the longest."""
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if args and _vary_with_data(args[0]):
+        if args and _vary(args[0]):
             return polyfill(tx, ragged.pad_sequence, *args, **kwargs)
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
     return fold
 
 
-def _vary_with_data(sequences: Value) -> bool:
-    """Whether these are tensors alike but for their lengths, and lengths are data."""
+def _vary(sequences: Value) -> bool:
+    """Whether these are tensors alike but for their lengths, and lengths are symbols."""
     items = sequences.wrapped() if isinstance(sequences, SequenceValue) else ()
     fakes = [item.fake for item in items if isinstance(item, TensorValue) and item.fake.dim()]
     if not fakes or len(fakes) != len(items):
@@ -45,7 +45,7 @@ def _vary_with_data(sequences: Value) -> bool:
     alike = all(
         fake.dtype == fakes[0].dtype and same(fake.shape[1:], fakes[0].shape[1:]) for fake in fakes
     )
-    return alike and any(depends_on_data(fake.shape[0]) for fake in fakes)
+    return alike and any(is_symbolic(fake.shape[0]) for fake in fakes)
 
 
 @function_and_method("tensor_split")

@@ -209,7 +209,8 @@ def _next(tx, iterator, default=None):
 
 @handles(enumerate)
 def _enumerate(tx, iterable, start=None):
-    number = 0 if start is None else as_index(tx, start)
+    varies = start is not None and start.is_symbolic() and start.python_type() is int
+    number = start if varies else ConstantValue(0 if start is None else as_index(tx, start))
     return iterators.EnumerateIterator(iterable.iterate(tx), number)
 
 

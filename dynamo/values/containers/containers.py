@@ -43,7 +43,7 @@ from dynamo.values.objects.objects import class_attribute
 from dynamo.values.recipes import LIST, SLICE, STORE_ITEM, TUPLE, Made, Recipe, exact
 from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.scalars.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
-from dynamo.values.scalars.symbol import number_of, number_value
+from dynamo.values.scalars.symbol import is_among, number_of, number_value
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -222,6 +222,8 @@ class SequenceValue(BuiltinObject):
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         refuse_long(tx, self)
+        if item.is_symbolic() and (found := is_among(tx, item, self.live_items(tx))) is not None:
+            return found
         return ConstantValue(any(equal(tx, v, item) for v in self.live_items(tx)))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:

@@ -126,6 +126,10 @@ class RangeValue(BuiltinObject):
         return ConstantValue(call_real(tx, operator.getitem, self.real, index))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
+        if item.is_symbolic() and item.python_type() is int and self.real.step == 1:
+            start, stop = ConstantValue(self.real.start), ConstantValue(self.real.stop)
+            above, below = compare_op(tx, "<=", start, item), compare_op(tx, "<", item, stop)
+            return binary_op(tx, "&", above, below)
         return ConstantValue(item.as_constant() in self.real)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:

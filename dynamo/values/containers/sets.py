@@ -40,6 +40,7 @@ from dynamo.values.objects.builtin_object import BuiltinObject, refill
 from dynamo.values.objects.exceptions import RaisedException, raise_python
 from dynamo.values.recipes import TUPLE, Existing, Made, MethodCall, Part, Recipe, exact
 from dynamo.values.scalars.constant import ConstantValue, is_literal
+from dynamo.values.scalars.symbol import is_among
 from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -181,6 +182,10 @@ class FrozenSetValue(BuiltinObject):
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         varies = item.is_symbolic()
+        if varies and self.reader is None and all(map(is_literal, self.members)):
+            among = is_among(tx, item, map(tx.constant, self.members))
+            if among is not None:
+                return among
         key = sought_key(tx, item, self.members) if varies else _sought_key(tx, item)
         if self.reader is None or not is_literal(key):
             return ConstantValue(key in self.members)

@@ -26,20 +26,24 @@ class EnumerateIterator(IteratorValue):
     kind = enumerate
     remembers_end = False
 
-    def __init__(self, inner: Value, count: int) -> None:
+    def __init__(self, inner: Value, number: Value) -> None:
         super().__init__()
         self.inner = inner
-        self.count = count
+        self.number = number
 
     def step(self, tx: Interpreter) -> Value | None:
         item = self.ask(tx, self.inner)
         if item is None:
             return None
-        self.count += 1
-        return TupleValue([ConstantValue(self.count - 1), item])
+        number = self.number
+        if number.is_constant():
+            self.number = ConstantValue(number.as_constant() + 1)
+        else:
+            self.number = binary_op(tx, "+", number, ConstantValue(1))
+        return TupleValue([number, item])
 
     def recipe_of_rest(self) -> Recipe:
-        return enumerate, [self.rest_of(self.inner), ConstantValue(self.count)]
+        return enumerate, [self.rest_of(self.inner), self.number]
 
 
 class ZipIterator(IteratorValue):

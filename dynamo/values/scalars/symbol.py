@@ -6,10 +6,12 @@ a range, the key of a dict, `if`) gets the one of this call, and that is guarded
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import operator
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -309,6 +311,24 @@ def condition_of(value: SymbolValue) -> Any:
     return value.symbolic if _is_bool(value.symbolic) else value.symbolic != 0
 
 
+def is_among(tx: Interpreter, number: Value, others: Iterable[Value]) -> Value | None:
+    """`number in others`, of an int that varies and a few constants, as one condition: more calls
+    satisfy it than its parts. None: of other values, or of data.
+    """
+    if not isinstance(number, SymbolValue) or number.depends_on_data():
+        return None
+    given = list(itertools.islice((number_of(other) for other in others), MOST_COMPARED + 1))
+    if len(given) > MOST_COMPARED or not all(type(one) is int for one in given):
+        return None
+    if not isinstance(number.symbolic, torch.SymInt) or not given:
+        return None
+    found = functools.reduce(operator.or_, [number.symbolic == one for one in given])
+    return number_value(tx, found)
+
+
+MOST_COMPARED = 32
+
+
 def number_value(tx: Interpreter, number: Any) -> Value:
     """The Value of a number that arithmetic gave: a constant if no symbol is left."""
     if isinstance(number, Symbolic):
@@ -406,7 +426,7 @@ def _is_data(*numbers: Any) -> bool:
 def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def rule(left: Any, right: Any) -> Any:
         left, right = _plain(left), _plain(right)
-        if _is_data(right) and _fits_shifted(function, left, right):
+        if isinstance(right, torch.SymInt) and _fits_shifted(function, left, right):
             return function(left, right)
         count = int(right)
         return left * 2**count if function is operator.lshift else left // 2**count
@@ -466,9 +486,14 @@ def _unbounded_power(left: Any, right: Any) -> Any:
         return torch.sym_float(left) ** right
     if isinstance(right, int) and _is_data(left) and _usually(left != 0):
         return torch.sym_float(left).__float_pow__(float(right))
-    if left == 2 and isinstance(right, torch.SymInt) and _is_data(right) and _usually(right >= 0):
-        return _shift(operator.lshift)(1, right)
+    if isinstance(left, int) and left in _POWERS_OF_TWO and isinstance(right, torch.SymInt):
+        if _usually(right >= 0):
+            return _shift(operator.lshift)(1, right * (left.bit_length() - 1))
+        return float(left) ** torch.sym_float(right)
     return _number(left) ** _number(right)
+
+
+_POWERS_OF_TWO = frozenset(1 << n for n in range(1, 32))
 
 
 def _number(value: Any) -> Any:
@@ -596,7 +621,9 @@ def _as_float(number: Any) -> Any:
 
 
 def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    """min or max of numbers, by comparing them as Python does: each comparison is a guard."""
+    """min or max of numbers; of ints beside floats by comparing them, and each comparison is a
+    guard.
+    """
 
     def rule(*numbers: Any) -> Any:
         if len(numbers) < 2:
@@ -605,7 +632,7 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
         for number in numbers[1:]:
             if _types(best, number) == {int}:
                 best = (torch.sym_min if pick is operator.lt else torch.sym_max)(best, number)
-            elif _types(best, number) == {float} and _is_data(best, number):
+            elif _types(best, number) == {float}:
                 best = (sym_least if pick is operator.lt else sym_greatest)(best, number)
             else:
                 best = number if _compared(pick, _plain(number), _plain(best)) else best

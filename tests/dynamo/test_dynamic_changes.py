@@ -1,0 +1,155 @@
+"""Sizes, ranks and numbers that change from call to call: eager's results, and the compiles."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from backends.inductor import inductor
+from tests.dynamo.dynamic_support import check
+
+
+def ones(*size):
+    return torch.arange(math.prod(size), dtype=torch.float32).reshape(size) + 1
+
+
+def pair(first, second=None):
+    return ones(first), ones(second or first)
+
+
+def batches(*lengths):
+    return [([ones(n, 2) for n in row],) for row in lengths]
+
+
+def sized(*sizes):
+    return [(ones(*size),) for size in sizes]
+
+
+def numbers(*values):
+    return [(ones(3), *(v if isinstance(v, tuple) else (v,))) for v in values]
+
+
+# name: (function, calls, compiles)
+CHANGES = {
+    # -- sizes that are equal at first
+    "square_then_oblong": (
+        lambda x: x.sum(0) * x.shape[0] + x.shape[1],
+        sized((4, 4), (6, 6), (8, 6), (9, 7)),
+        2,
+    ),
+    "two_of_one_size_then_not": (
+        lambda x, y: x.sum() * x.shape[0] + y.sum() * y.shape[0],
+        [pair(4), pair(6), pair(8, 6), pair(8, 9)],
+        2,
+    ),
+    "squares_multiplied": (
+        lambda x, y: x @ y,
+        [(ones(a, b), ones(b, c)) for a, b, c in ((4, 4, 4), (6, 6, 6), (3, 6, 5), (5, 7, 2))],
+        2,
+    ),
+    "images": (
+        lambda x, n: nn.functional.interpolate(x, size=(n, n), mode="bilinear"),
+        [(ones(1, 2, h, w), n) for h, w, n in ((4, 4, 8), (6, 6, 12), (4, 6, 10), (8, 5, 9))],
+        2,
+    ),
+    "always_equal": (lambda x, y: x + y, [pair(n) for n in (4, 6, 1, 8)], 2),
+    # -- ranks
+    "ranks": (
+        lambda x: x.mean(-1) * x.ndim,
+        sized((4, 5), (2, 4, 5), (4, 6), (3, 4, 5), (3, 4, 6), (2, 7)),
+        3,
+    ),
+    "ranks_in_turn": (
+        lambda x: torch.relu(x) + 1,
+        sized((4,), (4, 5), (6,), (6, 7), (3, 4, 5), (6, 4, 2)),
+        4,
+    ),
+    # -- types of numbers
+    "int_or_float": (lambda x, s: x * s, numbers(1, 2.0, 3, 4.5, 5), 3),
+    # -- powers and shifts
+    "power_of_two": (lambda x, n: x * 2**n, numbers(2, 3, 4, 30, 0), 2),
+    "power_of_eight": (lambda x, n: x + 8**n, numbers(2, 3, 4), 2),
+    "power_of_size": (lambda x: x * 2 ** x.shape[0], sized((3,), (4,), (5,)), 2),
+    "power_of_minus_n": (lambda x, n: x * 2**-n, numbers(2, 3, 4), 2),
+    "sign_of_the_power": (lambda x, n: x * 2**n, numbers(2, 3, -4, -1, 5), 3),
+    "large_powers": (lambda x, n: (x + 1, 2**n), numbers(2, 3, 70, 80, 4), 4),
+    "power_of_a_negative": (lambda x, n: x * (-2) ** n, numbers(2, 3, 4), 3),
+    "shifts": (lambda x, n: x * (1 << n) + (1000 >> n), numbers(2, 3, 4, 0), 2),
+    # -- the least and the largest of floats
+    "at_most_one": (lambda x: x * min(1.0, x.shape[0] / 4), sized((2,), (3,), (5,), (8,)), 2),
+    "at_least": (lambda x, n: x * max(0.1, 1 - n / 10), numbers(2, 3, 5, 9, 12), 2),
+    "warm_up": (
+        lambda x, step, total: x * min(1.0, (step + 1) / total),
+        numbers((0, 3), (1, 3), (2, 3), (3, 3), (9, 3)),
+        2,
+    ),
+    "of_two_sizes": (
+        lambda x, y: x.sum() * max(x.shape[0] / 2, y.shape[0] / 3),
+        [pair(2, 3), pair(4, 5), pair(4, 9), pair(9, 5)],
+        2,
+    ),
+    "of_floats": (
+        lambda x, a, b: (x * min(a, b), max(a, b)),
+        numbers((0.5, 0.25), (0.1, 0.2), (0.7, 0.3)),
+        2,
+    ),
+    # -- members
+    "in_a_tuple": (
+        lambda x, n: x + 1 if n in (3, 5) else x * 2,
+        numbers(2, 4, 3, 7, 5, 8),
+        3,
+    ),
+    "in_a_set": (
+        lambda x: x + 1 if x.shape[0] not in {3, 5} else x * 2,
+        sized((2,), (4,), (3,), (7,), (5,), (8,)),
+        3,
+    ),
+    "in_a_list": (
+        lambda x, n: x * (2 if n in [1, 4, 8] else 3),
+        numbers(2, 4, 3, 8, 5, 1),
+        3,
+    ),
+    "in_a_range": (
+        lambda x, n: x + 1 if n in range(3, 6) else x * 2,
+        numbers(2, 4, 3, 7, 5, 8),
+        3,
+    ),
+    "membership_as_a_number": (lambda x, n: x * (n in (3, 5)), numbers(2, 4, 3, 5, 7), 3),
+    # -- iteration
+    "enumerate_from": (
+        lambda x, n: sum(row * i for i, row in enumerate(x, n)),
+        [(ones(3, 2), n) for n in (0, 1, 2, 3)],
+        2,
+    ),
+    "enumerate_left_over": (
+        lambda x, n: (next(rows := enumerate([x, x + 1], n))[1] * 2, list(rows)[0][0]),
+        numbers(2, 3, 4),
+        2,
+    ),
+    # -- lists of sequences
+    "padded_sequences": (
+        lambda xs: nn.utils.rnn.pad_sequence(xs, batch_first=True, padding_value=-1.0) * 2,
+        batches((3, 5), (4, 2), (6, 7), (7, 3), (7, 7)),
+        2,
+    ),
+    "padded_on_the_left": (
+        lambda xs: nn.utils.rnn.pad_sequence(xs, padding_side="left"),
+        batches((3, 5), (4, 2), (6, 7), (7, 3)),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(name):
+    function, calls, compiles = CHANGES[name]
+    check(function, calls, compiles)
+
+
+@pytest.mark.parametrize("name", ["square_then_oblong", "ranks", "warm_up", "shifts", "in_a_range"])
+def test_changes_by_inductor(name):
+    function, calls, compiles = CHANGES[name]
+    check(function, calls, compiles, backend=inductor)
