@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from fxgraph.aot.functional import MutatedInput, OutputSpec
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
@@ -92,11 +93,21 @@ def _is_float(value: Any) -> bool:
 def floats_as_tensors(functional: FunctionalGraph) -> FunctionalGraph | None:
     """The graph over tensors alone, or None where a number is used otherwise than in arithmetic."""
     gm = functional.graph_module
+    views: list[Any] = [*functional.outputs, *functional.input_mutations]
+    if any(map(_has_float, views)):
+        return None
     try:
         graph = _Rewrite(gm).run()
     except _OtherUse:
         return None
     return functional.with_graph(graph)
+
+
+def _has_float(view: OutputSpec | MutatedInput) -> bool:
+    """Whether a float tells a size, a stride or the place of a view of an input or a result."""
+    numbers = (*(view.size or ()), *(view.stride or ()), view.storage_offset)
+    exprs = [number.node.expr for number in numbers if isinstance(number, torch.SymInt)]
+    return any(not symbol.is_integer for expr in exprs for symbol in expr.free_symbols)
 
 
 class _OtherUse(Exception):

@@ -96,6 +96,22 @@ CHANGES = {
         numbers((0.5, 0.25), (0.1, 0.2), (0.7, 0.3)),
         2,
     ),
+    # -- sizes of views by floats
+    "a_float_of_the_rows": (
+        lambda x, s: x[: int(s * x.shape[0])],
+        [(ones(10), 0.5), (ones(10), 0.3), (ones(12), 0.7)],
+        3,
+    ),
+    "a_float_of_a_result": (
+        lambda x, s: ((y := x * s), y[: int(s * x.shape[0])]),
+        [(ones(10), 0.5), (ones(10), 0.3), (ones(12), 0.7)],
+        3,
+    ),
+    "a_float_of_written_rows": (
+        lambda x, s: x.mul_(2)[: int(s * x.shape[0])],
+        [(ones(10), 0.5), (ones(10), 0.3), (ones(12), 0.7)],
+        3,
+    ),
     # -- members
     "in_a_tuple": (
         lambda x, n: x + 1 if n in (3, 5) else x * 2,
@@ -149,7 +165,13 @@ def test_changes(name):
     check(function, calls, compiles)
 
 
-@pytest.mark.parametrize("name", ["square_then_oblong", "ranks", "warm_up", "shifts", "in_a_range"])
+BY_INDUCTOR = [
+    *("square_then_oblong", "ranks", "warm_up", "shifts", "in_a_range"),
+    *("a_float_of_the_rows", "a_float_of_a_result", "a_float_of_written_rows"),
+]
+
+
+@pytest.mark.parametrize("name", BY_INDUCTOR)
 def test_changes_by_inductor(name):
     function, calls, compiles = CHANGES[name]
     check(function, calls, compiles, backend=inductor)
