@@ -143,3 +143,27 @@ def test_dynamically_quantised_layers_are_operators_of_the_graph(name, backend):
         assert len(compiled.context.records) <= 3
         model.load_state_dict(other.state_dict())  # other objects in the place of the first
         torch.testing.assert_close(compiled(x), other(x))
+
+
+def prepared():
+    model = feed_forward().train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+        return torch.ao.quantization.prepare_qat(model)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_observers_whose_first_call_makes_their_statistics_larger(backend):
+    torch.manual_seed(0)
+    model, eager = prepared(), prepared()
+    eager.load_state_dict(model.state_dict())
+    compiled = dynamo.compile(model, backend=backend)
+    for rows in (3, 3, 5):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(compiled(x), eager(x))
+        state, wanted = model.state_dict(), eager.state_dict()
+        assert {key: value.shape for key, value in state.items()} == {
+            key: value.shape for key, value in wanted.items()
+        }
+        torch.testing.assert_close(dict(state), dict(wanted))

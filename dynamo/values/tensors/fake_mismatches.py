@@ -81,7 +81,10 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
-
+    elif plain == "fused_moving_avg_obs_fake_quant":
+        lowest = kwargs.get("running_min", args[3] if len(args) > 3 else None)
+        if isinstance(lowest, torch.Tensor) and not lowest.numel():
+            raise RuntimeError(f"{name} with empty statistics, which it makes larger")
     elif plain in _INTO_VIEWS and args and isinstance(args[0], torch.Tensor):
         _refuse_source(plain, *args, **kwargs)
     elif plain in _LONG_INDICES:
