@@ -6,11 +6,12 @@
     def step(x):
         return dynamo.compile(f)(x)     # one graph, not one for each call
 
-Alike are compilations of one function, or of modules of one class with the same submodules and
-sizes of parameters, by the same settings and configuration. The first of several modules has a
-context of its own: its code may know its parameters, as that of a closure over a model does, which
-shares with no other closure. Contexts are kept for the latest families that had a second member,
-until the function or class is gone.
+Alike are compilations of one function, of closures of one code over numbers, texts and functions,
+or of modules of one class with the same submodules and sizes of parameters, by the same settings
+and configuration. The first of several modules has a context of its own: its code may know its
+parameters, as that of a closure over a model does. Code that was compiled keeps the cells of the
+last call alive, so closures over tensors and other objects share with no other closure. Contexts
+are kept for the latest families that had a second member, until the function or class is gone.
 """
 
 from __future__ import annotations
@@ -99,7 +100,23 @@ def _anchor(target: Any, owner: Any) -> Any:
         return target.__func__
     if isinstance(owner, torch.nn.Module):
         return type(owner)
-    return owner if owner.__closure__ else owner.__code__
+    return owner.__code__ if all(map(_is_plain, owner.__closure__ or ())) else owner
+
+
+_PLAIN = frozenset([int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device])
+
+
+def _is_plain(cell: types.CellType) -> bool:
+    """Whether a cell holds nothing of which compiled code knows the inside, and nothing large."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # empty
+        return False
+    if isinstance(value, types.FunctionType):
+        return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__)
+    if isinstance(value, types.BuiltinFunctionType):  # a method's object may be anything
+        return value.__self__ is None or isinstance(value.__self__, type | types.ModuleType)
+    return type(value) in _PLAIN
 
 
 def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import threading
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -102,20 +104,85 @@ def test_a_function_compiled_at_each_call():
     assert backend.graphs <= 3
 
 
-def test_closures_share_with_themselves_alone():
-    backend, x = CountingBackend(), torch.randn(4)
+def scaled(by):
+    return lambda x: x * by
 
-    def scaled(by):
-        return lambda x: x * by
 
-    closures = [scaled(by) for by in (2, 3.5, torch.tensor(3.0))]
-    contexts = set()
-    for closure in closures:
-        calls = [compiled(closure, backend) for _ in range(3)]
-        assert all(torch.equal(call(x), closure(x)) for call in calls)
+def applied(function):
+    return lambda x: function(x) + 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("make", "over", "graphs"),
+    [
+        (scaled, [2, 3, 4, 5, 6], 2),
+        (scaled, [2.5, 3.0, 4.25, 5.5], 2),
+        (scaled, [2, 3.5, 4, 4.5, 7], 3),
+        (applied, [torch.sin, torch.cos, torch.sin, torch.cos, torch.sin], 2),
+        (applied, [scaled, torch.relu, torch.relu], 1),  # the first one's call fails
+    ],
+)
+def test_closures_over_numbers_and_functions_share(make, over, graphs, kept):
+    backend, x, alive = CountingBackend(), torch.randn(4), []
+    for value in over:
+        closure = make(value)
+        call = compiled(closure, backend)
+        for _ in range(2):
+            with contextlib.suppress(TypeError):
+                assert torch.equal(call(x), closure(x))
+        alive += [closure, call] if kept else []
+    assert backend.graphs <= graphs + (not kept)  # the first context ends with its closure
+
+
+@pytest.mark.parametrize("value", ["module", "list", "method", "builtin", "closure", "tensor"])
+def test_closures_over_other_objects_share_with_themselves_alone(value):
+    make: dict[str, Any] = {
+        "module": lambda: torch.nn.Linear(4, 4),
+        "list": lambda: [2],
+        "method": lambda: torch.nn.ReLU().forward,
+        "builtin": lambda: [2].append,
+        "closure": lambda: scaled(2),
+        "tensor": lambda: torch.ones(2),
+    }
+    x, contexts = torch.randn(4), set()
+    for _ in range(3):
+        held = make[value]()
+        closure = (lambda held: lambda x: x + len(str(held)) * 0)(held)
+        calls = [compiled(closure, "eager") for _ in range(3)]
+        assert all(torch.equal(call(x), x) for call in calls)
         assert len({id(call.context) for call in calls}) == 1
         contexts.add(calls[0].context)
     assert len(contexts) == 3
+
+
+def test_tensors_of_closures_are_not_kept_alive():
+    alive = []
+    for size in (3, 3, 4, 4, 5):
+        tensor = torch.randn(size)
+        closure = scaled(tensor)
+        assert torch.equal(compiled(closure, "eager")(torch.ones(size)), tensor)
+        alive.append(weakref.ref(tensor))
+        del tensor, closure
+    gc.collect()
+    assert not any(ref() is not None for ref in alive)
+
+
+def test_a_closure_that_changes_its_cell():
+    backend, x = CountingBackend(), torch.randn(4)
+
+    def counting(n):
+        def count(x):
+            nonlocal n
+            n += 1
+            return x * n
+
+        return count
+
+    for start in (1, 5, 9, 13):
+        one, other = compiled(counting(start), backend), counting(start)
+        assert all(torch.equal(one(x), other(x)) for _ in range(3))
+    assert backend.graphs <= 3
 
 
 def test_a_function_at_the_place_of_another_one():
