@@ -93,9 +93,11 @@ def _is_tensor(leaf: Any) -> bool:
 
 def _is_pure(function: Any) -> bool:
     """A function of torch's that does nothing but compute, and that checks sizes: layers that read
-    weights of other sizes than the state's past their ends are none.
+    weights of other sizes than the state's past their ends are none, nor are private functions,
+    such as products of packed weights, that read past the end of small ones.
     """
-    if function in RECURRENT:
+    name = getattr(function, "__name__", "")
+    if function in RECURRENT or (name.startswith("_") and not name.startswith("__")):
         return False
     if isinstance(function, types.FunctionType):
         return function.__module__ in _MODULES
