@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     in_kernel_invocation_manager,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxgraph.general_case import taking_general_case
 from fxgraph.shape_rules import Meta
@@ -37,6 +38,7 @@ _PLAIN = frozenset(
 )
 _META = torch.device("meta")
 _FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_CONVOLUTION = torch.ops.aten.convolution.default
 RESIZES = (
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
     "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
@@ -274,6 +276,8 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
         return result[0], *(torch.empty_like(t, dtype=torch.int64) for t in result[1:])
     if getattr(op, "_opname", None) in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
         return _by_element(args, result, mode)
+    if _is_empty(result) and (op is _CONVOLUTION or torch.Tag.pointwise in op.tags):
+        return _by_kernel(op, args, result, mode)
     if op in _PADS and result.device.type == "cpu":
         # torch 2.11 asks the padded tensor, which has no channels-last layout, for its format.
         return result.contiguous(memory_format=suggest_memory_format(args[0]))
@@ -339,6 +343,38 @@ def _add_metadata(parts: list[Any], tensor: FakeTensor) -> None:
         parts += (tensor.dtype, len(size), plain, tensor.fake_device)
     else:
         parts += (tensor.dtype, size, stride, offset, tensor.fake_device)
+
+
+def _is_empty(result: Any) -> bool:
+    """Whether this is a tensor on the CPU without elements, of plain sizes."""
+    if not isinstance(result, torch.Tensor) or result.dim() < 2 or result.device.type != "cpu":
+        return False
+    return all(type(n) is int for n in result.shape) and 0 in result.shape
+
+
+def _by_kernel(op: Any, args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:
+    """The result with the layout that the kernel gives it, where it has nothing to compute: torch's
+    rules and kernels differ in which tensors without elements they take for contiguous.
+    """
+
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    numbers = [arg for arg in args if not isinstance(arg, torch.Tensor)]
+    numbers += [number for x in tensors for number in (*x.shape, *x.stride())]
+    if any(isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) for number in numbers):
+        return result
+
+    def real(arg: Any) -> Any:
+        if not isinstance(arg, torch.Tensor):
+            return arg
+        return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device="cpu")
+
+    try:
+        with _disable_current_modes(), torch.no_grad():
+            stride = op(*map(real, args)).stride()
+    except RuntimeError:  # a type without a kernel
+        return result
+    dtype, size, _, offset, device = metadata(result)
+    return make_fake(mode, dtype, size, stride, offset, device)
 
 
 def _by_element(args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:

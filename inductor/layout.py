@@ -179,7 +179,7 @@ def _is_image(val: Any) -> bool:
         return False
     if val.device.type not in LIBRARIES or val.layout is not torch.strided:
         return False
-    if not all(isinstance(n, int) for n in val.shape[1:]) or _images(val) is None:
+    if not all(isinstance(n, int) for n in val.shape[1:]) or not _images(val):
         return False
     return is_laid_out(val, torch.contiguous_format)
 

@@ -80,6 +80,7 @@ def is_packable(node: Node, static: Mapping[Node, Any], *dtypes: torch.dtype) ->
         and node.meta["val"].dtype in dtypes
         and all(val.dtype == used[0].dtype and val.device.type == "cpu" for val in used)
         and all(isinstance(n, int) and n > 0 for size in known for n in size)
+        and not (type(images[0]) is int and images[0] == 0)
     )
 
 

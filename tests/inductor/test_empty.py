@@ -181,3 +181,24 @@ def test_sizes_that_are_zero_in_some_calls():
         compiled = dynamo.compile(fn)
         for x in (torch.ones(4), torch.zeros(4), torch.ones(2)):
             torch.testing.assert_close(compiled(x, w), fn(x, w))
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("window", [1, 3])
+def test_layouts_of_no_images(window, groups):
+    """Torch's rules take no images for contiguous, kernels only some of them."""
+    torch.manual_seed(0)
+    convolution = torch.nn.Conv2d(16, 16, window, groups=groups).eval()
+
+    def fn(x):
+        y = convolution(x)
+        gated = y * y.mean((2, 3), keepdim=True)
+        results = y, y + 1, y + y, y.exp(), F.relu6(y), gated, torch.where(y > 0, y, 1.0), x * 2
+        return *results, [one.stride() for one in results]
+
+    x = torch.empty(0, 16, 9, 8).contiguous(memory_format=torch.channels_last)
+    for given in (x, torch.empty(2, 16, 9, 8, memory_format=torch.channels_last)[:0]):
+        with torch.no_grad():
+            *got, read = dynamo.compile(fn, dynamic=False)(given)
+            *wanted, strides = fn(given)
+        assert [y.stride() for y in got] == [y.stride() for y in wanted] == strides == read
