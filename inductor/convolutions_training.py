@@ -261,7 +261,9 @@ class _Rewrite(GraphRewriter):
             both = self._channels_innermost(x), self._channels_innermost(gradient)
             window = list(weight.meta["val"].shape[2:])
             args = (*both, window, list(stride), padding, kind == WINOGRAD)
-            parts[1] = self._build.call(weight_gradient, args, {**node.meta, "val": vals[1]})
+            meta = {**node.meta, "val": _outermost(vals[1])}
+            made = self._build.call(weight_gradient, args, meta)
+            parts[1] = self._laid_out_as(vals[1], made)
         if parts == [None, None, None]:
             return None
         self._parts[node] = parts
@@ -278,12 +280,16 @@ class _Rewrite(GraphRewriter):
             made.meta["val"] = (_outermost(vals[0]), *made.meta["val"][1:])
             image = self.graph.call_function(operator.getitem, (made, 0))
             image.meta = {**node.meta, "val": made.meta["val"][0]}
-            if is_laid_out(vals[0], torch.channels_last):
-                layout = torch.channels_last
-                meta = {**node.meta, "val": vals[0]}
-                image = self._build.call(aten.clone.default, (image,), meta, memory_format=layout)
-            parts[0] = image
+            parts[0] = self._laid_out_as(vals[0], image)
         return made
+
+    def _laid_out_as(self, val: torch.Tensor, made: Node) -> Node:
+        """Lay a result with its channels outside out as `val`."""
+        layout = torch.channels_last
+        if not is_laid_out(val, layout):
+            return made
+        meta = {**made.meta, "val": val}
+        return self._build.call(aten.clone.default, (made,), meta, memory_format=layout)
 
     def _outermost(self, image: Node) -> Node:
         """The image with its channels outside."""
