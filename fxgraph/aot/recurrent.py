@@ -295,8 +295,9 @@ def _by_library(
             rows = _row_gates(x, w_ih, b_ih)
             output, *last = packed.run(call.kind, direction, rows, *given)
         else:
-            inputs = _input_gates(x, w_ih, b_ih, transposed)
-            output, *last = _layer(call.kind, direction > 0, None, inputs, *given)
+            apart = b_ih if x.dtype in _REDUCED else None  # added in the dtype of the steps
+            inputs = _input_gates(x, w_ih, None if apart is b_ih else b_ih, transposed)
+            output, *last = _layer(call.kind, direction > 0, None, inputs, *given, b_ih=apart)
         outputs.append(output)
         found.append(last[: len(states)])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
@@ -328,11 +329,11 @@ def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tens
 
 
 def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
-    """The product, widened before the bias, of whose gradient the sum is then in float32."""
-    if bias is None or rows.dtype in _REDUCED:
-        made = rows @ weight.t()
-        wide = made.float() if rows.dtype in _REDUCED else made
-        return wide if bias is None else wide + bias
+    """The product; widened before the bias, of whose gradient the sum is then in float32."""
+    if bias is None:
+        return rows @ weight.t()
+    if rows.dtype in _REDUCED:
+        return _widened(rows @ weight.t()) + bias
     return torch.addmm(bias, rows, weight.t())
 
 
@@ -382,13 +383,14 @@ def _layer_meta(
 
 
 def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
-    h0, c0, w_hh, w_hr, y = args[:5]
+    h0, c0, w_hh, w_hr, y, gates = args[:6]
     kind, _, states = args[10:13]
     time, batch = y.shape[:2]
     none = y.new_empty([0])
     rows = w_hh.shape[0] // 3 * 4 if kind == _GRU else w_hh.shape[0]
+    narrow = gates.dtype is torch.bfloat16
     return (
-        y.new_empty([time, batch, rows]),
+        y.new_empty([time, batch, rows], dtype=torch.bfloat16 if narrow else None),
         y.new_empty(h0.shape) if states else none,
         none if c0 is None else y.new_empty(c0.shape),
         none if w_hr is None else y.new_empty(y.shape),
@@ -415,7 +417,8 @@ _library.impl("recurrent_layer_backward", _layer_backward_meta, "Meta")
 
 
 class _Differentiated(torch.autograd.Function):
-    """The layer as autograd records it: inputs, h0, c0, w_hh, b_hh, w_hr -> y, h, c.
+    """The layer as autograd records it: inputs, h0, c0, w_hh, b_hh, w_hr, b_ih -> y, h, c. b_ih:
+    what is to be added to the inputs, if anything.
 
     Tensors that eager's layer saves are saved as such, so that a write to one before the
     backward is eager's error.
@@ -423,15 +426,17 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
-        dtype = ctx.dtype = tensors[3].dtype
+        dtype, ctx.inputs = tensors[3].dtype, tensors[0].dtype
+        ctx.dtype = dtype
         save = _NARROW if dtype is torch.bfloat16 else _WIDE
-        wide, *last, gates, cells = recurrent_layer(
-            *map(_widened, tensors), kind, reverse, save, sizes
-        )
+        inputs, *given, b_ih = map(_widened, tensors)
+        if b_ih is not None:
+            inputs = inputs + b_ih
+        wide, *last, gates, cells = recurrent_layer(inputs, *given, kind, reverse, save, sizes)
         y, h, c = [result.to(dtype) for result in (wide, *last)]
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
-        ctx.y = None if _saves_result(kind, *tensors) else wide.detach()
+        ctx.y = None if _saves_result(kind, *tensors) else y.detach()
         kept = y if ctx.y is None else None
         ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells, sizes)
         ctx.mark_non_differentiable(*[c] if kind != _LSTM else [])
@@ -441,31 +446,47 @@ class _Differentiated(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Any) -> Any:
         h0, c0, *weights, y, gates, cells, sizes = ctx.saved_tensors
         given = [_widened(h0), _widened(c0), *weights]
-        y = _widened(y) if ctx.y is None else ctx.y
-        of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[3:]
-        made, h0, c0, projected = recurrent_layer_backward(
-            *given, y, gates, cells, *map(_widened, tangents), ctx.kind, ctx.reverse, of_h0, sizes
+        y = y if ctx.y is None else ctx.y
+        of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection, of_b_ih = ctx.needs_input_grad[
+            3:
+        ]
+        made, h0_gradient, c0, projected = recurrent_layer_backward(
+            *given,
+            _widened(y),
+            gates,
+            cells,
+            *map(_widened, tangents),
+            ctx.kind,
+            ctx.reverse,
+            of_h0,
+            sizes,
         )
         size = made.shape[2] // 4  # of a gate, of layers with several
         inputs = hidden = made
         if ctx.kind == _GRU:
             hidden = made[:, :, size:]
             inputs = torch.cat([made[:, :, size : 3 * size], made[:, :, :size]], 2)
-        rows = hidden.flatten(0, 1)
+        rows, wide = hidden.flatten(0, 1), given[0].dtype  # wide: of the steps
         weights = bias = projection = None
         if of_weights:
-            first = given[0].unsqueeze(0)
+            first = h0.unsqueeze(0)
             before = [y[1:], first] if ctx.reverse else [first, y[:-1]]
             factors = rows, torch.cat(before).flatten(0, 1)
             weights = _weight_gradient(*factors, ctx.dtype)
         if of_bias:
-            bias = rows.sum(0).to(ctx.dtype)
+            bias = _bias_gradient(rows, wide, ctx.dtype)
         if of_projection:
             full = gates[:, :, 3 * size :] * cells.tanh()
             factors = projected.flatten(0, 1), full.flatten(0, 1)
             projection = _weight_gradient(*factors, ctx.dtype)
-        states = h0.to(ctx.dtype) if of_h0 else None, c0.to(ctx.dtype) if of_c0 else None
-        return None, None, None, inputs if of_inputs else None, *states, weights, bias, projection
+        states = h0_gradient.to(ctx.dtype) if of_h0 else None, c0.to(ctx.dtype) if of_c0 else None
+        b_ih = _bias_gradient(inputs.flatten(0, 1), wide, ctx.dtype) if of_b_ih else None
+        inputs = inputs.to(ctx.inputs) if of_inputs else None
+        return None, None, None, inputs, *states, weights, bias, projection, b_ih
+
+
+def _bias_gradient(rows: Any, wide: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
+    return rows.sum(0, dtype=wide).to(dtype)
 
 
 def _weight_gradient(rows: Any, factors: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -484,16 +505,20 @@ def _is_recorded(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 def _saves_result(kind: int, *tensors: Any) -> bool:
     """Whether eager's layer is oneDNN's, which saves its result for the backward."""
-    if kind != _LSTM or tensors[-1] is not None or not _has_onednn():
+    if kind != _LSTM or tensors[5] is not None or not _has_onednn():
         return False
     dtype = tensors[3].dtype  # of w_hh
     reduced = dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return dtype is torch.float32 or bool(reduced)
 
 
-def _layer(kind: int, reverse: bool, sizes: Any, *tensors: Any) -> tuple[torch.Tensor, ...]:
-    if _is_recorded(tensors):
-        return _Differentiated.apply(kind, reverse, sizes, *tensors)
+def _layer(
+    kind: int, reverse: bool, sizes: Any, *tensors: Any, b_ih: Any = None
+) -> tuple[torch.Tensor, ...]:
+    if _is_recorded((*tensors, b_ih)):
+        return _Differentiated.apply(kind, reverse, sizes, *tensors, b_ih)
     wide = [*map(_widened, tensors)]
+    if b_ih is not None:
+        wide[0] = wide[0] + b_ih
     results = recurrent_layer(*wide, kind, reverse, _NOTHING, sizes)[:3]
     return tuple(result.to(tensors[3].dtype) for result in results)

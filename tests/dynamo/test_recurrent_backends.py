@@ -147,7 +147,7 @@ def test_variants(kind, name, sizes, dtype):
 @pytest.mark.parametrize("kind, gates", [(2, 4), (3, 3)], ids=["lstm", "gru"])
 def test_gates_that_are_saved_in_bfloat16(kind, gates):
     """Those of float32, rounded to even, also where they are NaN; and the same gradients, but for
-    what the rounding makes of them. Of 19 units: the last vector of columns is not full.
+    what the rounding makes of them, those of the gates rounded in turn. Of 19 units: the last vector of columns is not full.
     """
     torch.manual_seed(0)
     size, weight = 19, torch.randn(19 * gates, 19) / 4
@@ -169,7 +169,9 @@ def test_gates_that_are_saved_in_bfloat16(kind, gates):
 
     y, cells = wide[0], wide[4]
     rounded = gradients(y, narrow[3].float(), cells, weight.bfloat16().float())
-    for found, theirs in zip(gradients(y, narrow[3], cells, weight.bfloat16()), rounded):
+    of_narrow = gradients(y, narrow[3], cells, weight.bfloat16())
+    assert of_narrow[0].dtype is torch.bfloat16 and torch.isfinite(of_narrow[0]).any()
+    for found, theirs in zip(of_narrow, [rounded[0].bfloat16(), *rounded[1:]], strict=True):
         torch.testing.assert_close(found, theirs, rtol=0, atol=0, equal_nan=True)
 
 

@@ -35,10 +35,10 @@ template <class T>
 struct Backward {
   Kind kind;
   int64_t batch, hidden, state, given, given_row;  // given: columns of the product's left side, given_row apart
-  int64_t gate_time;                               // between the gates of two steps
+  int64_t gate_time, dgate_row;  // between the gates of two steps, and the gradients of two rows' gates
   const T *h0, *c0, *gates, *cells, *y, *packed;
   const T *dy, *dh;  // null if absent
-  T *dgates, *carry;  // carry: the gradient of the step before besides the product (LSTM: of its cell)
+  T *dgates, *carry;  // dgates: of this step; carry: the gradient of the step before besides the product (LSTM: of its cell)
 };
 
 // out[row] = a[row] @ packed (+ one[row] + two[row])

@@ -280,18 +280,19 @@ struct NarrowGates {
       : all(gates), step(at::empty({gates.size(1), gates.size(2)}, gates.options().dtype(at::kFloat))),
         hidden(gates.size(2) / 4), width(width) {}
 
-  void keep(int64_t time, Part part) const {
-    each(time, part, [](uint16_t& narrow, float& wide) { narrow = narrowed(wide); });
+  void keep(int64_t time, Part part) const { keep_in(all, step.data_ptr<float>(), time, part); }
+  // `wide`, of one step, among those of all steps. (Layers in float64 have none.)
+  template <class T> void keep_in(const Tensor& steps, T* wide, int64_t time, Part part) const {
+    each(steps, wide, time, part, [](uint16_t& narrow, T& wide) { narrow = narrowed(static_cast<float>(wide)); });
   }
   void read(int64_t time, Part part) const {
-    each(time, part, [](uint16_t& narrow, float& wide) { wide = widened(narrow); });
+    each(all, step.data_ptr<float>(), time, part, [](uint16_t& narrow, float& wide) { wide = widened(narrow); });
   }
 
  private:
-  template <class F> void each(int64_t time, Part part, const F& f) const {
+  template <class T, class F> void each(const Tensor& steps, T* wide, int64_t time, Part part, const F& f) const {
     const int64_t row_size = 4 * hidden, begin = part.block * width, end = std::min(part.block_end * width, hidden);
-    auto* narrow = static_cast<uint16_t*>(all.data_ptr()) + time * step.numel();
-    auto* wide = step.data_ptr<float>();
+    auto* narrow = static_cast<uint16_t*>(steps.data_ptr()) + time * step.numel();
     for (int64_t row = part.row; row < part.row_end; ++row)
       for (int64_t gate = 0; gate < 4; ++gate)
         for (int64_t i = row * row_size + gate * hidden + begin, last = i + end - begin; i < last; ++i)
@@ -373,7 +374,13 @@ template <class T> Gradients backward(const Given& g) {
   auto options = g.y.options();
   auto made = g.sizes ? new_zeros : new_empty;
   Tensor weights = packed<T>(weights_of(g.w_hh, g.y.scalar_type()), TANH, true);
-  Tensor dgates = made({n.time, n.batch, n.gates}, options);
+  const bool narrows = g.gates.scalar_type() == at::kBFloat16;
+  Tensor dgates = made({n.time, n.batch, n.gates}, narrows ? options.dtype(at::kBFloat16) : options);
+  // Narrow ones of two steps are wide at a time: those that a step makes, and those of the step after, which it reads.
+  Tensor wide = narrows ? at::empty({2, n.batch, n.gates}, options) : dgates;
+  auto dgates_of = [&](int64_t step) {
+    return pointer<T>(wide) + (narrows ? step % 2 : order.time(step)) * n.batch * n.gates;
+  };
   Tensor none = at::empty({0}, options), carry = none, dh0 = none, dstate = none, projection;
   if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
   if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
@@ -382,13 +389,13 @@ template <class T> Gradients backward(const Given& g) {
     dstate = made({n.time, n.batch, n.state}, options);
   }
   std::optional<NarrowGates> narrow;
-  if (g.gates.scalar_type() == at::kBFloat16) narrow.emplace(g.gates, kernels<T>().width(TANH));
-  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, narrow ? 0 : n.batch * n.gates,
+  if (narrows) narrow.emplace(g.gates, kernels<T>().width(TANH));
+  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, narrow ? 0 : n.batch * n.gates, n.gates,
                 pointer<T>(g.h0), pointer<T>(g.c0), pointer<T>(narrow ? narrow->step : g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
-                pointer<T>(g.dh), pointer<T>(dgates), pointer<T>(carry)};
+                pointer<T>(g.dh), nullptr, pointer<T>(carry)};
   // The product of the step after, by which the gradient comes back to this step's state.
   auto after = [&](int64_t step, bool last) -> const T* {
-    return last ? nullptr : b.dgates + order.time(step + 1) * n.batch * n.gates + skipped;
+    return last ? nullptr : dgates_of(step + 1) + skipped;
   };
   // Rows that have a step after this one, and those that have none.
   auto split = [&](int64_t step, Part part, auto&& run) {
@@ -417,15 +424,18 @@ template <class T> Gradients backward(const Given& g) {
                       int64_t step = n.time - 1 - i, t = order.time(step);
                       const T* state = projected ? pointer<T>(dstate) + t * n.batch * n.state : nullptr;
                       if (narrow) narrow->read(t, part);
+                      Backward<T> of_step = cell;
+                      of_step.dgates = dgates_of(step);
                       split(step, part, [&](Part rows, bool last) {
                         const T* a = projected ? state : after(step, last);
-                        kernels<T>().backward(cell, t, order.before(step), a, last, rows);
+                        kernels<T>().backward(of_step, t, order.before(step), a, last, rows);
                       });
+                      if (narrow) narrow->keep_in(dgates, of_step.dgates, t, part);
                     }});
   run_steps(order, false, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
   if (g.states) {
     dh0 = at::empty({n.batch, n.state}, options);
-    Product<T> p{b.dgates + order.time(0) * n.batch * n.gates + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
+    Product<T> p{dgates_of(0) + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
                  nullptr, pointer<T>(dh0), given, n.gates, n.state};
     kernels<T>().product(p, {0, n.batch, 0, blocks_of<T>(n.state, TANH)});
   }

@@ -284,9 +284,8 @@ template <class T> void forward(const Forward<T>& f, int64_t t, int64_t before, 
 
 // --- backward ------------------------------------------------------------------------------------
 
-template <class T> INLINE void lstm_gradient(const Backward<T>& b, Vec<T> dh, int64_t at, const T* gates, const T* c0,
-                                             T* carry, int64_t j, int64_t n) {
-  T* out = b.dgates + at * 4 * b.hidden + j;
+template <class T> INLINE void lstm_gradient(const Backward<T>& b, Vec<T> dh, int64_t at, T* out, const T* gates,
+                                             const T* c0, T* carry, int64_t j, int64_t n) {
   Vec<T> i = load(gates, n), f = load(gates + b.hidden, n), g = load(gates + 2 * b.hidden, n);
   Vec<T> o = load(gates + 3 * b.hidden, n), c = tanh<T>(load(b.cells + at * b.hidden + j, n));
   Vec<T> dc = dh * o * (T(1) - c * c) + load(carry + j, n);
@@ -298,9 +297,8 @@ template <class T> INLINE void lstm_gradient(const Backward<T>& b, Vec<T> dh, in
 }
 
 // Gradients in the order n (of the input), r, z, n (of h): the product takes the last three, as the weights have them.
-template <class T> INLINE void gru_gradient(const Backward<T>& b, Vec<T> dh, int64_t at, const T* gates, const T* h0,
+template <class T> INLINE void gru_gradient(const Backward<T>& b, Vec<T> dh, T* out, const T* gates, const T* h0,
                                             T* carry, int64_t j, int64_t n) {
-  T* out = b.dgates + at * 4 * b.hidden + j;
   Vec<T> r = load(gates, n), z = load(gates + b.hidden, n), nn = load(gates + 2 * b.hidden, n);
   Vec<T> hn = load(gates + 3 * b.hidden, n);
   Vec<T> dn = dh * (T(1) - z) * (T(1) - nn * nn);
@@ -323,14 +321,15 @@ void backward_of(const Backward<T>& b, int64_t t, int64_t before, const T* a, bo
       if (b.dy) dh += load(b.dy + at * b.hidden + j, n);
       if (last && b.dh) dh += load(b.dh + r * b.hidden + j, n);
       const T* gates = b.gates + t * b.gate_time + r * 4 * b.hidden + j;
+      T* out = b.dgates + r * b.dgate_row + j;
       if constexpr (kind == LSTM)
-        lstm_gradient<T>(b, dh, at, gates, c0 + r * b.hidden, carry, j, n);
+        lstm_gradient<T>(b, dh, at, out, gates, c0 + r * b.hidden, carry, j, n);
       else if constexpr (kind == GRU) {
         if (!last) dh += load(carry + j, n);
-        gru_gradient<T>(b, dh, at, gates, h0 + r * b.hidden, carry, j, n);
+        gru_gradient<T>(b, dh, out, gates, h0 + r * b.hidden, carry, j, n);
       } else {
         Vec<T> y = load(b.y + at * b.hidden + j, n);
-        store(b.dgates + at * b.hidden + j, kind == TANH ? dh * (T(1) - y * y) : y <= T(0) ? Vec<T>{} : dh, n);
+        store(out, kind == TANH ? dh * (T(1) - y * y) : y <= T(0) ? Vec<T>{} : dh, n);
       }
     });
   });
