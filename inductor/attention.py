@@ -36,7 +36,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
-from inductor import panel_sample
+from inductor import costs, panel_sample
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, fastest
 from inductor.panels import Builder, has_pairs, is_plain
@@ -45,11 +45,8 @@ from inductor.runtime import toolchain
 from inductor.runtime.plan import dtype_name
 from inductor.sample_plan import buffer, sample_plan
 
-LEAST_QUERIES = 16  # of half precision
 HEAD = 128  # elements of a head, at most (attention.h)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_SECONDS = 0.05  # for measuring
-_AHEAD = 0.8  # of the time in float32: the limit for half precision to stay as it is
 
 aten = torch.ops.aten
 _FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -131,7 +128,7 @@ def _replaceable(result: Node, always: bool) -> Node | None:
         queries = hint(GraphSizes().of(q.shape[2]))
     except Undecided:
         return None
-    few = q.dtype != torch.float32 and queries < LEAST_QUERIES
+    few = q.dtype != torch.float32 and queries < costs.LEAST_QUERIES
     return node if always or not few else None
 
 
@@ -157,12 +154,12 @@ def _operands(dtype: torch.dtype, always: bool) -> torch.dtype | None:
         x = full(dtype)
         return lambda: _attention(x.float(), x.float(), x.float(), None, 1.0, False).to(dtype)
 
-    key, budget = f"attention of {dtype_name(dtype)}", Budget(_SECONDS)
+    key, budget = f"attention of {dtype_name(dtype)}", Budget(costs.ATTENTION_SECONDS)
     candidates: dict[str, Candidate] = {"float32": copied, "as it is": as_it_is}
     if dtype == torch.bfloat16 and has_pairs():
         key += f", by pairs of {panel_sample.identity()}"
         candidates = {"by pairs": lambda: _sample(full(dtype), budget), **candidates}
-    choice = fastest(key, candidates, budget, ahead=_AHEAD)
+    choice = fastest(key, candidates, budget, ahead=costs.HALF_ATTENTION_AHEAD)
     if choice is None or choice.name == "as it is":
         return None
     return torch.float32 if choice.name == "float32" else dtype

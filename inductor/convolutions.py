@@ -34,7 +34,7 @@ import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.node import Node
-from inductor import panel_sample, windows, winograd
+from inductor import costs, panel_sample, windows, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
@@ -79,7 +79,7 @@ def generated_convolutions(
     gm = functional.graph_module
     if panel_sample.identity() is None:
         return None
-    budget = Budget(winograd.SECONDS) if libraries and packs_convolutions() else None
+    budget = Budget(costs.WINDOW_SECONDS) if libraries and packs_convolutions() else None
     run = _Rewrite(_found(gm.graph.nodes, sources, budget))
     if not run.kinds:
         return None

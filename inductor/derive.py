@@ -29,7 +29,7 @@ from fxgraph import effects
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves
 from fxgraph.node import Node
-from inductor import devices
+from inductor import costs, devices
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
@@ -42,12 +42,6 @@ from inductor.runtime.plan import (
 )
 
 PREPARED = "prepared"  # in a node's meta: a step of a stage's preparation for the library
-# Other values are derived if they take some work, and are not much larger than their sources.
-LEAST_BYTES = 1 << 14
-SPARE_BYTES = 1 << 16
-# The share of the machine's memory that copies of weights may take in one graph: those of products
-# are as large as the weights or twice as large.
-MEMORY_SHARE = 1 / 8
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -115,7 +109,7 @@ def _is_known(node: Node) -> bool:
 def room_for_copies() -> float:
     """Bytes that copies of weights may take in one graph."""
     try:
-        return MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return costs.WEIGHTS_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not of this system
         return math.inf
 
@@ -187,7 +181,7 @@ def _pays(node: Node, sources: set[Node]) -> bool:
         return True
     size = node.meta["val"].nbytes
     given = sum(source.meta["val"].nbytes for source in sources)
-    return max(size, given) >= LEAST_BYTES and size <= given + SPARE_BYTES
+    return max(size, given) >= costs.DERIVED_BYTES and size <= given + costs.DERIVED_SPARE
 
 
 def derivation_spec(derived: Derivation) -> DerivationSpec:

@@ -38,11 +38,11 @@ from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
+from inductor import costs
 from inductor.lowering.symbolic import GraphSizes
 from inductor.rewriter import GraphRewriter
 
 aten = torch.ops.aten
-LARGE = 1 << 18  # elements of images that no longer lie in a core's own cache
 TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
 _HALF = frozenset([torch.bfloat16, torch.float16])
 
@@ -278,7 +278,7 @@ class _Rewrite(GraphRewriter):
         copy does: a packed weight alone does not pay for the copies at both ends of a layer. Nor
         does it for products of small images' pixels (2x16x32x32 -> 32, us: 70; the library 55).
         """
-        small = self.spent < LARGE and self._pixels < self.convolutions
+        small = self.spent < costs.LARGE_IMAGES and self._pixels < self.convolutions
         return 0 if self._without_margin or small else self.spent // 16
 
     def _follows(self, node: Node) -> bool:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-# Cost of one element: arithmetic; division and square roots; transcendental functions.
-CHEAP, MEDIUM, HEAVY = 1, 3, 6
+from inductor.costs import CHEAP, HEAVY, MEDIUM
+
 SAME, BOOL = "same", "bool"
 
 

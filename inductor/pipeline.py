@@ -50,7 +50,7 @@ from fxgraph.node import Node
 from fxgraph.notices import amount_of_memory, notify
 from fxgraph.passes import cse, known_masks
 from fxgraph.sizes import Undecided
-from inductor import devices, plan_cache
+from inductor import costs, devices, plan_cache
 from inductor.attention import generated_attention
 from inductor.attention_device import shared_keys
 from inductor.attention_training import trained_attention
@@ -147,7 +147,7 @@ def _functionalize(c: Compilation) -> None:
 
 
 # Seconds of measuring for one graph.
-_TUNING = {"quick": 0.05, "full": float("inf")}
+_TUNING = {"quick": costs.PRODUCT_SECONDS, "full": float("inf")}
 
 
 def _packs(c: Compilation) -> bool:

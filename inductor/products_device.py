@@ -25,9 +25,9 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.node import Node
-from inductor import devices
+from inductor import costs, devices
 from inductor.codegen.triton_products import library_seconds
-from inductor.derive import MEMORY_SHARE, PREPARED, closure
+from inductor.derive import PREPARED, closure
 from inductor.devices import EMPTY, Device
 from inductor.lowering.device_products import precision
 from inductor.rewriter import GraphRewriter
@@ -106,7 +106,10 @@ def _room() -> float:
     """Bytes that copies of weights may take in one graph."""
     if not torch.cuda.is_available():
         return math.inf  # for a GPU that is not at hand
-    return MEMORY_SHARE * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return (
+        costs.WEIGHTS_SHARE
+        * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    )
 
 
 def _key(node: Node, static: Mapping[Node, Any]) -> Any:

@@ -27,8 +27,8 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from inductor import devices, panel_sample
-from inductor.attention import HEAD, LEAST_QUERIES, not_repeated
+from inductor import costs, devices, panel_sample
+from inductor.attention import HEAD, not_repeated
 from inductor.panels import Builder, is_plain
 from inductor.registration import operator
 
@@ -402,7 +402,7 @@ def _suits_gpu(q: torch.Tensor, scores: torch.Tensor) -> bool:
         return False
     if not all(isinstance(n, int) for n in (*q.shape, *scores.shape)):
         return False
-    return q.shape[-2] >= LEAST_QUERIES and 4 * scores.numel() >= LEAST_SCORES
+    return q.shape[-2] >= costs.LEAST_QUERIES and 4 * scores.numel() >= LEAST_SCORES
 
 
 def _swaps_last(node: Node) -> bool:

@@ -41,7 +41,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
-from inductor import attention_backward, panel_sample
+from inductor import attention_backward, costs, panel_sample
 from inductor.convolutions import is_depthwise
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
@@ -59,15 +59,12 @@ from inductor.rewriter import GraphRewriter
 aten = torch.ops.aten
 _FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 _HALF = frozenset([torch.bfloat16, torch.float16])
-_LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
-_SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
 _IN_LAYOUT = ", packed"
 _FLOAT32, _PRODUCTS = "float32", "products"  # ways; the latter also in the name of a kind
 _ATTENTION = "attention backward"
 _LONGEST = 512  # queries and keys of a sample
-_AHEAD = 0.8  # of the time as it is: the limit for float32 to be chosen
 
 
 def widen(
@@ -84,7 +81,7 @@ def widen(
     static = closure(gm.graph.nodes, sources)
     if panel_sample.identity() is not None:
         kinds = {node: _generated_kind(node, kind, static) for node, kind in kinds.items()}
-    budget = Budget(_SECONDS)
+    budget = Budget(costs.WIDEN_SECONDS)
     faster = {kind: _FLOAT32 if always else _way(kind, budget) for kind in set(kinds.values())}
     chosen = {node: way for node, kind in kinds.items() if (way := faster[kind]) is not None}
     if not chosen:
@@ -148,7 +145,9 @@ def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any
 
 def _is_small(val: Any) -> bool:
     """Whether a tensor is known to be small; one of a size that varies is not."""
-    return all(isinstance(n, int) for n in val.shape) and math.prod(val.shape) < _LEAST
+    return (
+        all(isinstance(n, int) for n in val.shape) and math.prod(val.shape) < costs.WIDENED_ELEMENTS
+    )
 
 
 def _order(node: Node) -> tuple[str]:
@@ -209,7 +208,7 @@ def _way(kind: tuple[Any, ...], budget: Budget) -> str | None:
         if dtype == torch.bfloat16 and has_pairs():
             candidates["as it is"] = lambda: _generated_sample(dtype, about, budget, pairs=True)
         key += f" by {panel_sample.identity()}"
-    choice = fastest(key, candidates, budget, ahead=_AHEAD)
+    choice = fastest(key, candidates, budget, ahead=costs.FLOAT32_AHEAD)
     return choice.name if choice is not None and choice.name != "as it is" else None
 
 

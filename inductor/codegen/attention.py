@@ -15,14 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint, product
+from inductor import costs
 from inductor.codegen.cpp_body import CPP_TYPES
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS
 from inductor.ir import Attention
 
 # Of a block, and most of a unit (attention.h).
 QUERIES = {torch.float32: (48, 768), torch.bfloat16: (64, 256)}
-FEW_QUERIES = 8  # of all heads of a group: for which keys in panels do not pay
-UNITS = 2  # of work for each thread, at least
 
 
 def unit_queries(step: Attention) -> int:
@@ -32,9 +30,9 @@ def unit_queries(step: Attention) -> int:
     dtype = step.q.buffer.dtype
     block, most = QUERIES[dtype]
     heads, queries = hint(product(step.q.size[:2])), hint(step.q.size[2])
-    if dtype == torch.float32 and queries * group(step) <= FEW_QUERIES:
+    if dtype == torch.float32 and queries * group(step) <= costs.FEW_QUERIES:
         return 0
-    parts = max(1, -(-UNITS * torch.get_num_threads() // max(heads, 1)))
+    parts = max(1, -(-costs.ATTENTION_UNITS * torch.get_num_threads() // max(heads, 1)))
     wanted = -(-queries // parts)
     return max(block, min(most, -(-wanted // block) * block))
 
@@ -55,8 +53,8 @@ def grain(step: Attention) -> int:
     """Units that are worth a thread's while."""
     each, queries = unit_queries(step), hint(step.q.size[2])
     rows = min(each, queries) if each else queries * group(step)
-    work = 2 * rows * hint(step.k.size[2]) * hint(step.q.size[3]) // MULTIPLICATIONS
-    return max(1, GRAIN_WORK // max(1, work))
+    work = 2 * rows * hint(step.k.size[2]) * hint(step.q.size[3]) // costs.MULTIPLICATIONS
+    return max(1, costs.GRAIN_WORK // max(1, work))
 
 
 def _truth(value: bool) -> str:

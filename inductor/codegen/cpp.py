@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
+from inductor import costs
 from inductor.codegen import called_kernels, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
 from inductor.ir import Called, Loops, PanelProduct, Program
@@ -72,7 +73,7 @@ class CppModule:
             "args": [(b, 0) for b in pointers],
             "writes": writes,
             "total": total,
-            "grain": largest(panels.GRAIN_WORK // largest(work, 1), 1),
+            "grain": largest(costs.GRAIN_WORK // largest(work, 1), 1),
             "inplace": self._in_place(parts),
         }
 

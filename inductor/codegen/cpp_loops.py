@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 
 from fxgraph.sizes import Extent, Size, ceil_div, hint, known_le, largest
+from inductor import costs
 from inductor.codegen import cuts
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
@@ -41,11 +42,6 @@ STRIP = 64
 ALWAYS = "__attribute__((always_inline))"
 # Vectors of columns that are reduced together.
 GROUP = 4
-# Columns that are reduced together where all are read row by row, the least number of them, and of
-# elements: measured, 1.3 times as fast at 2 MB and 2.9 times at 16 MB.
-STREAM, STREAMED_COLUMNS, STREAMED = 1024, 256, 1 << 18
-# Where several passes do, columns are at least this long, and bodies at most so.
-LONG_COLUMN, GROUPED_VALUES = 32, 64
 # Reductions whose body is at most this long get four accumulators.
 UNROLL_VALUES = 8
 
@@ -156,7 +152,7 @@ class _Emitter:
         """Whether one pass reads columns, or several that are long: each is code of its own."""
         several = bool(self.passes[0].row) or any(one.full for one in self.passes[1:])
         values = sum(len(s.tape.values) for s in self.kernel.steps)
-        long = hint(extent(self.inner)) >= LONG_COLUMN and values <= GROUPED_VALUES
+        long = hint(extent(self.inner)) >= costs.LONG_COLUMN and values <= costs.GROUPED_VALUES
         return bool(self.inner) and (not several or long)
 
     def _is_worth_streams(self) -> bool:
@@ -164,7 +160,11 @@ class _Emitter:
         a line of each page, and come back to the page for the next strip."""
         assert self.lane is not None
         columns, rows = hint(self.lane.size), hint(extent(self.inner))
-        return len(self.outer) == 1 and columns >= STREAMED_COLUMNS and columns * rows >= STREAMED
+        return (
+            len(self.outer) == 1
+            and columns >= costs.STREAMED_COLUMNS
+            and columns * rows >= costs.STREAMED
+        )
 
     def _needs_half(self, steps: list[Loops]) -> bool:
         """Whether a vector of 64-bit elements occurs."""
@@ -481,9 +481,9 @@ class _Emitter:
         if self.streamed:
             text = [
                 f"const int64_t high = min({width}, end * {lanes});",
-                f"for (int64_t first = begin * {lanes}; first < high; first += {STREAM}) {{",
-                f"  const int64_t last = min(high, first + {STREAM});",
-                f"  constexpr int N = {STREAM} / W;",
+                f"for (int64_t first = begin * {lanes}; first < high; first += {costs.STREAM}) {{",
+                f"  const int64_t last = min(high, first + {costs.STREAM});",
+                f"  constexpr int N = {costs.STREAM} / W;",
                 *_indent(loops),
                 "}",
             ]

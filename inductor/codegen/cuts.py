@@ -13,12 +13,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from inductor import costs
 from inductor.index import FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Access, Loops, Tape, Value
 from inductor.ops import indirect_values, ops, recording
 
-# More pieces, or longer bodies, take the compiler longer than they save.
-MOST_CUTS, MOST_VALUES = 3, 64
 _COMPARISONS = frozenset(["lt", "le", "gt", "ge"])
 
 
@@ -26,17 +25,20 @@ def cuts(steps: list[Loops], lane: Var) -> list[int]:
     """The positions, in order, between which every comparison of `lane` with a number has one
     outcome; none where there are too many.
     """
-    if not isinstance(lane.size, int) or sum(len(s.tape.values) for s in steps) > MOST_VALUES:
+    if (
+        not isinstance(lane.size, int)
+        or sum(len(s.tape.values) for s in steps) > costs.MOST_CUT_VALUES
+    ):
         return []
     changes = (position for step in steps for position in _changes(step, lane))
     found = sorted({p for p in changes if 0 < p < lane.size})
-    if not found or len(found) > MOST_CUTS:
+    if not found or len(found) > costs.MOST_CUTS:
         return []
     deeper = set(found)  # what is compared may be a quotient that was not decided before
     for low, high in pairwise([0, *found, lane.size]):
         shorter, parts = pieces(steps, lane, low, high)
         deeper.update(low + position for position in cuts(parts, shorter))
-    return sorted(deeper) if len(deeper) <= MOST_CUTS else found
+    return sorted(deeper) if len(deeper) <= costs.MOST_CUTS else found
 
 
 def _changes(step: Loops, lane: Var) -> Iterator[int]:
@@ -86,7 +88,7 @@ def _multiples(atom: FloorDiv | Mod, lane: Var) -> Iterator[int]:
         return
     slope, const = form
     low, high = sorted((const, const + slope * (lane.size - 1)))
-    if slope == 0 or high // atom.divisor - low // atom.divisor > MOST_CUTS:
+    if slope == 0 or high // atom.divisor - low // atom.divisor > costs.MOST_CUTS:
         return
     for quotient in range(low // atom.divisor + 1, high // atom.divisor + 1):
         yield _change("lt", slope, const - quotient * atom.divisor)

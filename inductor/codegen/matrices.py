@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint
+from inductor import costs
 from inductor.codegen.cpp_body import CPP_TYPES
-from inductor.codegen.panels import UNITS, Blocks, Follower, grain, reader_text
+from inductor.codegen.panels import Blocks, Follower, grain, reader_text
 from inductor.ir import MatrixProduct
 
 __all__ = ["blocks", "body", "grain", "is_local", "numbers", "units", "whole_rows"]
@@ -26,7 +27,6 @@ COLUMNS = (128, 64)  # of a block: the first may be the most (matrices.h)
 TILE_ROWS = 12  # of every processor: whole tiles
 PAIRS_COLUMNS = (256, 192, 128, 96, 64, 32)  # of a block of products of pairs
 PAIRS_ROWS = 32  # of whole tiles (product_amx.h)
-UNEVEN = 1.3  # times the time of threads that have as much to do
 PANELS_ROOM = 256 << 10  # elements of their panels (matrices_pairs.cpp)
 
 
@@ -50,7 +50,7 @@ def _blocks_of_pairs(step: MatrixProduct) -> Blocks:
     fitting = [n for n in PAIRS_COLUMNS if n * depth <= PANELS_ROOM] or [PAIRS_COLUMNS[-1]]
     longest = {n: hint(ceil_div(ceil_div(across, n), threads)) * n for n in fitting}
     width = min(fitting, key=longest.__getitem__)
-    if not isinstance(rows, int) or longest[width] * threads <= UNEVEN * across:
+    if not isinstance(rows, int) or longest[width] * threads <= costs.UNEVEN * across:
         return Blocks(rows, width)
     each = -(-rows // threads)
     return Blocks(max(1, -(-each // PAIRS_ROWS)) * PAIRS_ROWS, min(fitting[0], width * threads))
@@ -68,7 +68,7 @@ def blocks(step: MatrixProduct) -> Blocks:
     across = ceil_div(columns, width)
     if not isinstance(rows, int) or not isinstance(across, int):
         return Blocks(rows, width)
-    if across % threads == 0 or across >= UNITS * threads:
+    if across % threads == 0 or across >= costs.UNITS * threads:
         return Blocks(max(rows, 1), width)
     each = -(-rows // threads)
     return Blocks(max(1, -(-each // TILE_ROWS)) * TILE_ROWS, width)

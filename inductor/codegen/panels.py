@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint, known_le, known_lt, product
+from inductor import costs
 from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ir import PanelProduct
@@ -32,10 +33,7 @@ WIDENED_PAIRS_ROWS = 256  # the same, of pairs
 PAIRS_ROWS, PAIRS_TILE = 128, 16  # of blocks of pairs, at most, and of a tile (product_amx.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
 BLOCK_COLUMNS = (256, 128, 64)
-UNITS = 8  # of work for each thread, at least: threads finish at about the same time
 BLOCK_ELEMENTS = 1 << 15  # of one that a thread has room for (product.h)
-GRAIN_WORK = 65536  # elementary operations that are worth a thread's while
-MULTIPLICATIONS = 2  # that take the time of an elementary operation of a kernel
 
 
 @dataclass
@@ -68,7 +66,7 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
         height = -(-rows // (rows // height))  # no block reads the weight for a few rows
     down = ceil_div(rows, height)
     for width in BLOCK_COLUMNS:
-        if hint(down * ceil_div(columns, width)) >= UNITS * threads:
+        if hint(down * ceil_div(columns, width)) >= costs.UNITS * threads:
             break
     return Blocks(height, width)
 
@@ -90,12 +88,12 @@ def work(step: PanelProduct, shape: Blocks) -> Extent:
     """Of a unit, in elementary operations of kernels."""
     columns = shape.columns if shape.whole_rows else min(shape.columns, hint(step.size[1]))
     rows = min(hint(shape.rows), hint(step.size[0]))
-    return max(1, rows * hint(columns) * hint(step.x.size[1]) // MULTIPLICATIONS)
+    return max(1, rows * hint(columns) * hint(step.x.size[1]) // costs.MULTIPLICATIONS)
 
 
 def grain(step: PanelProduct, shape: Blocks) -> int:
     """Units that are worth a thread's while."""
-    return max(1, GRAIN_WORK // hint(work(step, shape)))
+    return max(1, costs.GRAIN_WORK // hint(work(step, shape)))
 
 
 def is_local(step: PanelProduct, shape: Blocks) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from fxgraph.sizes import Extent, hint
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, UNITS
+from inductor import costs
 from inductor.ir import WeightGradient
 
 CHANNELS, COLUMNS = 64, 64  # of a unit, at most (training.h)
@@ -25,7 +25,7 @@ def block(step: WeightGradient) -> int:
     columns, channels = map(hint, step.target.size[:2])
     for width in BLOCKS:
         found = -(-columns // width) * -(-channels // CHANNELS)
-        if found >= UNITS * threads or (found >= threads and found % threads == 0):
+        if found >= costs.UNITS * threads or (found >= threads and found % threads == 0):
             break
     return min(width, columns)
 
@@ -39,7 +39,7 @@ def grain(step: WeightGradient) -> int:
     images, rows, across, _ = map(hint, step.gradient.size)
     places = 4 if step.winograd else step.window[0] * step.window[1]
     work = places * images * rows * across * block(step) * min(CHANNELS, hint(step.target.size[1]))
-    return max(1, GRAIN_WORK // max(1, work // MULTIPLICATIONS))
+    return max(1, costs.GRAIN_WORK // max(1, work // costs.MULTIPLICATIONS))
 
 
 def label(step: WeightGradient) -> str:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Blocks, Follower, reader_text
+from inductor import costs
+from inductor.codegen.panels import Blocks, Follower, reader_text
 from inductor.ir import WindowProduct
 
 PIXELS = 256  # of a unit, about: each reads its part of the weight
-FEW_PIXELS = 32  # whose products take no less time
 COLUMNS = 256  # of a unit: a multiple of those of a panel
-PAIRS_FASTER = 8  # than other multiplications of a kernel
 
 
 def blocks(step: WindowProduct, *, whole_rows: bool = False) -> Blocks:
@@ -32,11 +31,11 @@ def blocks(step: WindowProduct, *, whole_rows: bool = False) -> Blocks:
     columns, threads = hint(step.size[1]), torch.get_num_threads()
     width = columns if whole_rows else min(columns, COLUMNS)
     pixels = images * rows * across
-    if not whole_rows and pixels < threads * PIXELS and columns >= 2 * threads * FEW_PIXELS:
-        width = min(width, _rounded(-(-columns // threads), FEW_PIXELS))
+    if not whole_rows and pixels < threads * PIXELS and columns >= 2 * threads * costs.FEW_PIXELS:
+        width = min(width, _rounded(-(-columns // threads), costs.FEW_PIXELS))
     side = -(-columns // width)
     rounds = max(1, round(pixels * side / (PIXELS * threads)))
-    each = max(FEW_PIXELS, -(-pixels * side // (rounds * threads)))
+    each = max(costs.FEW_PIXELS, -(-pixels * side // (rounds * threads)))
     height = max(1, min(images * rows, -(-each // max(across, 1))))
     return Blocks(height, width, whole_rows)
 
@@ -63,8 +62,8 @@ def grain(step: WindowProduct, shape: Blocks) -> int:
     """Units that are worth a thread's while."""
     pixels = hint(shape.rows) * hint(step.pixels[2])
     inner = step.window[0] * step.window[1] * hint(step.x.size[3])
-    work = pixels * inner * hint(shape.columns) // (MULTIPLICATIONS * PAIRS_FASTER)
-    return max(1, GRAIN_WORK // max(1, work))
+    work = pixels * inner * hint(shape.columns) // (costs.MULTIPLICATIONS * costs.PAIRS_FASTER)
+    return max(1, costs.GRAIN_WORK // max(1, work))
 
 
 def numbers(step: WindowProduct, shape: Blocks) -> list[Extent]:

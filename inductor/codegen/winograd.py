@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fxgraph.sizes import Extent, ceil_div, hint
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Blocks, Follower, reader_text
+from inductor import costs
+from inductor.codegen.panels import Blocks, Follower, reader_text
 from inductor.ir import Window, Winograd
 
 TILES = 48  # of a unit, at most about: whole tiles of every processor
-FEW_TILES = 6  # for which reading the weight is too much
 
 
 def _strips(step: Winograd) -> int:
@@ -32,7 +32,7 @@ def _strips(step: Winograd) -> int:
     tiles = hint(images) * -(-hint(rows) // 2) * each
     threads = torch.get_num_threads()
     rounds = -(-tiles // (TILES * threads))
-    wanted = max(FEW_TILES, -(-tiles // (rounds * threads)))
+    wanted = max(costs.FEW_TILES, -(-tiles // (rounds * threads)))
     return max(1, -(-wanted // each))
 
 
@@ -58,8 +58,8 @@ def grain(step: Winograd, shape: Blocks) -> int:
     """Units that are worth a thread's while."""
     _, _, across = step.pixels
     tiles = hint(shape.rows) * hint(across) // 2
-    work = 16 * tiles * hint(step.x.size[3]) * hint(step.size[1]) // MULTIPLICATIONS
-    return max(1, GRAIN_WORK // max(1, work))
+    work = 16 * tiles * hint(step.x.size[3]) * hint(step.size[1]) // costs.MULTIPLICATIONS
+    return max(1, costs.GRAIN_WORK // max(1, work))
 
 
 def weight_as_read(weight: Window, transposed: bool) -> tuple[Extent, list[Extent]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fxgraph.sizes import Extent, hint
-from inductor.codegen.panels import GRAIN_WORK
+from inductor import costs
 from inductor.codegen.winograd import weight_as_read
 from inductor.ir import WinogradPanels
 from inductor.panels import PANEL
@@ -21,7 +21,7 @@ def units(step: WinogradPanels) -> Extent:
 
 
 def grain(step: WinogradPanels) -> int:
-    return max(1, GRAIN_WORK // (WORK * columns_and_channels(step)[1]))
+    return max(1, costs.GRAIN_WORK // (WORK * columns_and_channels(step)[1]))
 
 
 def columns_and_channels(step: WinogradPanels) -> tuple[int, int]:

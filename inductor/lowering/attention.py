@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, hint
-from inductor import devices
+from inductor import costs, devices
 from inductor.attention import attention
 from inductor.attention_training import (
     attention_gradient,
@@ -39,14 +39,13 @@ from inductor.ir import (
     Tensor,
     Window,
 )
-from inductor.lowering.context import MASK_BYTES, MASK_WORK, Lowering, Nameless
+from inductor.lowering.context import Lowering, Nameless
 from inductor.lowering.layouts import narrow
 from inductor.lowering.registry import NotLowered, lower
 from inductor.ops import Value, ops, recording
 from inductor.softmax_attention import attention_of_scores, attention_scores
 
 _FLOAT = torch.float32
-LEAST_KEYS = 256  # of a mask that is computed: a row of it is a call
 
 
 @lower(attention)
@@ -77,8 +76,8 @@ def attended(
 
 def _is_computed(mask: Tensor) -> bool:
     """Whether the mask is better computed by each head than read from memory."""
-    large = hint(mask.numel) * mask.dtype.itemsize > MASK_BYTES
-    return large and mask.work <= MASK_WORK and hint(mask.size[-1]) >= LEAST_KEYS
+    large = hint(mask.numel) * mask.dtype.itemsize > costs.MASK_BYTES
+    return large and mask.work <= costs.MASK_WORK and hint(mask.size[-1]) >= costs.LEAST_KEYS
 
 
 # -- scores without memory -------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fxgraph.sizes import (
     smallest,
     symbols,
 )
-from inductor import devices
+from inductor import costs, devices
 from inductor.boxes import Box, refined, whole
 from inductor.devices import device_model
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides, delinearize
@@ -51,19 +51,11 @@ from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
 from inductor.softmax_attention import SCORES
 
-# A lazy value that costs more than this for one element is put in memory instead of being inlined
-# further.
-MAX_WORK, MAX_READS = 64, 10
-SCORES_SHARE = 4  # of scores without memory that is so many times as much
 # Bytes that one program of a GPU reads to reduce a row, or TOGETHER rows that lie side by side:
 # more are split, into parts of no less than the least.
 MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
-# Of a mask of attention, if it is larger and cheaper than this, each head computes its part.
-MASK_BYTES, MASK_WORK = 1 << 20, 24
 # Boxes that inputs of one operator may be cut to, where each has others.
 MOST_BOXES = 12
-# An output element must be worth this many input elements before recomputing the input matters.
-BROADCAST_FACTOR = 8
 
 
 @dataclass
@@ -138,7 +130,7 @@ class Lowering:
         split = self._common_split(tensors, out_size)
         numel = hint(product(out_size))
         for t in tensors:
-            few = t.window is None and hint(t.numel) * BROADCAST_FACTOR <= numel
+            few = t.window is None and hint(t.numel) * costs.BROADCAST_FACTOR <= numel
             repeated = few and t.work >= 3 and not self.stays_lazy(t)
             if repeated and not self._broadcast_inside(t, len(out_size)):
                 self.realize(t)
@@ -171,8 +163,8 @@ class Lowering:
             reads=sum(self._reads(t, numel) for t in tensors),
             split=split,
         )
-        most = SCORES_SHARE if self.node is not None and self.node.meta.get(SCORES) else 1
-        if result.work > most * MAX_WORK or result.reads > most * MAX_READS:
+        most = costs.SCORES_SHARE if self.node is not None and self.node.meta.get(SCORES) else 1
+        if result.work > most * costs.MAX_WORK or result.reads > most * costs.MAX_READS:
             self.realize(result)
         return result
 
@@ -180,7 +172,7 @@ class Lowering:
     def _reads(t: Tensor, numel: int) -> int:
         """How many buffers of about `numel` elements reading the tensor reads; rows and columns
         that are broadcast stay in the cache."""
-        if hint(t.numel) * BROADCAST_FACTOR <= numel:
+        if hint(t.numel) * costs.BROADCAST_FACTOR <= numel:
             return 0
         return 1 if t.window is not None else t.reads
 
@@ -188,8 +180,8 @@ class Lowering:
         """Whether the tensor is a mask of scores that takes more to be read than to be computed
         again for each head.
         """
-        large = hint(t.numel) * t.dtype.itemsize > MASK_BYTES
-        return large and t.work <= MASK_WORK and self.node.meta.get(SCORES, False)
+        large = hint(t.numel) * t.dtype.itemsize > costs.MASK_BYTES
+        return large and t.work <= costs.MASK_WORK and self.node.meta.get(SCORES, False)
 
     def _common_split(
         self, tensors: list[Tensor], size: tuple[Extent, ...]

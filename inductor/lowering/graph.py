@@ -14,7 +14,7 @@ from fxgraph.aot.kernel_types import refused
 from fxgraph.faults import blame
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, is_symbolic, read_name, solved_for, symbols
-from inductor import devices
+from inductor import costs, devices
 from inductor.derive import Derivation
 from inductor.devices import Device
 from inductor.ir import Buffer, Program, Tensor, Window
@@ -48,10 +48,6 @@ from inductor.lowering.products import FLOAT8, OF_FLOAT8, reads_in_memory
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 from inductor.softmax_attention import SCORES
-
-# A lazy value with several readers is computed again by each of them only if it costs no more than
-# this.
-TRIVIAL_WORK, TRIVIAL_READS = 4, 1
 
 
 def lower_graph(
@@ -290,7 +286,7 @@ class _Run:
         if result.window is not None:
             return
         result.hint = self.ctx.strides(val)
-        trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
+        trivial = result.work <= costs.TRIVIAL_WORK and result.reads <= costs.TRIVIAL_READS
         if result.work and any(user.op == "output" for user in node.users):
             trivial = False  # in memory anyway
         if isinstance(result, Assembled) and (of_pieces := _read_in_pieces(node)) is not None:
@@ -308,7 +304,7 @@ class _Run:
 
     def _settle_source(self, t: Tensor) -> None:
         """Realise a source whose elements several readers would compute again."""
-        if t.window is None and (t.work > TRIVIAL_WORK or t.reads > TRIVIAL_READS):
+        if t.window is None and (t.work > costs.TRIVIAL_WORK or t.reads > costs.TRIVIAL_READS):
             self.ctx.realize(t)
 
     def _copy_(self, node: Any, target: Tensor, source: Tensor) -> Tensor:

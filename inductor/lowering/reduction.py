@@ -10,17 +10,12 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, Size, exact, hint, nonzero, product
-from inductor import devices
+from inductor import costs, devices
 from inductor.ir import Tensor, Value
 from inductor.lowering import pointwise, views
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-
-# A reduction to fewer results than this, of more elements than that, is done in two steps to use
-# all cores.
-FEW_RESULTS, MANY_ELEMENTS = 4, 1 << 16
-PIECES = 64
 
 
 def dims_of(x: Tensor, dim: Any) -> list[int]:
@@ -55,7 +50,7 @@ def reduce(
     whole = len(dims) == len(x.size) and x.split is None
     if devices.is_gpu(x.device) and isinstance(count, int):
         whole = False  # ctx.reduce splits it
-    shape = _pieces(x.size, count) if whole and hint(count) >= MANY_ELEMENTS else None
+    shape = _pieces(x.size, count) if whole and hint(count) >= costs.MANY_ELEMENTS else None
     if shape is not None:
         flat = views.view(ctx, x, shape)
         partial = ctx.reduce(kind, flat, [1], dtype, body, compute)
@@ -75,11 +70,11 @@ def count_of(x: Tensor, dims: list[int]) -> Extent:
 
 def _pieces(size: tuple[Extent, ...], count: Extent) -> tuple[Extent, Extent] | None:
     """(pieces, elements of each): rows if no number divides all elements whatever the sizes."""
-    for pieces in range(PIECES, FEW_RESULTS, -1):
+    for pieces in range(costs.PIECES, costs.FEW_RESULTS, -1):
         if (rest := exact(count, pieces)) is not None:
             return pieces, rest
     rows = size[0]
-    return (rows, product(size[1:])) if len(size) > 1 and hint(rows) > FEW_RESULTS else None
+    return (rows, product(size[1:])) if len(size) > 1 and hint(rows) > costs.FEW_RESULTS else None
 
 
 def _finish(ctx: Lowering, x: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:

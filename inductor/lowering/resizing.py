@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, Size, exact, nonzero
+from inductor import costs
 from inductor.index import Index
 from inductor.ir import Buffer, Indices, Tensor, Value
 from inductor.lowering import reduction
@@ -21,10 +22,6 @@ from inductor.lowering.indexing import padded_load, source
 from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-
-# Elements of a gradient that sum more terms than this stay with aten.
-MAX_TERMS = 27
-
 
 # --- nearest -------------------------------------------------------------------------------------
 
@@ -74,7 +71,7 @@ def _nearest_backward(
         axes = _nearest_axes(size[2:], grad.size[2:], scales, grad.dtype)
         return along_axes(ctx, grad, tuple(size), [a.transposed() for a in axes])
     terms = list(itertools.product(*map(range, factors)))
-    if len(terms) > MAX_TERMS or not grad.dtype.is_floating_point:
+    if len(terms) > costs.MAX_TERMS or not grad.dtype.is_floating_point:
         raise NotLowered("many terms")
     reduction.settled(ctx, grad)
 
@@ -111,9 +108,6 @@ def upsample_nearest_backward(
 
 
 # --- linear --------------------------------------------------------------------------------------
-
-# Most elements of the output, in one dimension, that an element of the input is part of.
-MAX_SPREAD = 16
 
 
 @dataclass(frozen=True)
@@ -174,7 +168,7 @@ class Axis:
     def of_lists(cls, size: int, rows: Sequence[dict[int, Any]], dtype: Any) -> Axis:
         """An axis from the sources of each element: weights by place."""
         spread = max(1, *map(len, rows))
-        if spread > MAX_SPREAD:
+        if spread > costs.MAX_SPREAD:
             raise NotLowered("an element that many are made of")
         places = torch.zeros(spread, len(rows), dtype=torch.int64)
         weights = torch.full((spread, len(rows)), torch.nan, dtype=dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, hint, known_le, known_lt, nonzero, product
-from inductor import devices
+from inductor import costs, devices
 from inductor.index import Index, contiguous_strides, linear
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
@@ -25,9 +25,6 @@ from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
 
 Idx = list[Index]
-# A single row of more positions than this is as fast in aten, and faster the longer.
-LONG_SERIAL = 1 << 15
-FEW_LOOKS = 2  # a table of half type with more than as many rows for each look is summed apart
 
 
 def zeros(ctx: Lowering, size: Sequence[Extent], dtype: torch.dtype, like: Tensor) -> Tensor:
@@ -75,7 +72,7 @@ def embedding_backward(
         return ops.indirect_checked(first.load((row,)), looks)
 
     wide, looks = COMPUTE_TYPES[grad.dtype], product(indices.size)
-    few = hint(looks) * FEW_LOOKS < hint(rows) and nonzero(looks)
+    few = hint(looks) * costs.FEW_LOOKS < hint(rows) and nonzero(looks)
     if wide == grad.dtype or devices.is_gpu(grad.device) or not few:
         base = zeros(ctx, (rows, columns), wide, grad)
         result = ctx.scatter("add", base, [columns], indices.size, value, place)
@@ -232,7 +229,7 @@ def scatter_reduce(
         raise NotLowered(f"scatter_reduce of {reduce}")
     mode, start = REDUCES[reduce]
     serial = len(x.size) == 1 and mode == "add" and x.device.type == "cpu"
-    if serial and hint(index.numel) > LONG_SERIAL:
+    if serial and hint(index.numel) > costs.LONG_SERIAL:
         raise NotLowered("one long row, which aten checks and adds in one go")
     d = _checked(ctx, x, d, index, src)
     wide = convert(ctx, x, COMPUTE_TYPES[x.dtype])

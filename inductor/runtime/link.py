@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fxgraph.sizes import Extent, hint
+from inductor import costs
 from inductor.runtime import _plan
 from inductor.runtime.driver import Loaded
 from inductor.runtime.plan import (
@@ -34,9 +35,6 @@ from inductor.runtime.plan import (
 )
 from inductor.runtime.size_program import SizeProgram
 from inductor.schedule.memory import MemoryPlan, plan_memory
-
-# Kernels that touch less than this together are over before another thread could use the GIL.
-GIL_BYTES = 1 << 18
 
 
 def link(
@@ -375,7 +373,7 @@ class Linker:
         touched = {
             self._root(n)[0] for s in self.spec.steps if s.kind == "kernel" for n in s.names()
         }
-        return sum(hint(self.values[self.index[name]][8]) for name in touched) >= GIL_BYTES
+        return sum(hint(self.values[self.index[name]][8]) for name in touched) >= costs.GIL_BYTES
 
     def _output(self, out: Any) -> tuple:
         if out.kind == "value":

@@ -26,6 +26,7 @@ from typing import Any
 
 from fxgraph.fallible_operations import can_fail
 from fxgraph.sizes import Extent, hint, product, symbols
+from inductor import costs
 from inductor.index import Index, Var
 from inductor.ir import (
     AtenCall,
@@ -39,17 +40,6 @@ from inductor.ir import (
     Step,
 )
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
-
-MAX_STEPS = 48  # of one kernel
-MAX_VALUES = 600
-# A kernel of rows runs its rows in parallel. Below this many rows, work this large is not moved
-# into it.
-FEW_ROWS = 8
-SMALL_WORK = 32768
-# What a kernel makes early waits in memory for its readers. A step that comes after this many
-# operators more than the kernel joins it only if it makes few bytes.
-NEAR_CALLS = 2
-FEW_BYTES = 1 << 16
 
 
 @dataclass(eq=False)
@@ -314,10 +304,10 @@ class _Fusion:
         the kernel of the pool would keep 24 buffers alive at once for one read saved each.
         """
         target = self.program.buffers[step.target.name]
-        if hint(product(target.size)) * target.dtype.itemsize <= FEW_BYTES:
+        if hint(product(target.size)) * target.dtype.itemsize <= costs.FEW_BYTES:
             return False
         later = (i for i in range(kernel.id + 1, len(self.items)))
-        return sum(not isinstance(self.items[i], Kernel) for i in later) > NEAR_CALLS
+        return sum(not isinstance(self.items[i], Kernel) for i in later) > costs.NEAR_CALLS
 
     def ordered(self) -> list[Item]:
         """Topological order, the first in program order of those that may run next: what is made
@@ -346,9 +336,9 @@ class _Fusion:
 def fuse(kernel: Kernel, step: Loops) -> bool:
     """Add the step to the kernel if it can run in the kernel's loops; the kernel is unchanged if
     not."""
-    if len(kernel.steps) >= MAX_STEPS or kernel.is_scatter or step.mode:
+    if len(kernel.steps) >= costs.MAX_STEPS or kernel.is_scatter or step.mode:
         return False
-    if sum(len(s.tape.values) for s in kernel.steps) + len(step.tape.values) > MAX_VALUES:
+    if sum(len(s.tape.values) for s in kernel.steps) + len(step.tape.values) > costs.MAX_VALUES:
         return False
     for candidate in _placements(kernel, step):
         outer, inner, kernel_renaming, placed = candidate
@@ -377,7 +367,7 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
     renaming, the renamed step. Most likely first."""
     rows = extent(step.dims)
     if step.reduced and not kernel.is_rows:
-        if hint(rows) < FEW_ROWS and hint(rows * extent(step.reduced)) > SMALL_WORK:
+        if hint(rows) < costs.FEW_ROWS and hint(rows * extent(step.reduced)) > costs.SMALL_WORK:
             return
         for order in _orders(kernel, step, kernel.outer, [*step.dims, *step.reduced]):
             yield from _split_kernel(kernel, step, order)
@@ -396,7 +386,7 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
         if rows == kernel_rows and (lay := _lay(kernel.outer, step.dims)):
             nothing: tuple = (kernel.inner, {v: Index({v: 1}) for v in kernel.inner}, {})
             yield _placed(step, lay, nothing, reduced=False, row=True)
-        if hint(kernel_rows) < FEW_ROWS and hint(rows) > SMALL_WORK:
+        if hint(kernel_rows) < costs.FEW_ROWS and hint(rows) > costs.SMALL_WORK:
             return
         yield from _over_rows(kernel, step)
 

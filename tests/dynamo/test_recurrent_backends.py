@@ -147,7 +147,8 @@ def test_variants(kind, name, sizes, dtype):
 @pytest.mark.parametrize("kind, gates", [(2, 4), (3, 3)], ids=["lstm", "gru"])
 def test_gates_that_are_saved_in_bfloat16(kind, gates):
     """Those of float32, rounded to even, also where they are NaN; and the same gradients, but for
-    what the rounding makes of them, those of the gates rounded in turn. Of 19 units: the last vector of columns is not full.
+    what the rounding makes of them, those of the gates rounded in turn. Of 19 units: the last
+    vector of columns is not full.
     """
     torch.manual_seed(0)
     size, weight = 19, torch.randn(19 * gates, 19) / 4

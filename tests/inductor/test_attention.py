@@ -11,7 +11,8 @@ import torch.nn.functional as F
 import dynamo
 from dynamo.api.compile import compile_fresh
 from inductor import measure
-from inductor.attention import HEAD, LEAST_QUERIES, attention
+from inductor.attention import HEAD, attention
+from inductor.costs import LEAST_QUERIES
 from inductor.runtime import toolchain
 from tests.inductor.compiling import kernels, same_layout, staged
 from tests.inductor.test_derived import notes

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dynamo
 from dynamo.api.compile import compile_fresh
-from inductor import measure, products
+from inductor import costs, measure, products
 from inductor.measure import Budget, Choice
 from inductor.pipeline import fallbacks, report
 from inductor.runtime import cache
@@ -54,7 +54,7 @@ def fixed(monkeypatch):
             return Choice(name if name in calls else "aten", dict.fromkeys(calls, 1.0))
 
         monkeypatch.setattr(measure, "_measured", measured)
-        monkeypatch.setattr(products, "LEAST", 1)
+        monkeypatch.setattr(costs, "LEAST_PRODUCT", 1)
         monkeypatch.setattr(products, "Budget", lambda seconds: Budget(1e6))  # a busy machine
 
     return fix
@@ -545,7 +545,7 @@ def test_products_too_small_to_measure():
 @pytest.mark.parametrize("tuning", ["quick", "full", "off"])
 def test_how_much_is_measured(monkeypatch, tuning):
     keys = []
-    monkeypatch.setattr(products, "LARGEST", 1 << 21)
+    monkeypatch.setattr(costs, "LARGEST_PRODUCT", 1 << 21)
     monkeypatch.setattr(
         products, "fastest", lambda key, *rest, **more: keys.append(key.partition(", direct")[0])
     )
@@ -605,8 +605,8 @@ def test_products_left_unmeasured_follow_the_others(monkeypatch, name):
 )
 def test_representatives(sizes):
     found = products.representative(*sizes)
-    assert math.prod(found) <= products.LARGEST
-    assert math.prod(found) * 2 > min(products.LARGEST, math.prod(sizes) / 8)
+    assert math.prod(found) <= costs.LARGEST_PRODUCT
+    assert math.prod(found) * 2 > min(costs.LARGEST_PRODUCT, math.prod(sizes) / 8)
     assert all(0 < a <= b for a, b in zip(found, sizes))
 
 

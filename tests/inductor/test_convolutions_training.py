@@ -13,7 +13,7 @@ from torch import nn
 
 import dynamo
 from dynamo.api.compile import compile_fresh
-from inductor import convolutions_training, measure
+from inductor import convolutions_training, costs, measure
 from inductor.convolutions_training import weight_gradient, winograd_panels
 from inductor.measure import Budget, Choice
 from inductor.runtime import toolchain
@@ -268,7 +268,7 @@ def test_which_it_is_is_measured(monkeypatch, name):
 def test_without_time_to_measure_they_are_the_librarys(monkeypatch):
     monkeypatch.undo()
     measure.forget()
-    monkeypatch.setattr(convolutions_training, "SECONDS", 0.0)
+    monkeypatch.setattr(costs, "TRAINED_SECONDS", 0.0)
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
     assert compared(nn.Conv2d(16, 16, 3, padding=1), torch.randn(2, 16, 12, 12)) == (0, 0)
     assert not convolutions_training._is_ahead("product", Budget(0.0))

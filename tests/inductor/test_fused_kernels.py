@@ -15,6 +15,7 @@ from inductor import (
     attention,
     convolutions,
     convolutions_training,
+    costs,
     matrices,
     measure,
     panels,
@@ -44,7 +45,7 @@ def row(request, monkeypatch):
     monkeypatch.setattr(measure, "_measured", measured)
     monkeypatch.setattr(measure, "_keep", lambda entry, choice: None)
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
-    monkeypatch.setattr(products, "LEAST", 1)
+    monkeypatch.setattr(costs, "LEAST_PRODUCT", 1)
     monkeypatch.setattr(convolutions_training, "_is_ahead", lambda kind, budget: True)
     if one.pairs:
         for module in ASKING:

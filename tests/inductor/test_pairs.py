@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dynamo.api.compile import compile_fresh
-from inductor import measure, products, quantized
+from inductor import costs, measure, products, quantized
 from inductor import widen as widening
 from inductor.measure import Budget, Choice
 from inductor.panels import in_panels, panel_mm
@@ -33,7 +33,7 @@ def generated(monkeypatch):
     monkeypatch.setattr(measure, "_measured", measured)
     monkeypatch.setattr(measure, "_keep", lambda entry, choice: None)
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
-    monkeypatch.setattr(products, "LEAST", 1)
+    monkeypatch.setattr(costs, "LEAST_PRODUCT", 1)
     monkeypatch.setattr(products, "Budget", lambda seconds: Budget(1e6))  # a busy machine
     for module in (products, quantized, widening):
         monkeypatch.setattr(module, "has_pairs", lambda: True)

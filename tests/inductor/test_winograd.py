@@ -9,7 +9,7 @@ from torch import nn
 
 import dynamo
 from dynamo.api.compile import compile_fresh
-from inductor import measure, winograd
+from inductor import costs, measure, winograd
 from tests.inductor import convolution_cases
 from tests.inductor.convolution_cases import (
     THEN,
@@ -154,7 +154,7 @@ def test_the_choice_is_measured(monkeypatch):
 
 def test_no_time_to_measure(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(winograd, "SECONDS", 0.0)
+    monkeypatch.setattr(costs, "WINDOW_SECONDS", 0.0)
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
     measure.forget()
     for size, count in (((6, 5), 0), ((11, 13), 1)):
