@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 import subprocess
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
+from dynamo.api.compile import compile_fresh
 from inductor import matrices, measure, pipeline
 from inductor.matrices import matrix_mm
 from inductor.measure import Budget, Choice
@@ -189,6 +191,26 @@ def test_a_step_of_training_by_each_candidate(name, monkeypatch, threads):
     expected = torch.autograd.grad(net(x).square().sum(), watched)
     got = torch.autograd.grad(step(x).square().sum(), watched)
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-2)
+
+
+def used_twice(x, z, w):
+    return torch.tanh(x @ w).sum() + (z @ w).exp().sum()
+
+
+def residual(x, z, w):
+    return (x + F.gelu(x @ w)).square().sum() + z.sum()
+
+
+@pytest.mark.parametrize("fn", [used_twice, residual])
+def test_gradients_are_added_in_a_products_epilogue(fn, monkeypatch):
+    """dw = x^T g + z^T h, and dx = g w^T + dy."""
+    choosing(monkeypatch, "direct")
+    given = [matrix(128, 128).requires_grad_() for _ in range(3)]
+    compiled, context = compile_fresh(fn, dynamic=False)
+    expected, got = (torch.autograd.grad(f(*given), given) for f in (fn, compiled))
+    torch.testing.assert_close(got, expected, **CLOSE)
+    computed = [row[1] for r in context.records for g in r.graphs for row in g.report["computed"]]
+    assert any(re.match("product 128x128x128 .*add", text) for text in computed), computed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
