@@ -117,13 +117,24 @@ __attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int6
     if constexpr (sizeof(W) == 4) {
       _Pragma("GCC unroll 16") for (int p = 0; p < P; ++p) __builtin_prefetch(w + p * panel + (k + AHEAD) * PANEL);
     }
-    decltype(widened(w)) b[N];
-    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
-      b[c] = widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
-    }
-    _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-      const auto a = spread(x, r, x_row, k, depth);
-      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = multiply(a, b[c], sum[r][c]);
+    const auto factor = [&](int c) __attribute__((always_inline)) {
+      return widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
+    };
+    // Registers hold the sums and the fewer of both factors.
+    if constexpr (R < N) {
+      decltype(spread(x, 0, x_row, k, depth)) a[R];
+      _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) a[r] = spread(x, r, x_row, k, depth);
+      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
+        const auto b = factor(c);
+        _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) sum[r][c] = multiply(a[r], b, sum[r][c]);
+      }
+    } else {
+      decltype(factor(0)) b[N];
+      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) b[c] = factor(c);
+      _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
+        const auto a = spread(x, r, x_row, k, depth);
+        _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = multiply(a, b[c], sum[r][c]);
+      }
     }
   }
   _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
@@ -199,18 +210,20 @@ INLINE void product_widened(int64_t tiles, X x, int64_t x_row, const W* w, int64
   product_column<R, P>(tiles, x, x_row, w, panel, out, out_row, depth, columns, first);
 }
 
-// Tiles of R rows, `tiles` of them, for the columns [0, columns).
-template <int R, class X, class W>
+// Panels of the next narrower tile.
+constexpr int fewer_panels(int panels) { return panels > 4 ? 4 : panels > 2 ? 2 : 1; }
+
+// Tiles of R rows, `tiles` of them, for the columns [0, columns). What is left beside tiles of P panels is for narrower
+// ones: a tile of one panel would have each sum wait for the one before.
+template <int R, int P = panels_of(R), class X, class W>
 void product_tiles(int64_t tiles, X x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
                    int64_t depth, int64_t columns, bool first) {
-  constexpr int P = panels_of(R);
-  const int64_t whole = columns / PANEL;
-  for (int64_t p = 0; p * PANEL < columns;) {
-    const W* const from = w + p * panel;
-    float* const to = out + p * PANEL;
-    const int64_t left = columns - p * PANEL;
-    if (p + P <= whole) product_widened<R, P>(tiles, x, x_row, from, panel, to, out_row, depth, left, first), p += P;
-    else product_widened<R, 1>(tiles, x, x_row, from, panel, to, out_row, depth, left, first), p += 1;
+  while (columns >= P * PANEL || (P == 1 && columns > 0)) {
+    product_widened<R, P>(tiles, x, x_row, w, panel, out, out_row, depth, columns, first);
+    w += P * panel, out += P * PANEL, columns -= P * PANEL;
+  }
+  if constexpr (P > 1) {
+    product_tiles<R, fewer_panels(P)>(tiles, x, x_row, w, panel, out, out_row, depth, columns, first);
   }
 }
 
