@@ -101,6 +101,13 @@ INLINE lane_vector multiply(lane_pairs a, lane_pairs b, lane_vector sum) {
 #endif
 }
 
+// Keeps a factor of several products in a register: it would be read again for some of them.
+template <class T> INLINE void hold(T& factor) {
+#if defined(FG_GCC) && defined(__AVX__)
+  asm("" : "+v"(factor));
+#endif
+}
+
 // The sums of P panels for R rows, from this block of k; added to `out` unless the block is the first.
 template <int R, int P, class X, class W>
 __attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int64_t panel, float* out,
@@ -125,12 +132,13 @@ __attribute__((noinline)) void product_tile(X x, int64_t x_row, const W* w, int6
       decltype(spread(x, 0, x_row, k, depth)) a[R];
       _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) a[r] = spread(x, r, x_row, k, depth);
       _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
-        const auto b = factor(c);
+        auto b = factor(c);
+        if constexpr (R > 1) hold(b);
         _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) sum[r][c] = multiply(a[r], b, sum[r][c]);
       }
     } else {
       decltype(factor(0)) b[N];
-      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) b[c] = factor(c);
+      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) hold(b[c] = factor(c));
       _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
         const auto a = spread(x, r, x_row, k, depth);
         _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = multiply(a, b[c], sum[r][c]);
