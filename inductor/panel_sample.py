@@ -7,7 +7,7 @@ HEIGHTS, so that products of about equal height share a measurement.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from inductor.ir import PanelProduct
 from inductor.measure import Budget
 from inductor.panels import in_panels
 from inductor.runtime import toolchain
-from inductor.sample_plan import buffer, sample_plan, window
+from inductor.sample_plan import SampleKernel, buffer, sample_kernels, window
 
 HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
 _SOURCE = """#include "product.h"
@@ -63,13 +63,23 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], tor
     """A product of x, of one of the heights, and w: by pairs, if x is of bfloat16. The library is
     made outside of the budget: once for all products.
     """
-    (rows, inner), columns = x.shape, w.shape[1]
-    weight = in_panels(w, pairs=x.dtype == torch.bfloat16)
+    return sample_in_turn(x, [w], budget)
+
+
+def sample_in_turn(
+    x: torch.Tensor, ws: Sequence[torch.Tensor], budget: Budget
+) -> Callable[[], torch.Tensor]:
+    """Products of x with each of the weights, which are of one dtype; the last one is returned."""
+    (rows, inner), given, kernels = x.shape, {"x": x}, []
+    for number, w in enumerate(ws):
+        name, columns = f"w{number}", w.shape[1]
+        weight = given[name] = in_panels(w, pairs=x.dtype == torch.bfloat16)
+        out = buffer(f"out{number}", x.new_empty((rows, columns), dtype=torch.float32))
+        step = PanelProduct("sample", window("x", x), window(name, weight), (rows, columns), out)
+        shape = panels.blocks(step)
+        numbers = [rows, columns, inner, shape.rows, shape.columns]
+        cut = panels.units(step, shape), panels.grain(step, shape)
+        kernels.append(SampleKernel(("x", name), out, numbers, *cut))
     with budget.pause():
-        made = _library(identity(), panels.element_type(w.dtype, weight.shape))
-    out = buffer("out", x.new_empty((rows, columns), dtype=torch.float32))
-    step = PanelProduct("sample", window("x", x), window("w", weight), (rows, columns), out)
-    shape = panels.blocks(step)
-    numbers = [rows, columns, inner, shape.rows, shape.columns]
-    cut = panels.units(step, shape), panels.grain(step, shape)
-    return sample_plan(made, {"x": x, "w": weight}, out, numbers, *cut)
+        made = _library(identity(), panels.element_type(ws[0].dtype, weight.shape))
+    return sample_kernels(made, given, kernels)

@@ -65,6 +65,7 @@ from inductor.device_tuning import Tuner
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
 from inductor.ir import Program
+from inductor.joint_products import joined_products
 from inductor.layout import channels_innermost, joint_channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.lowering.symbolic import bound_sizes
@@ -74,7 +75,6 @@ from inductor.pack import pack_convolutions, packed_weights
 from inductor.patches import gradients_of_patches
 from inductor.plan_steps import build_plan
 from inductor.products import choose_products
-from inductor.products_device import joined_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.recurrent import pack_recurrent
@@ -226,7 +226,9 @@ def _products(c: Compilation) -> None:
             c.notes.append(note)
         return
     if _packs(c):
-        joint = joined_products(c.functional, _sources(c, gpu=True), c.options.target)
+        joint = joined_products(
+            c.functional, _sources(c, gpu=True), c.options.target, c.options.tuning
+        )
         if joint is not None:
             c.functional, note = joint
             c.notes.append(note)

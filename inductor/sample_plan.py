@@ -7,6 +7,7 @@ to the numbers in the kernel's description.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +34,17 @@ def window(name: str, tensor: torch.Tensor) -> Window:
     return Window(whole, whole.size, whole.stride)
 
 
+@dataclass
+class SampleKernel:
+    """A call of the entry. given: names of tensors that it takes."""
+
+    given: tuple[str, ...]
+    out: Buffer
+    numbers: Sequence[Extent]
+    units: Extent
+    grain: int
+
+
 def sample_plan(
     library: Any,
     given: Mapping[str, torch.Tensor],
@@ -42,16 +54,30 @@ def sample_plan(
     grain: int,
 ) -> Callable[[], torch.Tensor]:
     """Calls of the library's entry, which return the result."""
-    inputs = {**given, "numbers": torch.tensor(numbers, dtype=torch.int64)}
-    pointers: list[tuple[str, Extent]] = [(name, 0) for name in (*given, out.name, "numbers")]
+    return sample_kernels(library, given, [SampleKernel(tuple(given), out, numbers, units, grain)])
+
+
+def sample_kernels(
+    library: Any, given: Mapping[str, torch.Tensor], kernels: Sequence[SampleKernel]
+) -> Callable[[], torch.Tensor]:
+    """Several calls of the entry, one after another, which return the last one's result."""
+    inputs, steps = dict(given), []
+    for index, one in enumerate(kernels):
+        numbers = f"numbers{index}"
+        inputs[numbers] = torch.tensor(one.numbers, dtype=torch.int64)
+        pointers: list[tuple[str, Extent]] = [(n, 0) for n in (*one.given, one.out.name, numbers)]
+        steps.append(KernelStep("sample", pointers, [one.out.name], one.units, one.grain))
+    outs = [one.out for one in kernels]
     spec = PlanSpec(
         inputs=[
             TensorSpec(name, dtype_name(t.dtype), tuple(t.shape), t.stride())
             for name, t in inputs.items()
         ],
-        buffers=[BufferSpec(out.name, dtype_name(out.dtype), out.size, out.stride, kind="output")],
-        steps=[KernelStep("sample", pointers, [out.name], units, grain)],
-        outputs=[OutputSpec("buffer", out.name)],
+        buffers=[
+            BufferSpec(b.name, dtype_name(b.dtype), b.size, b.stride, kind="output") for b in outs
+        ],
+        steps=steps,
+        outputs=[OutputSpec("buffer", b.name) for b in outs],
     )
     plan = link(spec, library)
-    return lambda: plan(*inputs.values())[0]
+    return lambda: plan(*inputs.values())[-1]
