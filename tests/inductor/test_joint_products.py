@@ -115,6 +115,40 @@ def test_measured_where_everything_is():
     compared(Attention(), tokens(4, 5), options={"tuning": "full"})
 
 
+def turned(x, angles):
+    one, other = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-other, one), -1) * angles.sin()
+
+
+def test_a_step_of_decoding_takes_fewer_kernels():
+    """Turned queries and keys, and keys and values behind those of earlier steps."""
+    module, generator = Attention(2), torch.Generator().manual_seed(0)
+    angles, keys, values = (
+        torch.randn(size, generator=generator) for size in ((1, 32), (1, 2, 5, 32), (1, 2, 5, 32))
+    )
+
+    def step(x):
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, 32)).transpose(1, 2)
+            for layer in (module.query, module.key, module.value)
+        )
+        k, v = torch.cat((keys, turned(k, angles)), 2), torch.cat((values, v), 2)
+        y = F.scaled_dot_product_attention(turned(q, angles), k, v, enable_gqa=True)
+        return y.transpose(1, 2).flatten(2), k, v
+
+    counts = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        compiled, context = compile_fresh(step)
+        x = tokens(1, 1)
+        with torch.no_grad():
+            for got, expected in zip(compiled(x), step(x), strict=True):
+                same(got, expected)
+        counts.append([g.report["kernels"] for r in context.records for g in r.graphs])
+        assert (joint(context) is not None) == (threads > 1)
+    assert counts[1] < counts[0]
+
+
 def test_a_layer_without_a_bias_stays_apart():
     context = compared(Attention(biases=(True, False, True)), tokens())
     assert joint(context) == "2 with 1 joint weights"

@@ -35,7 +35,7 @@ def compiled(fn, *args, steps=None):
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 12, 13, 47, 48, 49, 96, 101])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 47, 48, 49, 96, 101])
 def test_sizes(rows):
     def fn(a, b, c, d, v, w, x, y):
         return panel_mm(a, v, 1), panel_mm(b, w, 17), panel_mm(c, x, 130), panel_mm(d, y, 300)
