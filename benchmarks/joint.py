@@ -69,7 +69,10 @@ LAYERS: dict[str, Callable[[], tuple[int, nn.Module]]] = {
 def compiled(module: nn.Module, x: torch.Tensor, joint: bool) -> Callable[[], Any]:
     """A call of the module, with such products as one or one after another."""
     called = dynamo.compile(lambda x: module(x))
-    with patch.object(joint_products, "_pays_on_cpu", lambda group, measured: joint):
+    with (
+        patch.object(joint_products, "_most_rows", lambda tuning: math.inf),
+        patch.object(joint_products, "_pays_on_cpu", lambda group, measured: joint),
+    ):
         called(x)
     return lambda: called(x)
 

@@ -44,6 +44,7 @@ from inductor.pack import constant
 from inductor.panels import has_pairs
 from inductor.products import products_of
 from inductor.rewriter import GraphRewriter
+from inductor.runtime.plan import dtype_name
 
 aten = torch.ops.aten
 _DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
@@ -105,9 +106,9 @@ def joined_products(
     gm = functional.graph_module
     given: dict[Any, _Group] = {}
     static = closure(gm.graph.nodes, sources) if sources else {}
-    cpu = tuning != "off" and panel_sample.identity() is not None
+    most = _most_rows(tuning)
     for node in gm.graph.nodes:
-        if (key := _key(node, static, cpu)) is not None:
+        if (key := _key(node, static, most)) is not None:
             given.setdefault(key, _Group()).nodes.append(node)
     room = {True: _room(), False: room_for_copies()}
     groups = []
@@ -144,8 +145,19 @@ def _room() -> float:
     )
 
 
-def _key(node: Node, static: Mapping[Node, Any], cpu: bool) -> Any:
-    """A key that products which can be one have in common; None for other nodes."""
+def _most_rows(tuning: str) -> float:
+    """Of products on the CPU that may be joint."""
+    if tuning == "off" or panel_sample.identity() is None:
+        return 0
+    if tuning == "full":
+        return math.inf
+    return FEW_ROWS if torch.get_num_threads() > 1 else 0
+
+
+def _key(node: Node, static: Mapping[Node, Any], most_rows: float) -> Any:
+    """A key that products which can be one have in common; None for other nodes. most_rows: of
+    those on the CPU.
+    """
     if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
         return None
     *bias, x, weight = node.args
@@ -153,9 +165,10 @@ def _key(node: Node, static: Mapping[Node, Any], cpu: bool) -> Any:
     if not all(used in static for used in (*bias, weight)) or x in static:
         return None
     if vals[-1].device.type == "cpu":
-        made = products_of([node]) if cpu else []
-        is_generated = made and (not made[0].in_pairs or has_pairs())
-        return (x, len(bias), made[0].dtype) if is_generated else None
+        for product in products_of([node]) if most_rows else ():
+            if product.rows <= most_rows and (not product.in_pairs or has_pairs()):
+                return x, len(bias), product.dtype
+        return None
     if not all(isinstance(n, int) and n > 0 for val in vals for n in val.shape):
         return None
     if any(one.meta["val"].dim() != 1 for one in bias) or vals[-1].dtype not in _DTYPES:
@@ -168,19 +181,16 @@ def _key(node: Node, static: Mapping[Node, Any], cpu: bool) -> Any:
 
 
 def _pays_on_cpu(group: _Group, measured: bool) -> bool:
-    """Whether the whole takes less time than the parts: by the number of kernels and of rows, or as
-    measured.
-    """
+    """Whether the whole is faster than the parts: by the number of kernels, or as measured."""
     products = products_of(group.nodes)
     kernels = 1 + _are_read_together(group.results)
-    if kernels >= len(products):
-        return False
-    if not measured:
-        return products[0].rows <= FEW_ROWS and torch.get_num_threads() > 1
+    if kernels >= len(products) or not measured:
+        return kernels < len(products)
     rows, inner = panel_sample.height(products[0].rows), products[0].inner
     columns, kind = [p.columns for p in products], products[0].of_narrow
     parts = "+".join(map(str, columns))
-    key = f"{rows}x{inner}x({parts}){kind} by {panel_sample.identity()}, joint"
+    dtype = dtype_name(products[0].multiplied)
+    key = f"{dtype} {rows}x{inner}x({parts}){kind} by {panel_sample.identity()}, joint"
     budget = Budget(math.inf)
 
     def sample(*columns: int) -> Candidate:

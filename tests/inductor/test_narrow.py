@@ -46,7 +46,7 @@ def weights(dtype: torch.dtype, *size: int) -> torch.Tensor:
     return (made * 30).to(dtype) if dtype == torch.int8 else made.to(dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 13, 25, 48, 53, 101])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 25, 48, 53, 101])
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_sizes(dtype, rows):
     inners, widths = [1, 7, 513, 1100], [1, 17, 130, 300]
