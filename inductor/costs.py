@@ -131,6 +131,10 @@ LEAST_PRODUCT, LARGEST_PRODUCT = 1 << 20, 1 << 26
 # Where there is no time to measure, generated products are taken up to these rows; for more of
 # them, unless another was the fastest for most of the graph's that were measured.
 UNMEASURED_ROWS = 48
+# Rows up to which products of one matrix by several weights are one without a measurement, where
+# there are several threads (benchmarks.joint, Zen 4 with AVX2, two threads: 1.05 to 1.4 up to 8
+# rows, 0.7 to 1.2 for 16 and 32).
+JOINT_ROWS = 8
 # Tiles from which on Winograd's windows are ahead unmeasured: weights are read less often than
 # multiplied (Zen 5). In training, of fewer the weight's transform takes as long as it saves
 # (512x4x4 -> 512: 2.67 ms of 2.14 by the library).
@@ -146,6 +150,7 @@ WIDENED_ELEMENTS = 1 << 10
 # operators in float32 bring copies with them.
 PRODUCT_AHEAD, SAMPLE_AHEAD = 0.92, 0.8
 LIBRARY_AHEAD = 0.96
+JOINT_AHEAD = 0.98
 TRAINED_AHEAD = 0.85
 FLOAT32_AHEAD = 0.8
 HALF_ATTENTION_AHEAD = 0.8

@@ -12,7 +12,7 @@ results reads them with the strides of the whole, as far as there are only views
 of the graph stays apart.
 
 On a GPU x is read once, and a product of few tiles leaves multiprocessors idle. On the CPU x stays
-in the cache, and what is saved is the start of threads: products of up to FEW_ROWS rows are joint
+in the cache, and what is saved is the start of threads: products of up to 8 rows are joint
 where there are several, others where `max-autotune` measures them as faster. Time of separate
 products over that of joint ones, with the attention behind them, AVX2, by `python -m
 benchmarks.joint`: widths 256, 384 and 768 with two threads, 1.05 to 1.4 up to 8 rows, 0.7 to 1.2
@@ -48,8 +48,6 @@ from inductor.runtime.plan import dtype_name
 
 aten = torch.ops.aten
 _DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
-FEW_ROWS = 8
-AHEAD = 0.98  # of the time of separate products, where measured
 
 
 @dataclass(eq=False)
@@ -151,7 +149,7 @@ def _most_rows(tuning: str) -> float:
         return 0
     if tuning == "full":
         return math.inf
-    return FEW_ROWS if torch.get_num_threads() > 1 else 0
+    return costs.JOINT_ROWS if torch.get_num_threads() > 1 else 0
 
 
 def _key(node: Node, static: Mapping[Node, Any], most_rows: float) -> Any:
@@ -199,7 +197,7 @@ def _pays_on_cpu(group: _Group, measured: bool) -> bool:
         return lambda: panel_sample.sample_in_turn(x, list(weights), budget)
 
     candidates = {"separate": sample(*columns), "joint": sample(sum(columns))}
-    choice = fastest(key, candidates, budget, ahead=AHEAD)
+    choice = fastest(key, candidates, budget, ahead=costs.JOINT_AHEAD)
     return choice is not None and choice.name == "joint"
 
 
