@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dynamo.api.compile import compile_fresh
-from inductor import measure, panel_sample
+from inductor import costs, measure, panel_sample
 from inductor import widen as widening
 from inductor.measure import Choice
 from tests.inductor.compiling import staged
@@ -32,7 +32,7 @@ def own_memory(tmp_path, monkeypatch):
 def fixed(monkeypatch):
     """Let the candidate of a name be the fastest, on a processor without products of pairs."""
     monkeypatch.setattr(widening, "has_pairs", lambda: False)
-    monkeypatch.setattr(widening, "_SECONDS", 60)
+    monkeypatch.setattr(costs, "WIDEN_SECONDS", 60)
     monkeypatch.setattr("inductor.windows.measured", lambda convolution, budget: "packed")
 
     def fix(name):
@@ -336,7 +336,7 @@ def test_convolutions_that_stay(fixed, monkeypatch, way, innermost):
     """The library refuses to lay out weights of bfloat16 on processors without it."""
     fixed("as it is")
     if way == "unmeasured":
-        monkeypatch.setattr(widening, "_SECONDS", 0)
+        monkeypatch.setattr(costs, "WIDEN_SECONDS", 0)
     size, channels = (8, 3) if way == "small" else (24, 16)
     layers = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.GELU()).to(HALF[0]).eval()
     x = torch.randn(2, channels, size, size, dtype=HALF[0])
