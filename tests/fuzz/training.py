@@ -40,6 +40,7 @@ ENDS = (
     "differentiated twice",
     AGAIN,
     "modified by an inplace operation",
+    "derivative for aten::",  # not implemented
 )
 # Of hooks: which gradients autograd has accumulated by then is nobody's promise.
 REFUSED = "['refused']"
