@@ -107,7 +107,8 @@ def test_conditions_that_were_taken_out_hold_nevertheless(tmp_path, backend):
     dynamo.mark_dynamic(x, 0)
     dynamo.export(fifth_row)(x).save(tmp_path / "whole.fg")
     program = program_of(tmp_path / "whole.fg")
-    assert program["symbols"]["guards"].pop()["condition"][0] == "And"
+    conditions = [guard["condition"][0] for guard in program["symbols"]["guards"]]
+    del program["symbols"]["guards"][conditions.index("And")]
     program["symbols"]["symbols"][0]["low"] = 2
     loaded = dynamo.load(forge(tmp_path / "whole.fg", tmp_path / "f.fg", program), backend=backend)
     torch.testing.assert_close(loaded(x), x[4] + 1)

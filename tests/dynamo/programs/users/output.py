@@ -332,7 +332,7 @@ PROGRAMS = {
     """,
     ),
     "tensor_meta_texts": (
-        3,
+        2,
         """
         def f(x):
             y = x + 1
