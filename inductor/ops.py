@@ -399,9 +399,21 @@ def _compared_in_32_bits(name: str, a: Value, b: Value) -> Value | None:
     if a.op == b.op == "constant" or one is None or other is None:
         return None
     if not (fits_in_32_bits(one) and fits_in_32_bits(other)):
+        if not (_is_position(one) and _is_position(other)):
+            return None
         one, other = one - other, Index({}, 0)
     narrow = [ops.index_expr(index, torch.int32) for index in (one, other)]
     return _state.tape.emit(name, tuple(narrow), torch.bool)
+
+
+def _is_position(index: Index) -> bool:
+    """Whether an index is known to have no large negative value, as positions and sizes have none:
+    64 bits hold a difference of two such. A number of the program may be any.
+    """
+    try:
+        return known_le(-(1 << 31), index.bounds()[0])
+    except Undecided:
+        return False
 
 
 def fits_in_32_bits(index: Index) -> bool:

@@ -72,6 +72,11 @@ static __attribute__((unused)) void* sleef(const char* name, char type, int lane
 // Index arithmetic rounds towards minus infinity; divisors are positive.
 INLINE int64_t idiv(int64_t a, int64_t b) { int64_t q = a / b; return q - (a - q * b < 0); }
 INLINE int64_t imod(int64_t a, int64_t b) { int64_t r = a % b; return r < 0 ? r + b : r; }
+// The index, or a number of its sign where it is large, to which lanes of small steps can be added in 32 bits.
+INLINE int64_t in_32_bits(int64_t x) {
+  constexpr int64_t most = (int64_t)1 << 30;
+  return x > most ? most : x < -most ? -most : x;
+}
 
 // --- scalars -------------------------------------------------------------------------------------
 

@@ -58,11 +58,6 @@ template <> INLINE vec<int32_t> iota<int32_t>(int64_t base, int64_t step) {
 template <> INLINE vec<int64_t> iota<int64_t>(int64_t base, int64_t step) {
   return integer_iota<int64_t, uint64_t>(base, step);
 }
-// The number, or one of its sign where it is large, to which lanes of small steps can be added in 32 bits.
-INLINE int64_t in_32_bits(int64_t x) {
-  constexpr int64_t most = (int64_t)1 << 30;
-  return x > most ? most : x < -most ? -most : x;
-}
 template <class T, class F> INLINE vec<T> each_lane(F f) {
   vec<T> r;
   LANES r[l] = f(l);
