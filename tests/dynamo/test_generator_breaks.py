@@ -154,7 +154,7 @@ def comprehension(x):
 
 
 # -- iterators in between -------------------------------------------------------------------------
-@program(6, 3, 18)
+@program(5, 3, 14)
 def enumerated(x):
     total = x
     for i, item in enumerate(turns(x), 1):
@@ -218,7 +218,7 @@ def in_pairs(x):
     return total
 
 
-@program(8, 3, 25)
+@program(7, 3, 23)
 def consumer_breaks_between(x):
     total = x
     for (i, a), b in zip(enumerate(plain(x)), plain(x + 1)):
