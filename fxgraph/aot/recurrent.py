@@ -436,7 +436,8 @@ class _Differentiated(torch.autograd.Function):
         y, h, c = [result.to(dtype) for result in (wide, *last)]
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
-        ctx.y = None if _saves_result(kind, *tensors) else y.detach()
+        # In memory of its own for the tracer: the program may write y.
+        ctx.y = None if _saves_result(kind, *tensors) else torch.ops.aten.lift.default(y)
         kept = y if ctx.y is None else None
         ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells, sizes)
         ctx.mark_non_differentiable(*[c] if kind != _LSTM else [])

@@ -478,6 +478,25 @@ def test_result_written_before_backward(kind, name, dtype):
     same_outcome(*(outcome(lambda f=f: run(f)) for f in (compiled, layer)), limits[dtype])
 
 
+@pytest.mark.parametrize("kind, name, dtype", WRITTEN)
+def test_result_written_in_the_graph(kind, name, dtype):
+    torch.manual_seed(0)
+    layer, x, _ = made(kind, SETTINGS[name], dtype)
+
+    def doubled(x):
+        y, _ = layer(x)
+        return y.mul_(2)
+
+    def run(call):
+        layer.zero_grad()
+        call(x).sum().backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    compiled = dynamo.compile(doubled, backend="aot_eager")
+    limits = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+    same_outcome(*(outcome(lambda f=f: run(f)) for f in (compiled, doubled)), limits[dtype])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("onednn", [True, False])
 def test_second_derivative(kind, onednn):
