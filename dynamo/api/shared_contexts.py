@@ -16,6 +16,7 @@ are kept for the latest families that had a second member, until the function or
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 import weakref
@@ -100,23 +101,35 @@ def _anchor(target: Any, owner: Any) -> Any:
         return target.__func__
     if isinstance(owner, torch.nn.Module):
         return type(owner)
-    return owner.__code__ if all(map(_is_plain, owner.__closure__ or ())) else owner
+    plain = all(_is_plain(cell, owner.__globals__) for cell in owner.__closure__ or ())
+    return owner.__code__ if plain else owner
 
 
 _PLAIN = frozenset([int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device])
 
 
-def _is_plain(cell: types.CellType) -> bool:
-    """Whether a cell holds nothing of which compiled code knows the inside, and nothing large."""
+def _is_plain(cell: types.CellType, namespace: dict[str, Any]) -> bool:
+    """Whether a cell holds nothing of which compiled code knows the inside, and nothing large.
+    `namespace`: the globals of the closure.
+    """
     try:
         value = cell.cell_contents
     except ValueError:  # empty
         return False
     if isinstance(value, types.FunctionType):
-        return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__)
+        if value.__closure__ or value.__defaults__ or value.__kwdefaults__:
+            return False
+        # Globals of a call of exec would live as long as the compiled code.
+        return value.__globals__ is namespace or _is_of_module(value.__globals__)
     if isinstance(value, types.BuiltinFunctionType):  # a method's object may be anything
         return value.__self__ is None or isinstance(value.__self__, type | types.ModuleType)
     return type(value) in _PLAIN
+
+
+def _is_of_module(namespace: dict[str, Any]) -> bool:
+    name = namespace.get("__name__")
+    module = sys.modules.get(name) if type(name) is str else None
+    return isinstance(module, types.ModuleType) and module.__dict__ is namespace
 
 
 def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:

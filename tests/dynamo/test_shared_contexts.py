@@ -168,6 +168,19 @@ def test_tensors_of_closures_are_not_kept_alive():
     assert not any(ref() is not None for ref in alive)
 
 
+def test_globals_of_functions_in_closures_are_not_kept_alive():
+    alive = []
+    for number in range(12):  # more than a frame has versions
+        namespace = {"held": torch.ones(2)}
+        exec(f"def added(x): return x + {number}", namespace)
+        closure = applied(namespace["added"])
+        assert torch.equal(compiled(closure, "eager")(torch.ones(2)), torch.full((2,), 2.0 + number))
+        alive.append(weakref.ref(namespace["held"]))
+        del namespace, closure
+    gc.collect()
+    assert not any(ref() is not None for ref in alive)
+
+
 def test_a_closure_that_changes_its_cell():
     backend, x = CountingBackend(), torch.randn(4)
 

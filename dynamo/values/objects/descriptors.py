@@ -244,8 +244,8 @@ def assume_absent(tx: Interpreter, classes: Sequence[type], name: str) -> None:
             class_lookup(cls, name)  # recorded
         else:
             source = class_value(tx, cls, None).source
-            assert source is not None, "of a class that may be changed"
-            tx.guard(AttrSource(source, "__dict__"), "contains", (name, False))
+            if source is not None:  # else made by the frame
+                tx.guard(AttrSource(source, "__dict__"), "contains", (name, False))
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:

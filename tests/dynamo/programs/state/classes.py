@@ -23,6 +23,17 @@ PROGRAMS = {
         c.k = 3
         run(T(3))
     """,
+    "attribute_hidden_by_no_class_of_the_frame": """
+        class A: k = 1
+        def f(x):
+            class B(A): pass
+            A.k = x
+            return B.k + 1, B().k
+        ---
+        run(T(3))
+        A.k = 2
+        run(T(3))
+    """,
     "method_code_replaced": """
         class A:
             k = 2
