@@ -123,6 +123,18 @@ class LargeWrittenByData(Rebound):
         self.state.w.data.add_(1)
 
 
+class TurnedWrittenByData(LargeWrittenByData):
+    def __init__(self):
+        super().__init__()
+        self.state.w = torch.full((3, 1, 100), 2.0).transpose(0, 2)
+
+
+class GapsWrittenByData(LargeWrittenByData):
+    def __init__(self):
+        super().__init__()
+        self.state.w = torch.full((100, 1, 6), 2.0)[..., ::2]
+
+
 class Swapped(Parameter):
     def change(self, number):
         self.layers[1] = [nn.Sigmoid(), nn.SiLU(), nn.GELU()][number]
@@ -147,7 +159,8 @@ class BehindBreak(Program):
 
 PROGRAMS = [
     *(Attribute, Reentrant, Global, Closure, GrowingList, Rebound, Written, Parameter, Data),
-    *(WrittenByData, LargeWrittenByData, Swapped, Lifted, BehindBreak),
+    *(WrittenByData, LargeWrittenByData, TurnedWrittenByData, GapsWrittenByData),
+    *(Swapped, Lifted, BehindBreak),
 ]
 
 
