@@ -174,7 +174,9 @@ def test_globals_of_functions_in_closures_are_not_kept_alive():
         namespace = {"held": torch.ones(2)}
         exec(f"def added(x): return x + {number}", namespace)
         closure = applied(namespace["added"])
-        assert torch.equal(compiled(closure, "eager")(torch.ones(2)), torch.full((2,), 2.0 + number))
+        assert torch.equal(
+            compiled(closure, "eager")(torch.ones(2)), torch.full((2,), 2.0 + number)
+        )
         alive.append(weakref.ref(namespace["held"]))
         del namespace, closure
     gc.collect()
