@@ -269,7 +269,9 @@ def fake_resize(op: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: An
     return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=layout)
 
 
-def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
+def corrected(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, mode: Any
+) -> Any:
     """The result of an operator, where a version of torch has a wrong rule for it."""
     if op in _UNIQUES and any(t.dtype != torch.int64 for t in result[1:]):
         # torch 2.11 gives positions and counts the type of the values.
@@ -277,7 +279,7 @@ def corrected(op: Any, args: tuple[Any, ...], result: Any, mode: Any) -> Any:
     if getattr(op, "_opname", None) in _BY_ELEMENT or op is torch.ops.aten.div.Tensor_mode:
         return _by_element(args, result, mode)
     if _is_empty(result) and (op is _CONVOLUTION or torch.Tag.pointwise in op.tags):
-        return _by_kernel(op, args, result, mode)
+        return _by_kernel(op, args, kwargs, result, mode)
     if op in _PADS and result.device.type == "cpu":
         # torch 2.11 asks the padded tensor, which has no channels-last layout, for its format.
         return result.contiguous(memory_format=suggest_memory_format(args[0]))
@@ -352,13 +354,16 @@ def _is_empty(result: Any) -> bool:
     return all(type(n) is int for n in result.shape) and 0 in result.shape
 
 
-def _by_kernel(op: Any, args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:
+def _by_kernel(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor, mode: Any
+) -> torch.Tensor:
     """The result with the layout that the kernel gives it, where it has nothing to compute: torch's
     rules and kernels differ in which tensors without elements they take for contiguous.
     """
-
+    if op._schema.is_mutable:  # an argument's own layout
+        return result
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    numbers = [arg for arg in args if not isinstance(arg, torch.Tensor)]
+    numbers = [arg for arg in (*args, *kwargs.values()) if not isinstance(arg, torch.Tensor)]
     numbers += [number for x in tensors for number in (*x.shape, *x.stride())]
     if any(isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) for number in numbers):
         return result
@@ -370,7 +375,7 @@ def _by_kernel(op: Any, args: tuple[Any, ...], result: torch.Tensor, mode: Any) 
 
     try:
         with _disable_current_modes(), torch.no_grad():
-            stride = op(*map(real, args)).stride()
+            stride = op(*map(real, args), **kwargs).stride()
     except RuntimeError:  # a type without a kernel
         return result
     dtype, size, _, offset, device = metadata(result)

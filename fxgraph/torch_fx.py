@@ -185,7 +185,8 @@ class _FakeMode(FakeTensorMode):
         func = ruled_as(func, args)
         check_arguments(func, args)
         if env is None:
-            return corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+            made = super().dispatch(func, types, args, kwargs)
+            return corrected(func, args, kwargs, made, self)
         if func in _ALLOCATING:
             with taking_general_case(env):
                 return super().dispatch(func, types, args, kwargs)
@@ -193,7 +194,8 @@ class _FakeMode(FakeTensorMode):
             if (made := rule(func, args, self)) is not None:
                 return made
         with env.asking_ones(_depends_on_ones(func, args)):
-            result = corrected(func, args, super().dispatch(func, types, args, kwargs), self)
+            result = super().dispatch(func, types, args, kwargs)
+            result = corrected(func, args, kwargs, result, self)
         if func is torch.ops.aten.slice.Tensor:
             result = _placed(self, result, *args, **kwargs)
         for made in result if isinstance(result, tuple | list) else [result]:

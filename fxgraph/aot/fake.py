@@ -85,7 +85,7 @@ class FakePropagation:
             raise Unfunctionalizable(f"the result of {op} depends on the data") from error
         except UnsupportedOperatorException as error:
             raise Unfunctionalizable(f"{op} has no rule for fake tensors") from error
-        result = corrected(op, args, result, self.mode)
+        result = corrected(op, args, kwargs, result, self.mode)
         if [tensor._version for tensor in given] != versions:
             # A rule that writes its arguments (batch norm's): to autograd that would be a write of
             # the program.

@@ -202,3 +202,18 @@ def test_layouts_of_no_images(window, groups):
             *got, read = dynamo.compile(fn, dynamic=False)(given)
             *wanted, strides = fn(given)
         assert [y.stride() for y in got] == [y.stride() for y in wanted] == strides == read
+
+
+@pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("wanted", [torch.contiguous_format, torch.channels_last])
+def test_formats_of_copies(given, wanted):
+    def copies(x):
+        return [
+            x.clone(memory_format=wanted),
+            x.to(torch.float64, memory_format=wanted),
+            torch.add(x, x.cos(), alpha=2),
+        ]
+
+    x = torch.zeros(0, 3, 4, 5).to(memory_format=given)
+    got, expected = dynamo.compile(copies)(x), copies(x)
+    assert [(t.dtype, t.stride()) for t in got] == [(t.dtype, t.stride()) for t in expected]
