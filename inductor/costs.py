@@ -132,8 +132,8 @@ LEAST_PRODUCT, LARGEST_PRODUCT = 1 << 20, 1 << 26
 # them, unless another was the fastest for most of the graph's that were measured.
 UNMEASURED_ROWS = 48
 # Rows up to which products of one matrix by several weights are one without a measurement, where
-# there are several threads (benchmarks.joint, Zen 4 with AVX2, two threads: 1.05 to 1.4 up to 8
-# rows, 0.7 to 1.2 for 16 and 32).
+# there are several threads (benchmarks.joint, Zen 4 with AVX2, two threads: float32 1.05 to 1.4 up
+# to 8 rows, bfloat16 0.97 to 1.21 for 2 to 8, and 0.7 to 1.2 for 16 and 32).
 JOINT_ROWS = 8
 # Tiles from which on Winograd's windows are ahead unmeasured: weights are read less often than
 # multiplied (Zen 5). In training, of fewer the weight's transform takes as long as it saves

@@ -9,16 +9,17 @@ before                                after
 
 The queries, keys and values of attention, and the two halves of a gated layer. What reads the
 results reads them with the strides of the whole, as far as there are only views between; a result
-of the graph stays apart.
+of the graph stays apart, and one that is read by its place in memory.
 
 On a GPU x is read once, and a product of few tiles leaves multiprocessors idle. On the CPU x stays
 in the cache, and what is saved is the start of threads: products of up to 8 rows are joint
 where there are several, others where `max-autotune` measures them as faster. Time of separate
 products over that of joint ones, with the attention behind them, AVX2, by `python -m
-benchmarks.joint`: widths 256, 384 and 768 with two threads, 1.05 to 1.4 up to 8 rows, 0.7 to 1.2
-for 16 and 32; with one thread 0.95 to 1.1, and 1.0 for 128. The halves of a gated layer save
-nothing, since the kernel that reads both follows the second one, or is one of its own: they stay
-apart. So do weights in training, which would be put beside each other in every step.
+benchmarks.joint`: widths 256, 384 and 768 with two threads, float32 1.05 to 1.4 up to 8 rows,
+bfloat16 0.97 to 1.21 for 2 to 8, and 0.7 to 1.2 for 16 and 32; with one thread 0.95 to 1.1, and 1.0
+for 128. The halves of a gated layer save nothing, since the kernel that reads both follows the
+second one, or is one of its own: they stay apart. So do weights in training, which would be put
+beside each other in every step.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from inductor.codegen.triton_products import library_seconds
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.devices import EMPTY, Device
 from inductor.lowering.device_products import precision
+from inductor.lowering.layouts import sees_storage
 from inductor.measure import Budget, Candidate, fastest
 from inductor.pack import constant
 from inductor.panels import has_pairs
@@ -77,6 +79,17 @@ class _Group:
         copies = [None if on_gpu else _copy(node) for node in self.nodes]
         alike = len({copy and copy.kwargs["dtype"] for copy in copies}) == 1
         return [copy for copy in copies if copy is not None and alike] or self.nodes
+
+    def parts(self) -> list[Any]:
+        """Fake tensors with the layouts of the parts of the whole."""
+        vals, parts, start = [node.meta["val"] for node in self.results], [], 0
+        columns = sum(val.shape[1] for val in vals)
+        whole = _fake(aten.new_empty.default, vals[0], [vals[0].shape[0], columns])
+        for val in vals:
+            end = start + val.shape[1]
+            parts.append(_fake(aten.slice.Tensor, whole, 1, start, end))
+            start = end
+        return parts
 
     def pays(self, device: Device) -> bool:
         """Whether the whole is expected to take less time than the parts."""
@@ -233,22 +246,16 @@ def _with_views(group: _Group) -> list[Node]:
     """The products whose result may be a part of another tensor: no result of the graph is a view
     of it, every view can be taken, and what else reads it gives the same."""
     while True:
-        pairs = zip(group.nodes, group.results, strict=True)
-        found = [node for node, result in pairs if _can_be(result, _part(result.meta["val"]))]
+        places = zip(group.nodes, group.results, group.parts(), strict=True)
+        found = [node for node, result, part in places if _can_be(result, part)]
         if len(found) in (0, len(group.nodes)):
             return found
         group.nodes = found
 
 
-def _part(val: torch.Tensor) -> torch.Tensor:
-    made = _fake(aten.new_empty.default, val, [val.shape[0], val.shape[1] + 8])
-    part: torch.Tensor = _fake(aten.slice.Tensor, made, 1, 0, val.shape[1])
-    return part
-
-
 def _can_be(node: Node, val: Any) -> bool:
     for user in node.users:
-        if user.op == "output":
+        if user.op == "output" or _sees_memory(user):
             return False
         on_gpu = devices.is_gpu(node.meta["val"].device)
         if on_gpu and not _is_view(user):
@@ -263,6 +270,19 @@ def _can_be(node: Node, val: Any) -> bool:
         elif _strides(made, user) != _strides(user.meta["val"], user):
             return False
     return True
+
+
+def _sees_memory(node: Node) -> bool:
+    """Whether the operator may read its arguments otherwise than element by element, or write them:
+    those that programs define, and bodies of control flow, may.
+    """
+    if _is_view(node):
+        return node.target is not operator.getitem and sees_storage(node.target)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    schema = node.target._schema
+    of_torch = node.target.namespace in ("aten", "prims")
+    return not of_torch or schema.is_mutable or sees_storage(node.target)
 
 
 def _strides(tree: Any, node: Node) -> list[list[Any]]:

@@ -189,6 +189,56 @@ def test_readers_that_the_strides_of_the_whole_do_not_fit():
             same(got, expected)
 
 
+@torch.library.custom_op("framegraph_tests::in_order_of_memory", mutates_args=())
+def in_order_of_memory(x: torch.Tensor) -> torch.Tensor:
+    return torch.as_strided(x, (x.numel(),), (1,), x.storage_offset()).clone()
+
+
+@in_order_of_memory.register_fake
+def _(x):
+    return x.new_empty((x.numel(),))
+
+
+READERS_OF_MEMORY = {
+    "as_strided": lambda x: x.as_strided((4, 5), (3, 7)).clone(),
+    "of a view": lambda x: x.transpose(0, 1).as_strided((5,), (2,), 3).cos(),
+    "copy": lambda x: torch.as_strided_copy(x, (4, 5), (3, 7)),
+    "of a program": in_order_of_memory,
+}
+
+
+@pytest.mark.parametrize("reader", READERS_OF_MEMORY)
+def test_what_is_read_by_its_place_in_memory_stays_apart(reader):
+    module, read = Attention(), READERS_OF_MEMORY[reader]
+
+    def function(x):
+        return module.query(x).exp(), read(module.key(x)), module.value(x).cos()
+
+    compiled, context = compile_fresh(function)
+    x = tokens()
+    with torch.no_grad():
+        for got, expected in zip(compiled(x), function(x), strict=True):
+            same(got, expected)
+    assert joint(context) == "2 with 1 joint weights"
+
+
+def test_views_of_another_element_size_fit_the_part_itself():
+    layers = nn.ModuleList([nn.Linear(WIDTH, columns) for columns in (127, 128, 129, 128)])
+
+    def function(x):
+        one, pairs, other, doubles = (layer(x) for layer in layers)
+        pairs = torch.view_as_complex(pairs.unflatten(-1, (-1, 2))) * 1j
+        return one.exp(), torch.view_as_real(pairs), other.cos(), doubles.view(torch.float64) * 2
+
+    compiled, context = compile_fresh(function)
+    x = tokens()
+    with torch.no_grad():
+        got, expected = compiled(x), function(x)
+    for one, other in zip(got[:3], expected[:3], strict=True):
+        same(one, other)
+    assert joint(context) is not None
+
+
 @pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf])
 def test_special_values(special):
     module = Attention()
