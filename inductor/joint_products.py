@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,25 +215,23 @@ def _pays_on_cpu(group: _Group, measured: bool) -> bool:
 
 
 def _are_read_together(results: list[Node]) -> bool:
-    """Whether several are read by one kernel, which follows the last of them if they are apart."""
-    seen: set[Node] = set()
+    """Whether several are read by one kernel, which follows the last of them if they are apart:
+    by operators that compute element by element.
+    """
+    of: dict[Node, Node] = {}  # a reader -> the result that it reads
     for result in results:
-        readers = set(_readers(result))
-        if readers & seen:
-            return True
-        seen |= readers
+        found = [result]
+        while found:
+            for user in found.pop().users:
+                if not isinstance(user.target, torch._ops.OpOverload) or of.get(user) is result:
+                    continue
+                pointwise = torch.Tag.pointwise in user.target.tags
+                if pointwise and user in of:
+                    return True
+                if pointwise or _is_view(user):
+                    of[user] = result
+                    found.append(user)
     return False
-
-
-def _readers(node: Node) -> Iterator[Node]:
-    """Operators that compute element by element from the value."""
-    for user in node.users:
-        if isinstance(user.target, torch._ops.OpOverload):
-            pointwise = torch.Tag.pointwise in user.target.tags
-            if pointwise:
-                yield user
-            if pointwise or _is_view(user):
-                yield from _readers(user)
 
 
 def _copy(node: Node) -> Node | None:

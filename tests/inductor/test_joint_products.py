@@ -159,6 +159,25 @@ def test_halves_of_a_gated_layer_are_read_together():
     assert joint(compared(Gated(), tokens())) is None
 
 
+@pytest.mark.parametrize("steps", [30, 1200])
+def test_long_chains_of_readers(steps):
+    """Of which there are many ways from a product to the end, or one that is deep."""
+    module = Attention()
+
+    def function(x):
+        y = module.query(x)
+        for _ in range(steps):
+            y = (y * 0.5) * (y + 1) if steps < 100 else y.neg()
+        return y.sum(), module.key(x).cos(), module.value(x).sin()
+
+    compiled, context = compile_fresh(function)
+    x = tokens()
+    with torch.no_grad():
+        for got, expected in zip(compiled(x), function(x), strict=True):
+            same(got, expected)
+    assert joint(context) == "3 with 1 joint weights"
+
+
 def test_results_of_the_graph_stay_apart():
     module = Attention()
 
