@@ -42,8 +42,8 @@ MOST = 1 << 30  # of a size that varies: positions of paddings and their bounds 
 
 
 def bound_sizes(gm: Any) -> None:
-    """Guard that the sizes of inputs are at most MOST. Vectors compare twice as many positions in
-    32 bits as in 64, and larger sizes are compiled anew, as numbers.
+    """Guard that the sizes of inputs are at most MOST: vectors compare twice as many positions in
+    32 bits as in 64. A graph for larger sizes is one of its own, without this bound.
     """
     env: Any = getattr(gm.meta.get("fake_mode"), "shape_env", None)
     for symbol, info in () if env is None else list(env.symbols.items()):
