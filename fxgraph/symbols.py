@@ -130,6 +130,7 @@ class ShapeEnv:
         self._simplified: dict[Expr, Expr] = {}
         self._static: dict[Any, bool | None] = {}
         self._suppressed = 0
+        self.takes_guards = True  # until capture has ended; a backward may be compiled later
         self.takes_general_case = False
         self.asks_ones = False  # whether False for "this size is 1" is guarded in any case
         self._passed_over: dict[Boolean, None] = {}  # answers False without a guard
@@ -409,6 +410,8 @@ class ShapeEnv:
         size is not 1, or nothing is empty, is not guarded then, but the next comparison is.
         """
         condition = self.simplify(condition)
+        if not self.takes_guards:
+            return self.statically(condition) is True
         if not self.asks_ones and self._wants_few(condition):
             self._passed_over[condition] = None
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -421,3 +422,19 @@ def test_products_of_sizes_that_vary(dtype):
             torch.testing.assert_close(
                 one.grad, other.grad, rtol=CLOSE[dtype], atol=10 * CLOSE[dtype]
             )
+
+
+def test_transposed_products_of_sizes_that_vary():
+    """The strides of what a backward saved are compared behind capture, which takes no guards."""
+    layers = nn.RNN(8, 8), nn.LSTM(8, 8), nn.LSTM(8, 16, proj_size=8)
+    compiled, _ = compile_fresh(lambda layer, x: layer(x))
+    for layer, dtype in itertools.product(layers, (torch.float32, torch.bfloat16)):
+        layer, x = layer.to(dtype), torch.randn(5, 3, 8).to(dtype)
+        gradients = []
+        for fn in (compiled, lambda layer, x: layer(x)):
+            leaf = x.clone().requires_grad_()
+            layer.zero_grad()
+            fn(layer, leaf)[0].float().sum().backward()
+            gradients.append([leaf.grad, *(p.grad for p in layer.parameters())])
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other, rtol=5e-2, atol=0.1)
