@@ -196,15 +196,18 @@ def all(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Ten
 
 
 def moments(
-    ctx: Lowering, x: Tensor, dim: Any, correction: float, *, bounded: bool = False
+    ctx: Lowering, x: Tensor, dim: Any, correction: float, *, exact: bool = False
 ) -> tuple[Tensor, Tensor]:
     """(mean, variance), in two passes over the row: exact where a running update loses digits. In
-    float32 for half types; dimensions kept. `bounded`: the mean of equal numbers is that number,
-    and their variance 0, which programs compare with."""
+    float32 for half types; dimensions kept. `exact`: the mean of equal numbers is that number, and
+    their variance 0, which programs compare with; float32 in float64 as in eager, whose squares
+    neither overflow nor vanish."""
     settled(ctx, x)
     wide = COMPUTE_TYPES[x.dtype]
+    if exact and x.dtype == torch.float32 and x.device.type == "cpu":
+        wide = torch.float64  # sums of up to 2**29 equal numbers are exact
     mu = average(ctx, x, dim, wide)
-    if bounded:
+    if exact and wide != torch.float64:
         low, high = (reduce(ctx, kind, x, dim, wide, compute=wide) for kind in ("min", "max"))
         mu = ctx.pointwise(
             lambda m, a, b: ops.minimum(ops.maximum(m, a), b), [mu, low, high], wide, work=2
@@ -237,40 +240,40 @@ def _moment_args(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
     return dim, _correction(unbiased, correction)
 
 
-@lower(aten.var)
-def var(
-    ctx: Lowering,
-    x: Tensor,
-    dim: Any = None,
-    unbiased: Any = None,
-    keepdim: bool = False,
-    *,
-    correction: Any = None,
-) -> Tensor:
-    return var_mean(ctx, x, dim, unbiased, keepdim, correction=correction)[0]
-
-
-@lower(aten.var_mean)
-def var_mean(
-    ctx: Lowering,
-    x: Tensor,
-    dim: Any = None,
-    unbiased: Any = None,
-    keepdim: bool = False,
-    *,
-    correction: Any = None,
+def _spread(
+    ctx: Lowering, x: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any, rooted: bool
 ) -> tuple[Tensor, Tensor]:
+    """(variance, or its root, and mean)"""
     from inductor.lowering.pointwise import convert
 
     dim, amount = _moment_args(dim, unbiased, correction)
     _not_surely_empty(x, dim)
     if not x.dtype.is_floating_point:
         raise NotLowered("moments of integers")
-    mu, variance = moments(ctx, x, dim, amount, bounded=True)
+    mu, spread = moments(ctx, x, dim, amount, exact=True)
+    if rooted:
+        spread = ctx.pointwise(ops.sqrt, [spread], spread.dtype, work=3)
     return (
-        _finish(ctx, x, convert(ctx, variance, x.dtype), dim, keepdim),
+        _finish(ctx, x, convert(ctx, spread, x.dtype), dim, keepdim),
         _finish(ctx, x, convert(ctx, mu, x.dtype), dim, keepdim),
     )
+
+
+def _spreads(rooted: bool, mean: bool) -> Callable[..., Any]:
+    def lowering(
+        ctx: Lowering, x: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+        correction: Any = None,
+    ) -> Any:  # fmt: skip
+        found = _spread(ctx, x, dim, unbiased, keepdim, correction, rooted)
+        return found if mean else found[0]
+
+    return lowering
+
+
+lower(aten.var)(_spreads(rooted=False, mean=False))
+lower(aten.var_mean)(_spreads(rooted=False, mean=True))
+lower(aten.std)(_spreads(rooted=True, mean=False))
+lower(aten.std_mean)(_spreads(rooted=True, mean=True))
 
 
 @lower(aten.linalg_vector_norm.default)

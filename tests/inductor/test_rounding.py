@@ -293,3 +293,34 @@ def test_numbers_that_are_equal_do_not_vary(shape):
 
     same(deviations, torch.full(shape, 0.33))
     same(lambda x: x.std(0), torch.tensor([[math.nan, 1.0, math.inf], [2.0, 1.0, math.inf]]))
+
+
+SPREADS = {
+    "std": lambda x: x.std(),
+    "std of rows": lambda x: x.std(-1, keepdim=True),
+    "std of columns": lambda x: torch.std(x, 0, correction=0),
+    "var": lambda x: x.var(),
+    "var of rows": lambda x: x.var(1, unbiased=False),
+    "std_mean": lambda x: torch.std_mean(x, 1),
+    "var_mean": lambda x: torch.var_mean(x, 0, correction=2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", SPREADS)
+def test_squares_of_large_and_small_numbers(name, dynamic):
+    """Squares of float32 are float64 in eager: they neither overflow nor vanish."""
+    numbers = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    dynamo.reset()
+    compiled = dynamo.compile(SPREADS[name], dynamic=dynamic)
+    for x in (numbers, numbers * 1e19, numbers * 1e-25, torch.full((6, 90), 0.5), numbers.t()):
+        for special in (None, math.nan, math.inf):
+            some = x.clone()
+            if special is not None:
+                some[:, 2] = special
+            expected, found = SPREADS[name](some), compiled(some)
+            if special == math.inf and "mean" in name:  # eager's running mean is NaN
+                expected, found = expected[0], found[0]
+            torch.testing.assert_close(found, expected, rtol=2e-6, atol=0, equal_nan=True)
+    notes = [n for r in compiled.context.records for g in r.graphs for n in g.report["notes"]]
+    assert not [note for note in notes if "on aten" in note]
