@@ -104,7 +104,20 @@ def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         return _of_none(rule)
     if op is aten.smooth_l1_loss.default:
         rule = _where(lambda x, target, reduction=1, beta=1.0: beta >= 0, rule)
-    return _where(lambda *args, **kwargs: not refused(op, (*args, *kwargs.values())), rule)
+    by_element = torch.Tag.pointwise in op.tags or op._opname in ("tril", "triu")
+
+    def takes(*args: Any, **kwargs: Any) -> bool:
+        given = (*args, *kwargs.values())
+        # Of an empty result strides alone are seen, which rules have otherwise.
+        return not (by_element and any(map(_is_empty, given))) and not refused(op, given)
+
+    return _where(takes, rule)
+
+
+def _is_empty(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    return any(isinstance(size, int) and size == 0 for size in value.shape)
 
 
 def _where(takes: Callable[..., bool], rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -217,3 +217,26 @@ def test_formats_of_copies(given, wanted):
     x = torch.zeros(0, 3, 4, 5).to(memory_format=given)
     got, expected = dynamo.compile(copies)(x), copies(x)
     assert [(t.dtype, t.stride()) for t in got] == [(t.dtype, t.stride()) for t in expected]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_strides_of_taken_apart_functions(backend):
+    """Of functions whose rules lay an empty result out otherwise."""
+
+    def functions(x):
+        return [
+            F.relu6(x),
+            F.hardtanh(x),
+            F.hardshrink(x),
+            F.threshold(x, 1, 2.0),
+            x.lerp(x, 0.5),
+            x.nan_to_num(),
+            x.masked_fill(x > 0, 1),
+            x.tril(),
+        ]
+
+    images = torch.empty(0, 3, 2, 2).to(memory_format=torch.channels_last)
+    for x in (images, torch.empty(2, 0, 3).transpose(0, -1)):
+        dynamo.reset()
+        got = dynamo.compile(functions, backend=backend)(x)
+        assert [y.stride() for y in got] == [y.stride() for y in functions(x)]
