@@ -17,9 +17,9 @@ where there are several, others where `max-autotune` measures them as faster. Ti
 products over that of joint ones, with the attention behind them, AVX2, by `python -m
 benchmarks.joint`: widths 256, 384 and 768 with two threads, float32 1.05 to 1.4 up to 8 rows,
 bfloat16 0.97 to 1.21 for 2 to 8, and 0.7 to 1.2 for 16 and 32; with one thread 0.95 to 1.1, and 1.0
-for 128. The halves of a gated layer save nothing, since the kernel that reads both follows the
-second one, or is one of its own: they stay apart. So do weights in training, which would be put
-beside each other in every step.
+for 128. The halves of a gated layer stay apart: generated, they are one kernel with the one that
+reads both (schedule/fusion.py), and it follows the second one otherwise. So do weights in training,
+which would be put beside each other in every step.
 """
 
 from __future__ import annotations

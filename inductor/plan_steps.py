@@ -86,7 +86,7 @@ def build_plan(
             fields = module.add(item, f"k{number}")
             steps.append(KernelStep(**fields, label=_label(item), operations=_operations(item)))
     made = {name for s in steps if isinstance(s, AtenStep) for name in s.produces()}
-    products = [item.step.target for item in items if isinstance(item, ProductKernel)]
+    products = [s.target for item in items if isinstance(item, ProductKernel) for s in item.steps]
     planned = {b.name for b in products if b.kind == "aten" and b.name not in made}
     planned |= {
         n
@@ -165,7 +165,7 @@ def _names(item: Kernel | Bundle) -> list[str]:
 def _operations(item: Kernel | Bundle | ProductKernel) -> int:
     """How many operations a kernel fuses."""
     if isinstance(item, ProductKernel):
-        return 1 + (len(_names(item.reader)) if item.reader is not None else 0)
+        return len(item.steps) + (len(_names(item.reader)) if item.reader is not None else 0)
     return len(_names(item))
 
 
@@ -188,21 +188,22 @@ def _product_label(item: ProductKernel) -> str:
         size = f"winograd {images}x{channels}x{height}x{width} -> {hint(item.step.size[1])}"
     else:
         rows, columns = map(hint, item.step.size)
-        size = f"product {rows}x{hint(item.step.x.size[1])}x{columns}"
+        times = f"{len(item.steps)} x " if item.beside else ""
+        size = f"product {times}{rows}x{hint(item.step.x.size[1])}x{columns}"
     return size if item.reader is None else f"{size} + {_label(item.reader)}"
 
 
 def _results_kept(program: Program, items: list[Scheduled]) -> set[str]:
     """Results of products that are read by more than the kernel behind the product."""
-    results = {item.step.target.name for item in items if isinstance(item, ProductKernel)}
+    results = {r for item in items if isinstance(item, ProductKernel) for r in item.results}
     if not results:
         return results
     kept = {out.name for out in program.outputs}
     for item in items:
         if isinstance(item, ProductKernel):
-            kept |= item.step.reads.keys()
+            kept |= {name for step in item.steps for name in step.reads}
             if item.reader is not None:
-                kept |= item.reader.reads() - {item.step.target.name}
+                kept |= item.reader.reads() - {*item.results}
         elif isinstance(item, Call | CalledKernel):
             kept |= item.step.reads.keys()
         else:
@@ -219,7 +220,7 @@ def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
     for item in items:
         kernels: list[Any] = item.kernels if isinstance(item, Bundle) else [item]
         if isinstance(item, ProductKernel):
-            live |= item.step.reads.keys()
+            live |= {name for step in item.steps for name in step.reads}
             kernels = [item.reader] if item.reader is not None else []
         for one in kernels:
             if isinstance(one, Kernel):

@@ -30,6 +30,7 @@ from fxgraph.sizes import Extent, Size, hint, is_symbolic, largest
 from inductor import costs
 from inductor.codegen import called_kernels, panels, product_kinds
 from inductor.codegen.cpp_loops import Emitted, emit
+from inductor.index import Index
 from inductor.ir import Called, Loops, PanelProduct, Program
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
@@ -86,8 +87,12 @@ class CppModule:
         part = emit(self.program, reader, self.live) if reader is not None else None
         kind = product_kinds.kind_of(step)
         shape, follower = kind.blocks(step), None
+        if item.beside:
+            shape = panels.blocks(step, count=len(item.steps))
+            if part is None or not self._takes_blocks_of_all(item, part, shape):
+                return self._one_by_one(item, name)
         if part is not None and part.order is not None and part.kernel is not None:
-            reads = [i for s in part.kernel.steps for i in s.reads.get(step.target.name, ())]
+            reads = _reads_of(part.kernel, step)
             if not part.kernel.is_rows and panels.reads_by_element(part.order, reads, step):
                 follower = panels.Follower(self._function(part), None)
             elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None and (
@@ -98,6 +103,28 @@ class CppModule:
             alone = replace(item, reader=None)
             return [*self.add_product(alone, f"{name}p"), self.add(reader, name)]
         return [self._product(item, name, shape, part, follower)]
+
+    def _takes_blocks_of_all(
+        self, item: ProductKernel, part: Emitted, shape: panels.Blocks
+    ) -> bool:
+        """Whether the kernel takes the results of several products block by block, from memory of
+        the thread's own."""
+        if part.order is None or part.kernel is None or part.kernel.is_rows:
+            return False
+        steps = [step for step in item.steps if isinstance(step, PanelProduct)]
+        return all(
+            self._is_local(step, shape)
+            and panels.reads_by_element(part.order, _reads_of(part.kernel, step), step)
+            for step in steps
+        )
+
+    def _one_by_one(self, item: ProductKernel, name: str) -> list[dict[str, Any]]:
+        """All products but the last in memory."""
+        *early, last = item.steps
+        found: list[dict[str, Any]] = []
+        for number, step in enumerate(early):
+            found += self.add_product(ProductKernel(item.id, step), f"{name}b{number}")
+        return found + self.add_product(replace(item, step=last, beside=[]), name)
 
     def _product(
         self,
@@ -112,18 +139,25 @@ class CppModule:
         kind = product_kinds.kind_of(step)
         if part is not None:
             self.kernels.append(part)
-        operands = [*step.reads, step.target.name]
+        operands = [name for one in item.steps for name in (*one.reads, one.target.name)]
         pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
         positions = follower.positions if follower and follower.positions is not None else -1
-        taken = self._place_of_result(step, part)
+        taken = None if item.beside else self._place_of_result(step, part)
         if follower is not None and taken is None and self._is_local(step, shape):
             taken = step.x.buffer.name  # of which nothing is read by this pointer
-            follower = replace(follower, slot=pointers.index(step.target.name))
+            slot, *slots = map(pointers.index, item.results)
+            follower = replace(follower, slot=slot, slots=slots)
         numbers = [*kind.numbers(step, shape), positions]
+        numbers += [n for one in item.beside for n in panels.numbers(one, shape)]
         if is_symbolic([*numbers, *(part.constants if part else [])]):
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
-        lines = kind.body(step, shape, pointers.index, number, follower)
+        if item.beside:
+            assert follower is not None
+            every = [one for one in item.steps if isinstance(one, PanelProduct)]
+            lines = panels.bodies(every, shape, pointers.index, number, follower)
+        else:
+            lines = kind.body(step, shape, pointers.index, number, follower)
         total, grain = kind.units(step, shape), kind.grain(step, shape)
         if follower is not None and follower.slot is not None:
             own = ", ".join(f"P[{i}]" for i in range(len(pointers)))
@@ -131,12 +165,12 @@ class CppModule:
         if part is not None:
             lines = [self._table("int64_t n[]", part.constants), *lines]
         self._entries.append(self._entry(name, pointers, lines))
-        writes = [step.target.name, *(part.writes if part else [])]
+        writes = [*(item.results if not taken else []), *(part.writes if part else [])]
         inplace = self._in_place([part]) if part else []
         return {
             "symbol": name,
-            "args": [(taken if b == step.target.name and taken else b, 0) for b in pointers],
-            "writes": writes[1:] if taken else writes,
+            "args": [(taken if b in item.results and taken else b, 0) for b in pointers],
+            "writes": writes,
             "total": total,
             "grain": grain,
             # the product is in its place before the kernel reads anything
@@ -326,6 +360,11 @@ class CppModule:
         used += [h for h, call in _HEADERS.items() if any(call in t for t in texts)]
         head = "\n".join([*(f'#include "{h}"' for h in used), "", "namespace fg {"])
         return "\n\n".join([head, *functions, "\n".join(entries), "}\n"])
+
+
+def _reads_of(kernel: Kernel, step: PanelProduct) -> list[Index]:
+    """How the kernel reads a product's result."""
+    return [index for s in kernel.steps for index in s.reads.get(step.target.name, ())]
 
 
 # Headers that include vec.h -> what tells that a text takes something of theirs.

@@ -45,7 +45,10 @@ class Blocks:
     whole_rows: bool = False
 
 
-def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
+def blocks(step: PanelProduct, *, whole_rows: bool = False, count: int = 1) -> Blocks:
+    """count: products whose blocks are made side by side; their weights share the second cache,
+    where several rows of blocks read them.
+    """
     rows, columns = step.size
     threads = torch.get_num_threads()
     if whole_rows:
@@ -65,7 +68,8 @@ def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
     if isinstance(rows, int) and rows > height and rows % height < FEW_BLOCK_ROWS:
         height = -(-rows // (rows // height))  # no block reads the weight for a few rows
     down = ceil_div(rows, height)
-    for width in BLOCK_COLUMNS:
+    widths = [n for n in BLOCK_COLUMNS if n * count <= BLOCK_COLUMNS[0] or hint(down) == 1]
+    for width in widths or BLOCK_COLUMNS[-1:]:
         if hint(down * ceil_div(columns, width)) >= costs.UNITS * threads:
             break
     return Blocks(height, width)
@@ -150,12 +154,13 @@ def positions_of_a_row(
 class Follower:
     """The function of a kernel that reads a product's result. positions: of its range, for each row
     of the result; None if it reads by element. slot: of the result among the pointers, if blocks of
-    it alone are in memory.
+    it alone are in memory. slots: of the results of other products, of which the same is so.
     """
 
     function: str
     positions: Extent | None
     slot: int | None = None
+    slots: Sequence[int] = ()
 
 
 def in_pairs(size: Sequence[Extent]) -> bool:
@@ -185,16 +190,59 @@ def body(
     """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`
     and positions (-1: reads by element), as text.
     """
-    rows, columns, inner, stride, offset, width, positions = number
+    *numbers, positions = number
+    kind = element_type(step.weight.buffer.dtype, step.weight.size)
+    return [
+        _described("p", step, shape, slot, numbers),
+        f"  product<{kind}>(p, {reader_text(follower, positions)}, begin, end);",
+    ]
+
+
+def bodies(
+    steps: Sequence[PanelProduct],
+    shape: Blocks,
+    slot: Callable[[str], int],
+    number: Sequence[str],
+    follower: Follower,
+) -> list[str]:
+    """The same for several products that one kernel follows; their numbers one after another, those
+    of the first with positions.
+    """
+    first, *others = steps
+    count = (len(number) - 1) // len(steps)
+    own, positions, rest = number[:count], number[count], number[count + 1 :]
+    lines, linked = [], ""
+    for n, (step, result) in reversed([*enumerate(zip(others, follower.slots, strict=True))]):
+        numbers = rest[n * count : (n + 1) * count]
+        after = f", {linked or 'nullptr'}, L + {result}"
+        lines.append(_described(f"p{n}", step, shape, slot, numbers, after))
+        linked = f"&p{n}"
+    kind = element_type(first.weight.buffer.dtype, first.weight.size)
+    return [
+        *lines,
+        _described("p", first, shape, slot, own, f", {linked}"),
+        f"  product<{kind}>(p, {reader_text(follower, positions)}, begin, end);",
+    ]
+
+
+def _described(
+    name: str,
+    step: PanelProduct,
+    shape: Blocks,
+    slot: Callable[[str], int],
+    number: Sequence[str],
+    more: str = "",
+) -> str:
+    """The declaration of a product's description."""
+    rows, columns, inner, stride, offset, width = number
     x, w, out = (slot(b.name) for b in (step.x.buffer, step.weight.buffer, step.target))
     kind = element_type(step.weight.buffer.dtype, step.weight.size)
     of_x = CPP_TYPES[step.x.buffer.dtype]
     sizes = ", ".join([rows, columns, inner, stride, str(shape.rows), width])
-    return [
-        f"  const Product<{kind}> p = {{(const {of_x}*)P[{x}] + {offset}, "
-        f"(const {kind}*)P[{w}], (float*)P[{out}], {sizes}}};",
-        f"  product<{kind}>(p, {reader_text(follower, positions)}, begin, end);",
-    ]
+    return (
+        f"  const Product<{kind}> {name} = {{(const {of_x}*)P[{x}] + {offset}, "
+        f"(const {kind}*)P[{w}], (float*)P[{out}], {sizes}{more}}};"
+    )
 
 
 def reader_text(follower: Follower | None, positions: str) -> str:

@@ -34,6 +34,9 @@ template <class W> struct Product {
   float* out;
   int64_t rows, columns, depth, x_row;
   int64_t block_rows, block_columns;  // of a unit of work
+  // Another of this shape whose result the same reader takes, from blocks alone; where among its pointers.
+  const Product* beside = nullptr;
+  void** result = nullptr;
 };
 
 // The kernel that reads a product's result, if any: called with its pointers and sizes for the elements that it can
@@ -46,6 +49,7 @@ struct Reader {
   void** result;      // among its pointers, if the result is in no memory but that of a block
 };
 constexpr int64_t BLOCK_ELEMENTS = 1 << 15;  // of such a block, at most
+constexpr int64_t MOST_BESIDE = 4;           // results that one reader takes
 
 // Runs the reader over its part of a block of a result that is `width` wide.
 static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
@@ -61,14 +65,22 @@ static inline void read_block(const Reader& reader, int64_t width, int64_t row, 
   }
 }
 
-// The same for a block that alone is in memory.
-static inline void read_block_of(float* block, const Reader& reader, int64_t width, int64_t row, int64_t last_row,
-                                 int64_t column, int64_t last_column) {
+// The same for blocks that alone are in memory, BLOCK_ELEMENTS apart: of `count` results.
+static inline void read_blocks_of(float* blocks, void** const* results, int64_t count, const Reader& reader,
+                                  int64_t width, int64_t row, int64_t last_row, int64_t column, int64_t last_column) {
   const int64_t columns = last_column - column, step = columns == width ? last_row - row : 1;
-  for (int64_t r = row; r < last_row; r += step, block += step * columns) {
-    *reader.result = (void*)((uintptr_t)block - (uintptr_t)(r * width + column) * sizeof(float));
+  for (int64_t r = row; r < last_row; r += step, blocks += step * columns) {
+    for (int64_t n = 0; n < count; ++n) {
+      const uintptr_t start = (uintptr_t)(r * width + column) * sizeof(float);
+      *results[n] = (void*)((uintptr_t)(blocks + n * BLOCK_ELEMENTS) - start);
+    }
     read_block(reader, width, r, r + step, column, last_column);
   }
+}
+
+static inline void read_block_of(float* block, const Reader& reader, int64_t width, int64_t row, int64_t last_row,
+                                 int64_t column, int64_t last_column) {
+  read_blocks_of(block, &reader.result, 1, reader, width, row, last_row, column, last_column);
 }
 
 // Products of one depth whose sum is the result: where in x each begins, and elements of w from one to the next.

@@ -263,20 +263,34 @@ void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w
 // multiply: as product_rows.
 template <class W, class F>
 INLINE void product_by(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end, F multiply) {
-  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = elements_of<W>(p.depth) * PANEL;
+  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows;
   const bool alone = reader.run != nullptr && reader.result != nullptr;
-  float* const block = alone ? (float*)__builtin_alloca_with_align(BLOCK_ELEMENTS * sizeof(float), 512) : nullptr;
+  void** results[MOST_BESIDE] = {reader.result};
+  int64_t count = 1;
+  for (const Product<W>* q = p.beside; q != nullptr; q = q->beside) results[count++] = q->result;
+  const int64_t room = alone ? count * BLOCK_ELEMENTS * sizeof(float) : 1;
+  float* const block = (float*)__builtin_alloca_with_align(room, 512);
+  const auto multiplied = [&](const Product<W>& q, int64_t row, int64_t column, int64_t rows, int64_t columns, float* out,
+                              int64_t out_row) {
+    const int64_t panel = elements_of<W>(q.depth) * PANEL;
+    for (int64_t k = 0; k < q.depth; k += DEPTH<W>) {
+      const matrix_of<W>* const x = q.x + row * q.x_row + k;
+      const W* const w = q.w + column / PANEL * panel + elements_of<W>(k) * PANEL;
+      multiply(rows, x, q.x_row, w, panel, out, out_row, min(DEPTH<W>, q.depth - k), columns, k == 0);
+    }
+  };
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
     const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
-    float* const out = alone ? block : p.out + row * p.columns + column;
-    const int64_t out_row = alone ? columns : p.columns;
-    for (int64_t k = 0; k < p.depth; k += DEPTH<W>) {
-      const matrix_of<W>* const x = p.x + row * p.x_row + k;
-      const W* const w = p.w + column / PANEL * panel + elements_of<W>(k) * PANEL;
-      multiply(rows, x, p.x_row, w, panel, out, out_row, min(DEPTH<W>, p.depth - k), columns, k == 0);
+    if (!alone) {
+      multiplied(p, row, column, rows, columns, p.out + row * p.columns + column, p.columns);
+    } else {
+      const Product<W>* q = &p;
+      for (int64_t n = 0; n < count; ++n, q = q->beside) {
+        multiplied(*q, row, column, rows, columns, block + n * BLOCK_ELEMENTS, columns);
+      }
     }
-    if (alone) read_block_of(block, reader, p.columns, row, row + rows, column, column + columns);
+    if (alone) read_blocks_of(block, results, count, reader, p.columns, row, row + rows, column, column + columns);
     else if (reader.run != nullptr) read_block(reader, p.columns, row, row + rows, column, column + columns);
   }
 }

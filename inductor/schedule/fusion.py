@@ -114,16 +114,27 @@ class Call:
 class ProductKernel:
     """A product by a kernel of its own, and the kernel that first reads the result: the two run as
     one where the code generator can, block by block of the result (codegen/panels.py,
-    codegen/triton_products.py).
+    codegen/triton_products.py). beside: other products, alike, that the same kernel is the first to
+    read: the two halves of a gated layer.
     """
 
     id: int
     step: PanelProduct | DeviceProduct
     before: int = 0
     reader: Kernel | None = None
+    beside: list[PanelProduct] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[PanelProduct | DeviceProduct]:
+        return [self.step, *self.beside]
+
+    @property
+    def results(self) -> list[str]:
+        return [step.target.name for step in self.steps]
 
     def __str__(self) -> str:
-        return str(self.step) + (f"\nread by {self.reader}" if self.reader else "")
+        products = "\n".join(map(str, self.steps))
+        return products + (f"\nread by {self.reader}" if self.reader else "")
 
 
 @dataclass(eq=False)
@@ -138,6 +149,7 @@ class CalledKernel:
         return str(self.step)
 
 
+MOST_BESIDE = 4  # products that one kernel follows (codegen/product.h)
 Item = Kernel | Call | ProductKernel | CalledKernel
 Scheduled = Kernel | Call | ProductKernel | CalledKernel | Bundle
 
@@ -573,9 +585,16 @@ def _read_products(items: list[Item]) -> list[Item]:
         for later in items[position + 1 :]:
             if not later.before >> item.id & 1:
                 continue
-            if _can_follow(later, item) and later.id not in product_of:
+            if _can_follow(later, item):
                 assert isinstance(later, Kernel)
-                reader_of[item.id], product_of[later.id] = later, item
+                first = product_of.setdefault(later.id, item)
+                if first is not item:
+                    if not _are_alike(first, item):
+                        break
+                    assert isinstance(item.step, PanelProduct)
+                    first.beside.append(item.step)
+                    first.before |= item.before
+                reader_of[item.id] = later
             break
     result: list[Item] = []
     for item in items:
@@ -587,6 +606,15 @@ def _read_products(items: list[Item]) -> list[Item]:
         elif item.id not in reader_of:
             result.append(item)
     return result
+
+
+def _are_alike(first: ProductKernel, other: ProductKernel) -> bool:
+    """Whether generated code can make blocks of both results side by side: of panels alike."""
+    one, two = first.step, other.step
+    if type(one) is not PanelProduct or type(two) is not PanelProduct:
+        return False
+    kinds = {(s.weight.buffer.dtype, len(s.weight.size), s.size) for s in (one, two)}
+    return len(kinds) == 1 and len(first.steps) < MOST_BESIDE
 
 
 def _can_follow(item: Item, product: ProductKernel) -> bool:

@@ -158,6 +158,15 @@ EPILOGUES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(32, 48), nn.Linear(32, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.gate(x)) * self.up(x)
+
+
 def of_two(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.gelu(x @ w.t())
 
@@ -201,6 +210,14 @@ PRODUCTS = {
         for name, then in EPILOGUES.items()
     },
     "generated one row": row(linear(F.gelu), (1, 24), taken="product 1x24x40"),
+    "gate and up": row(layer(Gated, torch.neg), (12, 32), taken="product 2 x 12x32x48"),
+    "gate and up of pairs": row(
+        layer(lambda: Gated().bfloat16(), torch.neg),
+        (12, 32),
+        taken="product 2 x 12x32x48",
+        pairs=True,
+        **HALF,
+    ),
     "narrow weight": row(layer(Narrow, F.gelu), (12, 24), taken="product"),
     "int8": row(layer(Int8, F.silu), (12, 64), taken="product", none=CONTIGUOUS),
     "int8 by bfloat16": row(

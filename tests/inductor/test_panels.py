@@ -154,12 +154,88 @@ def test_an_operand_that_ends_here():
     compiled(fn, matrix(300, WIDE), in_panels(matrix(WIDE, WIDE)))
 
 
-def test_a_kernel_of_two_products():
+# --- several products that one kernel reads ------------------------------------------------------
+
+GATED = {
+    "gate and up": lambda a, b, c: F.silu(a) * b + c.sum(),
+    "three": lambda a, b, c: torch.where(a > 0, b.exp(), c) - a,
+    "rows": lambda a, b, c: (a * b).softmax(1) + c.sum(),
+    "turned": lambda a, b, c: a.t() * b.cos().t() + c.sum(),
+    "kept": lambda a, b, c: torch.cat([a * b, a.cos(), b]) + c.sum(),
+}
+
+
+def of_three(x, y, u, v, w, function, columns):
+    a, b, c = panel_mm(x, u, columns), panel_mm(x, v, columns), panel_mm(y, w, columns)
+    return (function(a, b, c),)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 48, 100])
+@pytest.mark.parametrize("columns", [1, 40, 300])
+@pytest.mark.parametrize("name", GATED)
+def test_several_products(name, columns, rows):
+    """Of two depths, with NaN and infinities in a row of one."""
+
+    def fn(x, y, u, v, w):
+        return of_three(x, y, u, v, w, GATED[name], columns)
+
+    x, y = matrix(rows, 70), matrix(rows, 530)
+    x[rows // 2, 3], y[0, 0] = math.inf, math.nan if rows > 1 else 1.0
+    weights = [in_panels(matrix(n, columns) * 0.1) for n in (70, 71, 530)]
+    weights[1] = in_panels(matrix(70, columns))
+    compiled(fn, x, y, *weights)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_blocks_of_several_products(threads):
+    """One kernel, of which no product is in memory."""
+
+    def gated(x, v, w):
+        return (F.silu(panel_mm(x, v, 300)) * panel_mm(x, w, 300),)
+
+    def three(x, y, u, v, w):
+        return of_three(x, y, u, v, w, lambda a, b, c: a * b - c, 300)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        v, w = in_panels(matrix(70, 300)), in_panels(matrix(70, 300) * 2)
+        c = compiled(gated, matrix(100, 70), v, w, steps=1)
+        assert len(c.spec.buffers) == len(c.spec.outputs) == 1
+        compiled(three, matrix(100, 70), matrix(100, 50), v, w, in_panels(matrix(50, 300)), steps=1)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_products_that_something_else_reads():
     def fn(x, v, w):
-        return (F.silu(panel_mm(x, v, WIDE)) * panel_mm(x, w, WIDE),)
+        a, b = panel_mm(x, v, WIDE), panel_mm(x, w, WIDE)
+        return F.silu(a) * b, b
 
     v, w = in_panels(matrix(WIDE, WIDE)), in_panels(matrix(WIDE, WIDE) * 2)
     compiled(fn, matrix(100, WIDE), v, w, steps=2)
+
+
+def test_products_one_after_the_other():
+    """The second multiplies the first, and one kernel reads both."""
+
+    def fn(x, v, w):
+        a = panel_mm(x, v, WIDE)
+        return (a + panel_mm(a, w, WIDE),)
+
+    v, w = in_panels(matrix(WIDE, WIDE)), in_panels(matrix(WIDE, WIDE) * 2)
+    compiled(fn, matrix(100, WIDE), v, w, steps=2)
+
+
+def test_several_products_of_rows_that_vary():
+    module = dynamo.compile(
+        lambda x, v, w: F.gelu(panel_mm(x, v, 200)) * panel_mm(x, w, 200), dynamic=True
+    )
+    v, w = in_panels(matrix(70, 200)), in_panels(matrix(70, 200) * 2)
+    for rows in (5, 100, 48, 0, 7):
+        x = matrix(rows, 70)
+        expected = F.gelu(panel_mm(x, v, 200)) * panel_mm(x, w, 200)
+        torch.testing.assert_close(module(x, v, w), expected, **CLOSE)
 
 
 def test_a_write_in_between():
