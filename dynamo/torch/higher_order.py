@@ -253,10 +253,15 @@ def _scan(
         return [_trace(tx, "scan", combine_fn, [*starts, *slices])]
 
     (body,) = _unchanged_outside(tx, "scan", one)
-    _check_alike("scan", _flat(tx, body)[: len(starts)], starts)
+    nest = opened(tx, body.result)
+    leaves, spec = pytree.tree_flatten(nest)
+    if not isinstance(nest, (tuple, list)) or len(nest) != 2:
+        raise _Refused("scan", "the body returns no pair of a carry and a result")
+    _check_alike("scan", pytree.tree_leaves(nest[0]), starts)
+    body.result = closed(tx, tuple(leaves))
     nodes = [tuple(value.node for value in values) for values in (starts, sequences)]
     node, result = _record(tx, _OPERATORS.scan, (body.attach(tx), *nodes, body.lifted))
-    return wrap_nest(tx, node, tuple(result))
+    return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
 
 
 def _map(tx: Interpreter, f: Value, xs: Value, pos_args: Value) -> Value:

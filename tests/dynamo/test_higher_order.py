@@ -263,6 +263,24 @@ def scan_with_nests(x, init):
     return scan(combine, {"a": init, "b": init + 1}, (x, x + 1))
 
 
+@program(plain((4, 3), 3))
+def scan_with_nests_of_one_leaf(x, init):
+    return scan(lambda c, y: ({"a": c["a"] + y}, [c["a"] * y]), {"a": init}, x)
+
+
+@program(plain((4, 3), 3))
+def scan_with_many_results(x, init):
+    return scan(lambda c, y: ([c[0] + y], (c[0] * y, {"d": c[0] - y})), [init], x)
+
+
+@program(plain((4, 3), 3), graphs=1, codes=("OP_ERROR",))
+def scan_that_returns_no_pair(x, init):
+    try:
+        return scan(lambda c, y: c + y, init[:2] + 1, x[:, :2])
+    except Exception as error:
+        return type(error).__name__
+
+
 @program(plain((4, 3), 3), graphs=1, codes=("OP_ERROR",))
 def scan_whose_carry_changes(x, init):
     return scan(lambda c, y: (c[:1] + y[:1], y + 1), init + 1, x)
