@@ -5,6 +5,7 @@ behind the graph, and the code would see what was there before.
 from __future__ import annotations
 
 import collections
+import dis
 import functools
 import inspect
 import itertools
@@ -16,6 +17,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 
 from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
 from dynamo.errors import Unsupported
 from dynamo.values.functions.cell import is_empty
 from dynamo.values.functions.monkey_patches import is_programs
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 _MOST = 1000  # objects that are looked at
 _LEAVES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.Tensor, type(None))
+_GLOBALS = frozenset(
+    ["LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"]
+)
+_known_globals: CodeMap[frozenset[str]] = CodeMap()
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 # Of operators of these namespaces, torch and its own libraries register the kernels.
 _OWN_NAMESPACES = (
@@ -62,7 +68,7 @@ def refuse_changed_state(
     if not complete:
         raise Unsupported(breaks.ChangedState(name))
     for obj in reached:
-        read = set(_names(obj.__code__)) if _is_followed(obj) else ()
+        read = _global_names(obj.__code__) if _is_followed(obj) else ()
         if _is_changed(tx, obj) or any((id(obj.__globals__), n) in effects.globals for n in read):
             raise Unsupported(breaks.ChangedState(name))
 
@@ -125,6 +131,20 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _global_names(code: types.CodeType) -> frozenset[str]:
+    """Names that the code, and that of functions inside, looks up in its globals."""
+    return _known_globals.computed(code, lambda: frozenset(_found_globals(code)))
+
+
+def _found_globals(code: types.CodeType) -> Iterator[str]:
+    for instr in dis.get_instructions(code):
+        if instr.opname in _GLOBALS:
+            yield instr.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _found_globals(constant)
+
+
 # -- what functions reach -------------------------------------------------------------------------
 def _is_followed(obj: Any) -> bool:
     return isinstance(obj, types.FunctionType) and is_programs(obj)
@@ -148,7 +168,7 @@ def _parts(obj: Any, names: set[str]) -> Iterator[Any]:
     if isinstance(obj, types.FunctionType):
         if is_programs(obj):
             cells = obj.__closure__ or ()
-            own = set(_names(obj.__code__))
+            own = _global_names(obj.__code__)
             yield from cells
             yield from (cell.cell_contents for cell in cells if not is_empty(cell))
             yield from (obj.__globals__[name] for name in own if name in obj.__globals__)

@@ -154,6 +154,23 @@ PROGRAMS = {
         run(T(2))
     """,
     ),
+    "operators_whose_attributes_are_named_like_globals": (
+        1,
+        "",
+        """
+        class Counted:
+            def __call__(self): self.total = 1
+        total = Counted()
+        @torch.library.custom_op("directives::kept", mutates_args=())
+        def kept(x: torch.Tensor, total: int = 2) -> torch.Tensor: return x * total
+        kept.register_fake(lambda x, total=2: torch.empty_like(x))
+        def keep(ctx, inputs, output): ctx.total = inputs[1]
+        kept.register_autograd(lambda ctx, grad: (grad * ctx.total, None), setup_context=keep)
+        def f(x): return kept(x), torch.ops.directives.kept(x), kept(x, total=3)
+        ---
+        run(T(2, grad=True))[2].sum().backward()
+    """,
+    ),
     "operators_that_read_what_changes": (
         SOME,
         "CHANGED_STATE",
