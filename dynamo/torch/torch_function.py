@@ -605,8 +605,20 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
     code = getattr(obj, "__code__", None)
     left = None if code is None else directives.LEFT_TO_PYTHON.get(code)
-    reason = breaks.DisabledCall(name) if left is None else breaks.LeftToPython(name, left)
+    reason: breaks.Break = breaks.DisabledCall(name + _why_disabled(obj, code))
+    if left is not None:
+        reason = breaks.LeftToPython(name, left)
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
+
+
+def _why_disabled(obj: Any, code: Any) -> str:
+    """The reason that dynamo.disable, or torch's, was given, in parentheses; "" without one."""
+    if (entry := directives.DISABLED_REASONS.get(id(obj))) is not None:
+        reason = entry[1]
+    else:
+        skipped = None if code is None else directives.SKIPPED_CODE.get(code)
+        reason = skipped or getattr(obj, "_torchdynamo_disable_msg", None) or ""
+    return reason and f" ({reason})"
 
 
 @special_builder(lambda obj: id(obj) in folded_functions())

@@ -268,6 +268,21 @@ def test_disable() -> None:
     assert report.graph_count == 2
 
 
+@pytest.mark.parametrize("recursive", [True, False])
+@pytest.mark.parametrize("disable", [dynamo.disable, torch.compiler.disable])
+def test_reason_of_disable(disable, recursive) -> None:
+    @disable(recursive=recursive, reason="it talks to a server")
+    def inner(x):
+        return x * 3
+
+    def f(x):
+        return inner(x + 1) - 1
+
+    with pytest.raises(dynamo.errors.Unsupported, match=r"inner \(it talks to a server\)"):
+        dynamo.compile(f, backend="eager", fullgraph=True)(torch.ones(2))
+    assert "it talks to a server" in str(dynamo.explain(f)(torch.ones(2)))
+
+
 def test_is_compiling() -> None:
     @dynamo.compile(backend="eager", fullgraph=True)
     def f(x):
