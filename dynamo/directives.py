@@ -6,6 +6,7 @@ Keyed by identity; each entry keeps its function alive so that an id is never re
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -75,18 +76,39 @@ def _mark(
     return fn
 
 
-def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
+def substitute_in_graph(
+    original: Callable[..., Any], *, skip_signature_check: bool = False
+) -> Callable[..., Any]:
     """Decorator: capture the decorated Python function wherever `original` is called. Raises
-    TypeError where one of the two cannot be called.
+    TypeError where one of the two cannot be called, and, unless skip_signature_check, where both
+    have signatures and these differ in names, kinds or defaults of parameters.
     """
     check_callable("substitute_in_graph", original)
 
     def register(substitute: Callable[..., Any]) -> Callable[..., Any]:
         check_callable("substitute_in_graph", substitute)
+        if not skip_signature_check:
+            _check_signatures(original, substitute)
         SUBSTITUTES[id(original)] = (original, substitute)
         return substitute
 
     return register
+
+
+def _check_signatures(original: Callable[..., Any], substitute: Callable[..., Any]) -> None:
+    try:
+        signatures = [inspect.signature(function) for function in (original, substitute)]
+    except (TypeError, ValueError):  # of a function in C
+        return
+    one, other = (
+        [(p.name, p.kind, repr(p.default)) for p in signature.parameters.values()]
+        for signature in signatures
+    )
+    if one != other:
+        raise TypeError(
+            f"dynamo.substitute_in_graph: {original!r} takes {signatures[0]}, and {substitute!r} "
+            f"{signatures[1]}; skip_signature_check=True allows that"
+        )
 
 
 def skip_frame(msg: str = "") -> None:

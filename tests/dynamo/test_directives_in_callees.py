@@ -395,6 +395,18 @@ test_program = checks_of(PROGRAMS)
 
 
 # -- what differs from eager on purpose -----------------------------------------------------------
+def test_signatures_of_substitutes():
+    def original(x, k=2):
+        return x * len(f"{x}") * k
+
+    for other in (lambda y, k=2: y, lambda x, k=3: x, lambda x, *k: x):
+        with pytest.raises(TypeError, match="skip_signature_check"):
+            dynamo.substitute_in_graph(original)(other)
+    dynamo.substitute_in_graph(original, skip_signature_check=True)(lambda *args: args[0] + 1)
+    compiled = dynamo.compile(lambda x: original(x, 3), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+
+
 @pytest.mark.parametrize("wrap", [through, looping, trying, lambda f: inside(f, Manager)])
 def test_substitute_in_graph(wrap):
     """The substitute is captured, also where callees call the original."""
