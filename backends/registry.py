@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -34,7 +34,9 @@ _BUILTIN = {
 _OF_TORCH = frozenset(
     ["aot_eager_decomp_partition", "pre_dispatch_eager", "eager_debug", "eager_noexcept"]
 )
-_DEBUG = {"eager", "aot_eager", "print", "print_aot", *_OF_TORCH}
+_tags: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ["eager", "aot_eager", "print", "print_aot", *_OF_TORCH], ("debug",)
+)
 
 # How an annotation names torch.fx.GraphModule, as a class or as text.
 _TORCH_FX = frozenset(
@@ -44,13 +46,16 @@ _TORCH_FX = frozenset(
 _registered: dict[str, Backend] = {}
 
 
-def register_backend(backend: Backend | None = None, *, name: str | None = None) -> Any:
-    """Register a backend under `name` (its __name__ by default); usable as a decorator.
+def register_backend(
+    backend: Backend | None = None, *, name: str | None = None, tags: Sequence[str] = ()
+) -> Any:
+    """Register a backend under `name` (its __name__ by default); usable as a decorator. `tags` hide
+    it from lists.
 
     Raises TypeError if it is not callable and ValueError if the name belongs to another backend.
     """
     if backend is None:
-        return lambda fn: register_backend(fn, name=name)
+        return lambda fn: register_backend(fn, name=name, tags=tags)
     if not callable(backend):
         raise TypeError(
             f"a backend is a callable (gm, example_inputs) -> callable, not {backend!r}"
@@ -61,6 +66,8 @@ def register_backend(backend: Backend | None = None, *, name: str | None = None)
     if _registered.get(key, backend) is not backend:
         raise ValueError(f"a backend named {key!r} is registered already")
     _registered[key] = backend
+    if tags:
+        _tags[key] = tuple(tags)
     return backend
 
 
@@ -126,15 +133,15 @@ class UnknownBackend(ValueError):
     """No backend of this name."""
 
     def __init__(self, name: str) -> None:
-        known = list_backends(debug=True)
+        known = list_backends(())
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         super().__init__(f"no backend named {name!r}{hint} The backends are: {', '.join(known)}")
 
 
-def list_backends(debug: bool = False) -> list[str]:
-    """Names that `dynamo.compile(backend=...)` takes; the debugging ones only with debug=True."""
+def list_backends(exclude_tags: Sequence[str]) -> list[str]:
+    """Names that `dynamo.compile(backend=...)` takes, but for those with one of the tags."""
     names = {*_BUILTIN, *_OF_TORCH, *_registered}
     for group in (ENTRY_POINTS, BRIDGED_ENTRY_POINTS):
         names.update(entry.name for entry in entry_points(group=group))
-    return sorted(names if debug else names - _DEBUG)
+    return sorted(name for name in names if not {*exclude_tags} & {*_tags.get(name, ())})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,19 +20,25 @@ def _backends() -> ModuleType:
     return importlib.import_module("backends")
 
 
-def list_backends(debug: bool = False) -> list[str]:
-    """Names that `compile(backend=...)` takes."""
-    return _backends().list_backends(debug)
+def list_backends(
+    exclude_tags: Sequence[str] | None = ("debug", "experimental"), *, debug: bool = False
+) -> list[str]:
+    """Names that `compile(backend=...)` takes, but for those registered with one of these tags;
+    debug=True: all of them.
+    """
+    return _backends().list_backends(() if debug else exclude_tags or ())
 
 
-def register_backend(backend: Any = None, *, name: str | None = None) -> Any:
+def register_backend(
+    compiler_fn: Any = None, name: str | None = None, tags: Sequence[str] = ()
+) -> Any:
     """Register `(gm, example_inputs) -> callable` under a name (its __name__ by default); usable as
-    a decorator.
+    a decorator. Those with the tag "debug" or "experimental" are not listed by default.
 
     Raises TypeError for an object that cannot be called, ValueError for a name that another backend
     has, and for a backend without a name.
     """
-    return _backends().register_backend(backend, name=name)
+    return _backends().register_backend(compiler_fn, name=name, tags=tags)
 
 
 def lookup_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -91,8 +97,8 @@ def resolve(
     """The backend with mode and options bound.
 
     A backend that declares `modes` and `options` (ours does) has them checked; any other receives
-    them as keyword arguments, as with torch.compile. Raises InvalidBackend, InvalidOption (both
-    ValueErrors) and TypeError.
+    them as keyword arguments, as with torch.compile, but for the mode "default". Raises
+    InvalidBackend, InvalidOption (both ValueErrors) and TypeError.
     """
     if mode is not None and options is not None:
         raise InvalidOption(
@@ -106,6 +112,7 @@ def resolve(
     function = _backends().caller_of(lookup_backend(backend))
     declared = getattr(function, "options", None)
     if declared is None:
+        mode = None if mode == "default" else mode
         extra = {k: v for k, v in (("mode", mode), ("options", options)) if v is not None}
         _check_accepts(function, extra)
         return functools.partial(function, **extra) if extra else function

@@ -103,7 +103,7 @@ def test_arguments_of_explain_and_of_a_range_without_sizes() -> None:
 
 def test_mode_for_a_backend_that_takes_none() -> None:
     with pytest.raises(ValueError, match="takes no 'mode'"):
-        dynamo.compile(add_one, backend=lambda gm, inputs: gm.forward, mode="default")
+        dynamo.compile(add_one, backend=lambda gm, inputs: gm.forward, mode="max-autotune")
 
 
 def test_dynamic_true_says_that_it_has_no_effect() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dynamo import _hook, stances
 from dynamo.api.compile import reset
 from dynamo.backend_lookup import resolve
+from dynamo.errors import InvalidOption
 
 
 class set_stance:
@@ -25,7 +26,8 @@ class set_stance:
     skip_guard_eval_unsafe permits to leave guards out where the program promises that they hold;
     all of them are evaluated nevertheless.
 
-    Raises ValueError for another stance, or for force_backend with another than "default".
+    Raises InvalidOption (a ValueError) for another stance, or for force_backend with another than
+    "default".
     """
 
     _POLICIES: dict[str, Literal["compile", "eager", "error", "force_eager"]] = {
@@ -49,9 +51,10 @@ class set_stance:
                 f"skip_guard_eval_unsafe must be True or False, not {skip_guard_eval_unsafe!r}"
             )
         if stance not in self._POLICIES:
-            raise ValueError(f"no stance {stance!r}; the stances are: {', '.join(self._POLICIES)}")
+            known = ", ".join(self._POLICIES)
+            raise InvalidOption(f"no stance {stance!r}; the stances are: {known}")
         if force_backend is not None and stance != "default":
-            raise ValueError(f"force_backend goes with the stance 'default', not {stance!r}")
+            raise InvalidOption(f"force_backend goes with the stance 'default', not {stance!r}")
         forced = None if force_backend is None else resolve(force_backend, None, None)
         self._wanted = (
             self._POLICIES[stance],

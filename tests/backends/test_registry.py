@@ -49,6 +49,27 @@ def test_register_and_use_by_name() -> None:
         dynamo.register_backend(lambda gm, i: gm, name="my_own")
 
 
+def test_tags_hide_a_backend() -> None:
+    def one(gm, example_inputs):
+        return gm.forward
+
+    assert dynamo.register_backend(one, "hidden", tags=("debug",)) is one
+    dynamo.register_backend(name="tried", tags=["experimental"])(one)
+    dynamo.register_backend(compiler_fn=one, name="shown")
+    listed, all_of_them = dynamo.list_backends(), dynamo.list_backends(exclude_tags=None)
+    assert [name in listed for name in ("hidden", "tried", "shown")] == [False, False, True]
+    assert {"hidden", "tried", "shown", "eager"} <= {*all_of_them}
+    assert all_of_them == dynamo.list_backends(()) == dynamo.list_backends(debug=True)
+    assert "tried" in dynamo.list_backends(exclude_tags=("debug",))
+    x = torch.randn(4)
+    assert torch.equal(dynamo.compile(f, backend="hidden")(x), f(x))
+
+
+def test_default_mode_of_any_backend() -> None:
+    x = torch.randn(4)
+    assert torch.equal(dynamo.compile(f, backend=lambda gm, _: gm.forward, mode="default")(x), f(x))
+
+
 def test_entry_point(monkeypatch) -> None:
     def from_elsewhere(gm, example_inputs):
         return gm.forward
