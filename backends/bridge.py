@@ -47,6 +47,12 @@ def _lookup(name: str) -> Callable[..., Any]:
     return lookup_backend(name)
 
 
+def is_of_torch(name: str) -> bool:
+    from torch._dynamo.backends.registry import list_backends
+
+    return name in list_backends(exclude_tags=())
+
+
 class TorchFxBackend:
     """A backend that is given torch.fx's graphs in place of ours, for torch.fx's interpreters,
     transformers and passes, which take no others.

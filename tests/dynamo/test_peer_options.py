@@ -151,7 +151,10 @@ def test_unbacked_sources(counter):
             assert deciding(torch.ones(1), n).item() == (1 if n > 1 else -1)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "pre_dispatch_eager"])
+@pytest.mark.parametrize(
+    "backend",
+    ["aot_eager_decomp_partition", "pre_dispatch_eager", "aot_eager_default_partitioner"],
+)
 def test_backends_of_torch(backend):
     compiled = dynamo.compile(lambda x: torch.softmax(x * 2, 0), backend=backend)
     x = torch.arange(3.0, requires_grad=True)
