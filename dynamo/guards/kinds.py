@@ -136,11 +136,13 @@ class Guard:
 @dataclass
 class Reads:
     """The places that a part of a capture reads: keys of the guards that it assumes, and sources of
-    values that were known before.
+    values that were known before. later: what it does not read, guards on all keys of a dict of
+    which it knows some; they are assumed after it.
     """
 
     keys: set[Hashable] = field(default_factory=set)
     sources: set[Source] = field(default_factory=set)
+    later: set[Hashable] = field(default_factory=set)
 
 
 class GuardSet:
@@ -150,15 +152,18 @@ class GuardSet:
         self._guards: dict[Hashable, Guard] = {}
         self._classes: dict[int, ClassAssumptions] = {}  # by the id of the class
         self._reads: list[Reads] = []  # of the parts that are being captured
+        self._noted: list[Reads] = []  # of those before
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[Reads]:
         """Note the reads in the block."""
-        self._reads.append(Reads())
+        reads = Reads()
+        self._reads.append(reads)
         try:
-            yield self._reads[-1]
+            yield reads
         finally:
             self._reads.pop()
+            self._noted.append(reads)
 
     def note(self, source: Source | None) -> None:
         """Note a value from outside that is known already."""
@@ -171,7 +176,8 @@ class GuardSet:
         found: dict[Source, list[Guard]] = {}
         for key, guard in self._guards.items():
             source = guard.source
-            if source is not None and (key in reads.keys or source in reads.sources):
+            known = key in reads.keys or (source in reads.sources and key not in reads.later)
+            if source is not None and known:
                 found.setdefault(source, []).append(guard)
         return found
 
@@ -190,7 +196,10 @@ class GuardSet:
             payload = copy.deepcopy(payload)  # the frame may go on to change it
         guard = Guard(source, kind, payload)
         key = guard.key()
-        self._guards.setdefault(key, guard)
+        if key not in self._guards:
+            self._guards[key] = guard
+            for reads in self._noted if kind == "dict_keys" else ():
+                reads.later.add(key)
         for reads in self._reads:
             reads.keys.add(key)
 

@@ -223,6 +223,25 @@ def test_unchanged_is_one_graph(backend):
     torch.testing.assert_close([p.grad for p in module.parameters()], expected)
 
 
+class Extended(Unchanged):
+    def forward(self, x):
+        x = checkpoint(self.block, self.layers[0], x, use_reentrant=False)
+        self.extra = nn.Parameter(x.detach()[0])
+        return x.sum()
+
+
+def test_module_that_gets_a_parameter_behind_the_checkpoint():
+    torch.manual_seed(0)
+    module = Extended()
+    x = torch.randn(2, 3)
+    module(x).backward()
+    expected = [p.grad for p in module.parameters()]
+    module.zero_grad()
+    del module.extra
+    dynamo.compile(module, backend="aot_eager")(x).backward()
+    torch.testing.assert_close([p.grad for p in module.parameters()], expected)
+
+
 @pytest.mark.parametrize("kind", ["method", "function"])
 def test_function_that_the_checkpoint_alone_holds(kind):
     def run(function, x):

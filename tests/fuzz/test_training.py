@@ -257,6 +257,26 @@ FOUND = {
         run(T(3, 4)).sum().backward()
         run(T(5, 4)).sum().backward()
     """,
+    "the history of a view of inference mode, whose memory was written": """
+        a = T(3, 4, grad=True)
+        def f(x):
+            y = x * 1
+            x[x > 0] = 0.5
+            return y, x.grad_fn is None
+        ---
+        with torch.inference_mode(): run(a[:])
+    """,
+    "whether results of a graph are views": """
+        def f(x):
+            y = x + 1
+            log.append(y.unflatten(1, (2, 2))._is_view())
+            z = x.t().contiguous()
+            log.append((z._is_view(), z[1:]._is_view()))
+            return x.sum()
+        ---
+        run(T(3, 4))
+        run(T(4, 3).t())
+    """,
 }
 
 

@@ -210,7 +210,11 @@ class TensorValue(Value):
             if dispatched is not None:
                 return dispatched
         if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
-            tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
+            try:
+                leaf = self.fake.is_leaf
+            except RuntimeError as error:  # a view of inference mode whose memory was written
+                raise Unsupported(breaks.AttributeAccess(self.describe(), name)) from error
+            tx.guard(self.source, "predicate", is_a_leaf if leaf else is_no_leaf)
         if name == "nbytes" and self.fake.layout is torch.strided:  # torch's refuses symbols
             return tx.wrap(self.fake.numel() * self.fake.itemsize)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
@@ -707,6 +711,21 @@ def _is_leaf_view(fake: torch.Tensor) -> bool:
     return fake._is_view() and fake.is_leaf
 
 
+def _knows_its_base(tensor: TensorValue) -> bool:
+    """Whether its fake tensor is a view where eager's is: of an operation of torch in this graph.
+    (What comes from another graph may be a copy.)
+    """
+    made = isinstance(tensor.node.target, types.BuiltinFunctionType)
+    return type(tensor) is TensorValue and (made or tensor.node.op == "call_method")
+
+
+def _is_view(tx: Interpreter, tensor: TensorValue) -> Value:
+    """tensor._is_view()"""
+    if not _knows_its_base(tensor):
+        raise Unsupported(breaks.TensorMetadata("Tensor._is_view()"))
+    return ConstantValue(tensor.fake._is_view())
+
+
 def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
     """tensor.detach_(): of a tensor that the frame made, and has not used, the same object with the
     node of a detached alias. A node that has saved the tensor for its backward raises there.
@@ -735,6 +754,7 @@ SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__setitem__": _setitem,
     "requires_grad_": _requires_grad_,
     "detach_": _detach_,
+    "_is_view": _is_view,
 }
 
 
