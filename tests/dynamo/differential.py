@@ -11,6 +11,7 @@ was printed, random numbers, and torch's modes.
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
 import enum
 import io
@@ -24,6 +25,7 @@ import textwrap
 import traceback
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -153,66 +155,96 @@ class Picture:
         self.storages: dict[int, int] = {}
         self.ragged: dict[str, int] = {}
         self.alive: list[Any] = []
+        self.looks = dict(_EXACT)
+        self.slots: dict[type, list[str]] = {}
 
     def of(self, obj: Any) -> Any:
-        if obj is None or type(obj) in (bool, int, str, bytes, complex):
+        kind = type(obj)
+        if kind in _AS_THEY_ARE:
             return obj
-        if type(obj) is float:
-            return repr(obj)
-        if isinstance(obj, (torch.dtype, torch.device, torch.Size, enum.Enum, types.ModuleType)):
-            return self._raggedness(f"{type(obj).__name__} {obj}")
-        if isinstance(obj, (types.BuiltinFunctionType, types.CodeType)):
-            return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
-        if isinstance(obj, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, CustomOpDef)):
-            return f"operator {obj}"  # torch keeps caches in them
-        if type(obj).__name__ == "DeviceMesh":
-            return f"mesh {obj}"  # which keeps its hash
-        if isinstance(obj, torch.Generator):
-            return ("generator", hash(obj.get_state().numpy().tobytes()))
-        if type(obj) is frozenset:  # Python, too, merges equal ones
-            return ("frozenset", sorted(map(repr, map(self.of, obj))), None)
+        look = self.looks.get(kind) or self._look(kind, obj)
+        if look in _BY_VALUE:
+            return look(self, obj)
         if id(obj) in self.known:
             return ("again", self.known[id(obj)])
         self.known[id(obj)] = len(self.known)
         self.alive.append(obj)
-        return self._new(obj)
+        return look(self, obj)
 
-    def _new(self, obj: Any) -> Any:
-        name = type(obj).__name__
-        if isinstance(obj, (np.ndarray, np.generic)):
-            known = (str(obj.dtype), obj.shape, obj.flags.writeable)
-            return (name, *known, [repr(v) for v in obj.reshape(-1).tolist()])
-        if isinstance(obj, torch.Tensor):
-            with torch._C.DisableTorchFunctionSubclass():
-                return (name, *self._tensor(obj))
-        if isinstance(obj, random.Random):
-            return (name, hash(obj.getstate()))
+    def _look(self, kind: type, obj: Any) -> Look:
+        """How objects of a class are seen. A class whose objects name another one, as proxies do,
+        is looked up for each.
+        """
+        look = next(look for kinds, look in _LOOKS if isinstance(obj, kinds))
+        look = Picture._mesh if kind.__name__ == "DeviceMesh" else look
+        if getattr(obj, "__class__", None) is kind:
+            self.looks[kind] = look
+        return look
+
+    def _text(self, obj: Any) -> str:
+        return self._raggedness(f"{type(obj).__name__} {obj}")
+
+    def _builtin(self, obj: Any) -> str:
+        return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
+
+    def _operator(self, obj: Any) -> str:
+        return f"operator {obj}"  # torch keeps caches in them
+
+    def _mesh(self, obj: Any) -> str:
+        return f"mesh {obj}"  # which keeps its hash
+
+    def _frozen(self, obj: frozenset[Any]) -> Any:
+        """Sets of the class itself: Python, too, merges equal ones."""
+        return ("frozenset", sorted(map(repr, map(self.of, obj))), None)
+
+    def _array(self, obj: Any) -> Any:
+        known = (str(obj.dtype), obj.shape, obj.flags.writeable)
+        return (type(obj).__name__, *known, [repr(v) for v in obj.reshape(-1).tolist()])
+
+    def _number(self, obj: Any) -> Any:
+        """Numbers and texts of subclasses."""
+        base = next(one for one in (int, float, complex, str, bytes) if isinstance(obj, one))
+        return (type(obj).__name__, base.__repr__(obj), self._attributes(obj))
+
+    def _any_tensor(self, obj: torch.Tensor) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return (type(obj).__name__, *self._tensor(obj))
+
+    def _generator(self, obj: torch.Generator) -> Any:
+        return ("generator", hash(obj.get_state().numpy().tobytes()))
+
+    def _random(self, obj: Any) -> Any:
         if isinstance(obj, np.random.RandomState):
             state = obj.get_state()
-            return (name, hash(state[1].tobytes()), state[2:])
+            return (type(obj).__name__, hash(state[1].tobytes()), state[2:])
         if isinstance(obj, np.random.Generator):
-            return (name, repr(obj.bit_generator.state))
-        if isinstance(obj, type):
-            if obj.__module__ != "differential_program":
-                return f"class {obj.__qualname__}"
-            return (f"class {obj.__qualname__}", self._class_items(obj))
-        if isinstance(obj, types.FunctionType):
-            return self._function(obj)
-        if isinstance(obj, types.MethodType):
-            return (name, self.of(obj.__func__), self.of(obj.__self__))
-        if isinstance(obj, (list, tuple, collections_deque)):
-            return (name, [self.of(item) for item in obj], self._attributes(obj))
-        if isinstance(obj, (set, frozenset)):
-            return (name, sorted(map(repr, map(self.of, obj))), self._attributes(obj))
-        if isinstance(obj, (dict, types.MappingProxyType)):
-            return (name, [(self.of(k), self.of(v)) for k, v in obj.items()], self._attributes(obj))
-        if isinstance(obj, BaseException):
-            return self._exception(obj)
+            return (type(obj).__name__, repr(obj.bit_generator.state))
+        return (type(obj).__name__, hash(obj.getstate()))
+
+    def _class(self, obj: type) -> Any:
+        if obj.__module__ != "differential_program":
+            return f"class {obj.__qualname__}"
+        return (f"class {obj.__qualname__}", self._class_items(obj))
+
+    def _method(self, obj: types.MethodType) -> Any:
+        return (type(obj).__name__, self.of(obj.__func__), self.of(obj.__self__))
+
+    def _row(self, obj: Any) -> Any:
+        return (type(obj).__name__, [self.of(item) for item in obj], self._attributes(obj))
+
+    def _set(self, obj: Any) -> Any:
+        return (type(obj).__name__, sorted(map(repr, map(self.of, obj))), self._attributes(obj))
+
+    def _mapping(self, obj: Any) -> Any:
+        items = [(self.of(k), self.of(v)) for k, v in obj.items()] if obj else []
+        return (type(obj).__name__, items, self._attributes(obj))
+
+    def _other(self, obj: Any) -> Any:
         if isinstance(obj, (range, slice)):
             return repr(obj)
         if isinstance(obj, types.CellType):
-            return (name, self.of(obj.cell_contents))
-        return (name, self._attributes(obj))
+            return (type(obj).__name__, self.of(obj.cell_contents))
+        return (type(obj).__name__, self._attributes(obj))
 
     def _class_items(self, cls: type) -> Any:
         skipped = ("__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl")
@@ -246,6 +278,12 @@ class Picture:
     def _values(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         plain = tensor.detach()
         storage = plain.untyped_storage().data_ptr() if plain.numel() else 0
+        scheme: tuple[Any, ...] = ()
+        if plain.is_quantized:
+            scheme = (str(plain.qscheme()),)
+            if plain.qscheme() is torch.per_tensor_affine:
+                scheme += (plain.q_scale(), plain.q_zero_point())
+            plain = plain.int_repr()
         number = self.storages.setdefault(storage, len(self.storages)) if storage else None
         values = plain.double() if plain.dtype.is_floating_point else plain
         return (
@@ -259,6 +297,7 @@ class Picture:
             [] if plain.is_meta else [repr(v) for v in values.reshape(-1).tolist()],
             self.of(tensor.grad) if tensor.is_leaf else None,
             self.of(_own_attributes(tensor) or None),
+            *scheme,
         )
 
     def _wrapper(self, tensor: Any) -> tuple[Any, ...]:
@@ -289,12 +328,14 @@ class Picture:
         )
 
     def _attributes(self, obj: Any) -> Any:
+        if type(obj) in _BARE:
+            return None
         items: list[Any] = []
         if not isinstance(obj, BaseException):
-            for cls in type(obj).__mro__:
-                slots = cls.__dict__.get("__slots__", ())
-                slots = (slots,) if isinstance(slots, str) else slots
-                items += [(s, self.of(getattr(obj, s, "unset"))) for s in slots if s[:2] != "__"]
+            slots = self.slots.get(type(obj))
+            if slots is None:
+                slots = self.slots[type(obj)] = _slots(type(obj))
+            items = [(s, self.of(getattr(obj, s, "unset"))) for s in slots]
         attributes = getattr(obj, "__dict__", None)
         if isinstance(attributes, dict):
             items += [(k, self.of(v)) for k, v in attributes.items()]
@@ -319,13 +360,48 @@ class Picture:
         )
 
 
+Look = Callable[[Picture, Any], Any]
+_AS_THEY_ARE = frozenset([type(None), bool, int, str, bytes, complex])
+_BARE = frozenset([list, tuple, set, dict, collections.deque])  # without attributes
+# How an object is seen: the first that fits.
+_LOOKS: tuple[tuple[Any, Look], ...] = (
+    ((torch.dtype, torch.device, torch.Size, enum.Enum, types.ModuleType), Picture._text),
+    ((types.BuiltinFunctionType, types.CodeType), Picture._builtin),
+    ((torch._ops.OperatorBase, torch._ops.OpOverloadPacket, CustomOpDef), Picture._operator),
+    (torch.Generator, Picture._generator),
+    ((np.ndarray, np.generic), Picture._array),
+    ((int, float, complex, str, bytes), Picture._number),
+    (torch.Tensor, Picture._any_tensor),
+    ((random.Random, np.random.RandomState, np.random.Generator), Picture._random),
+    (type, Picture._class),
+    (types.FunctionType, Picture._function),
+    (types.MethodType, Picture._method),
+    ((list, tuple, collections.deque), Picture._row),
+    ((set, frozenset), Picture._set),
+    ((dict, types.MappingProxyType), Picture._mapping),
+    (BaseException, Picture._exception),
+    (object, Picture._other),
+)
+_EXACT: dict[type, Look] = {float: lambda _, obj: repr(obj), frozenset: Picture._frozen}
+# Of objects whose identity is nothing to compare.
+_BY_VALUE = frozenset(
+    [*_EXACT.values(), Picture._text, Picture._builtin, Picture._operator]
+    + [Picture._mesh, Picture._generator]
+)
+
+
+def _slots(kind: type) -> list[str]:
+    found = []
+    for cls in kind.__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        found += [slots] if isinstance(slots, str) else slots
+    return [name for name in found if name[:2] != "__"]
+
+
 def _own_attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """The attributes of a tensor, but for marks of torch's nested tensors for torch's compiler."""
     held = getattr(tensor, "__dict__", None) or {}
     return {name: value for name, value in held.items() if not name.startswith("_dynamo_")}
-
-
-collections_deque = __import__("collections").deque
 
 
 def _contents(cell: types.CellType) -> Any:

@@ -46,11 +46,17 @@ class Program(training.Program):
     changed = ("arr", "p0", "ema")  # globals that f assigns
 
     def definitions(self) -> str:
-        inner = "\n".join([*self.body, f"return {self.result}"]).replace("\n", "\n    ")
+        head = f"global {', '.join(self.changed)}"
+        inner = "\n".join([head, *self.body, f"return {self.result}"]).replace("\n", "\n    ")
         made = ["net = Net()", "ema = copy.deepcopy(net)", "a = T(3, 4, grad=True)", *self.setups]
         simple = "def forward(self, x): return self.norm(self.inner(x @ self.w + self.b))"
-        head = f"def f(x, n=1):\n    global {', '.join(self.changed)}"
-        lines = [f"class Net(Base):\n    {simple}", *made, f"{head}\n    {inner}", ""]
+        last = [f"def f(x, n=1):\n    {inner}"]
+        if self.kind != "function":
+            inner = f"net = self.net\n    {inner}".replace("\n", "\n    ")
+            last = [f"class Whole(nn.Module):\n    def forward(self, x, n=1):\n        {inner}"]
+            last += ["whole = Whole()", "whole.net = net", "f = whole"]
+            last[-1] += ".forward" if self.kind == "method" else ""
+        lines = [f"class Net(Base):\n    {simple}", *made, *last, ""]
         return "\n".join([training_parts.PREAMBLE, self.preamble, *lines])
 
     def __str__(self) -> str:
@@ -63,7 +69,10 @@ class Programs(training.Programs):
 
     program = Program
     # Parts of statements, and of arguments that do not come beside them.
-    clashes = ((".data = ", "as_subclass"), ("register_hook", "Two("))
+    clashes = (
+        *((memory, held) for memory in (".data = ", ".set_(") for held in ("as_subclass", "Two(")),
+        ("register_hook", "Two("),
+    )
     tensors = {name: choices(text) for name, text in corner_parts.TENSORS.items()}
     statements = {name: choices(text) for name, text in corner_parts.STATEMENTS.items()}
 
@@ -77,6 +86,7 @@ class Programs(training.Programs):
     def _program(self) -> Program:
         kinds = [*self.tensors, *self.statements]
         self.kinds = self.random.sample(kinds, self.random.choice([1, 2, 2, 3]))
+        kind = self.random.choice(["function", "function", "function", "module", "method"])
         body = [self.random.choice(training_parts.STARTS)]
         body += [self._statement() for _ in range(self.random.randrange(2, 8))]
         text = "\n".join(body)
@@ -84,10 +94,10 @@ class Programs(training.Programs):
         steps = []
         for _ in range(self.random.randrange(2, 5)):
             steps += [self._change() for _ in range(self.random.choice([0, 1, 1, 2]))]
-            steps += self._call("function")
+            steps += self._call(kind)
         dynamic = self.random.choice([None, None, None, None, True, False])
         return self.program(
-            "function", [], body, self.random.choice(training_parts.RETURNS), steps, dynamic
+            kind, [], body, self.random.choice(training_parts.RETURNS), steps, dynamic
         )
 
     def _plain_statement(self) -> str:

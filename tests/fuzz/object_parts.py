@@ -180,6 +180,8 @@ iterator, cycled, numbers = iter(range(100)), itertools.cycle([1, 2]), itertools
 failing, level, kind = Failing(), Level.LOW, Kind.ONE
 pair, config, frozen = Pair(1), types.SimpleNamespace(k=2, on=True), frozenset({1, 2})
 traced = torch.jit.trace(lambda t: t * 2, T(3, 4))
+quantised = torch.quantize_per_tensor(T(4), 0.1, 3, torch.quint8)
+observer, faked = torch.ao.quantization.MinMaxObserver(), torch.ao.quantization.FakeQuantize()
 flags, seen_keys = Flags.X | Flags.Y, {}
 """
 TENSORS = {
@@ -245,8 +247,31 @@ Two(Two(A, A * 2, 'L'), Two(A, B * 0 if A.shape == B.shape else A)).a.sin()
 nn.Parameter(Two(A.detach(), A.detach())).a * 2
 torch.nested.nested_tensor([A.detach()[0], A.detach()[0][:2]]).to_padded_tensor(0.0).sum() * A
 """,
+    "quantised": """
+torch.quantize_per_tensor(A.detach().float(), 0.1, 3, torch.qint8).dequantize() * B
+torch.quantize_per_channel(A.detach().float(), t0 * 0 + 1, t0 * 0, 1, torch.qint8).dequantize()
+quantised.dequantize() + A; quantised.int_repr() * A; A * quantised.q_scale(); observer(A)
+A + quantised.q_zero_point(); torch.relu(quantised).dequantize() * A; faked(A); faked(A) * p0
+quantised[1:].dequantize().sum() * A; quantised.view(2, 2).dequantize().sum() * A
+torch.cat([quantised, quantised]).dequantize()[:4] + A; A * quantised.element_size()
+torch.fake_quantize_per_channel_affine(A, torch.full((4,), 0.1), torch.zeros(4), 1, 0, 255)
+A * (quantised.qscheme() is torch.per_tensor_affine); quantised.clone().dequantize() * B
+torch.quantize_per_tensor(A.detach().float(), torch.tensor(0.5), torch.tensor(1), torch.qint32)
+torch.dequantize([quantised, quantised])[1] + A; quantised.reshape(4, 1).dequantize()[0] + A
+torch.quantize_per_tensor_dynamic(A.detach().float(), torch.qint8, False).dequantize()
+""",
 }
 STATEMENTS = {
+    "quantised": """
+log.append(quantised.q_scale()); log.append(quantised.dequantize()); kept.append(quantised)
+quantised = torch.quantize_per_tensor(A.detach()[0].float(), 0.5, 1, torch.quint8)
+quantised.copy_(T(4) * 2); log.append(quantised.is_quantized); log.append(quantised.dtype)
+log.append(str(quantised.qscheme())); log.append(observer.calculate_qparams())
+observer.reset_min_max_vals()
+log.append(torch.equal(quantised, quantised)); log.append(A.is_quantized); log.append(quantised)
+log.append(quantised.int_repr().sum()); y = observer(A);log.append(observer.min_val)
+log.append(faked.scale); faked.scale.mul_(2); log.append(quantised.shape)
+""",
     "descriptors": """
 watched.value = K; watched.twice = K; del watched.value; watched.scale = 3; opened.k = K
 del opened.k
@@ -404,6 +429,10 @@ while len(log) % 3 and len(log) < 40 and said('L', True):
 with torch.autocast('cpu', torch.bfloat16):
 """
 CHANGES = """
+quantised = torch.quantize_per_tensor(T(4) * 2, 0.3, 1, torch.quint8)
+quantised = torch.quantize_per_tensor(T(4), 0.1, 3, torch.qint8); observer.reset_min_max_vals()
+torch.ao.quantization.disable_observer(faked); torch.ao.quantization.disable_fake_quant(faked)
+observer = torch.ao.quantization.MovingAverageMinMaxObserver()
 watched = Watched(3); watched.scale = 1; watched.scale = 2.5; Watched.count = 0; opened = Open()
 slots = Slots(3)
 Watched.twice = 4; Watched.cached = 5; Watched.value = 3; Watched.__bool__ = lambda self: False

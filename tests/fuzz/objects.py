@@ -21,7 +21,7 @@ from tests.fuzz.training import choices, run_programs
 @dataclass(frozen=True)
 class Program(corners.Program):
     preamble = corner_parts.PREAMBLE + object_parts.PREAMBLE
-    changed = ("watched", "pair", "level", "kept_error", "gone")
+    changed = ("watched", "pair", "level", "kept_error", "gone", "quantised")
 
 
 class Programs(corners.Programs):

@@ -35,7 +35,7 @@ from tests.fuzz.reduction import reduced
 from tests.fuzz.state_changes import ANYWHERE, ARGUMENTS, CALLS, CHANGES, MODES, SETTINGS
 from tests.fuzz.state_holders import HOLDERS, PREAMBLE
 from tests.fuzz.state_values import READS, USES, VALUES
-from tests.fuzz.training import close, plain
+from tests.fuzz.training import close, plain, told_faults, without_waiting
 
 THRASH = "compiled again"
 _TOO_DEEP = "maximum recursion depth exceeded"  # where that ends is not compared
@@ -271,8 +271,10 @@ def _classes_restored() -> Iterator[None]:
                     setattr(one, name, value)
 
 
-def mismatch(program: Program, backend: str) -> str | None:
-    """Where eager and compiled differ, or how often the program was compiled again."""
+def mismatch(program: Program, *backends: str) -> str | None:
+    """Where eager and compiled differ, or how often the program was compiled again, with the first
+    backend of which something is told.
+    """
     with _classes_restored():
         definitions, filename = _written(program)
         try:
@@ -286,8 +288,11 @@ def mismatch(program: Program, backend: str) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             expected = [_outcome(eager, step) for step in program.steps]
-    with _classes_restored():
-        return _compared(program, expected, backend, definitions, filename)
+    for backend in backends:
+        with _classes_restored():
+            if told := _compared(program, expected, backend, definitions, filename):
+                return f"{backend}: {told}"
+    return None
 
 
 def _written(program: Program) -> tuple[str, str]:
@@ -313,8 +318,7 @@ def _compared(
             told = _difference(wanted, _outcome(world, step), step, exact=backend != "inductor")
             if told:
                 return told
-        faults = [str(w.message) for w in caught if "fault" in str(w.message)]
-        if faults:
+        if faults := told_faults(caught):
             return faults[0]
         warnings.simplefilter("ignore")
         return _thrash(world, program)
@@ -353,16 +357,16 @@ def _thrash(world: World, program: Program) -> str | None:
     return f"{THRASH}: {new}" if new[-1] and new[-2] and new[-3] else None
 
 
-def _reduced(program: Program, backend: str, found: str) -> Program:
+def _reduced(program: Program, backends: list[str], found: str) -> Program:
     """The smallest part of a program that still fails in the same manner."""
-    thrash = found.startswith(THRASH)
+    thrash = THRASH in found
 
     def fails(one: Program) -> bool:
         try:
-            told = mismatch(one, backend)
+            told = mismatch(one, *backends)
         except Exception:
             return False
-        return told is not None and told.startswith(THRASH) == thrash
+        return told is not None and (THRASH in told) == thrash
 
     parts = ("steps", "body", "setups") if thrash else ("turns", "steps", "body", "setups")
     return reduced(program, parts, fails)
@@ -373,20 +377,22 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
-    parser.add_argument("--backend", default="eager")
+    parser.add_argument("--backend", default="eager,aot_eager", help="one of them, or several")
     options = parser.parse_args()
+    backends = options.backend.split(",")
+    without_waiting()
     print(f"--seed {options.seed} --programs {options.programs} --backend {options.backend}")
     wrong = 0
     programs = itertools.islice(Programs(options.seed, options.first), options.programs)
     for number, program in enumerate(programs, options.first):
         try:
-            found = mismatch(program, options.backend)
+            found = mismatch(program, *backends)
         except Exception as error:
             found = f"{type(error).__name__}: {error}"
         if found:
             wrong += 1
-            small = _reduced(program, options.backend, found)
-            told = mismatch(small, options.backend) or found
+            small = _reduced(program, backends, found)
+            told = mismatch(small, *backends) or found
             print(f"== {number}\n{small}\n  {told}", flush=True)
     print(f"{options.programs} programs, {wrong} differ")
     return bool(wrong)
