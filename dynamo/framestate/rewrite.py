@@ -368,7 +368,19 @@ class FrameRewriter:
         assert result is not None, "the frame returned"
         codegen(result)
         self._emit_side_effects(codegen, [result])
+        if self.output.tracebacks:
+            self._emit_let_go(codegen)
         codegen.return_value()
+
+    def _emit_let_go(self, codegen: Codegen) -> None:
+        """Empty the parameters of a continuation that the program does not know: the frames of
+        tracebacks lead to this one, and keep it.
+        """
+        code = self.root.code
+        for name in code.co_varnames[: code.co_argcount]:
+            if name.startswith("."):
+                codegen.load_const(None)
+                codegen.store_fast(name)
 
     def _emit_side_effects(self, codegen: Codegen, roots: Sequence[Value]) -> None:
         """Write the recorded changes, in order, once all values are made."""

@@ -40,6 +40,11 @@ FOUND = {
         "y = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)\ny = y.dequantize() * 2",
         "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4))",
     ),
+    "an object that the frames behind a kept traceback had": (
+        "gone = Gone('l7')\nif watched:\n    try: raise KeyError('l4')\n"
+        "    except KeyError as error: kept_error = error\ny = [x * 1, x.detach()]",
+        "run(T(3, 4))\nrun(T(3, 4))",
+    ),
 }
 
 
