@@ -43,8 +43,14 @@ class CompileContext:
     guard_filter: Filter | None = None  # options["guard_filter_fn"]
     recompile_limit: int | None = None  # in place of config.recompile_limit
     # The functions or modules whose compilations share the context (dynamo/api/shared_contexts.py).
-    sharers: IdentityMap[Any, None] = field(default_factory=IdentityMap)
+    sharers: IdentityMap[Any, bool] = field(default_factory=IdentityMap)
+    takes_any: bool = False  # parameters that sharers hold: none is known to the code
+    is_crowded: bool = False  # by code that serves one sharer each
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
+
+    @property
+    def is_unused(self) -> bool:
+        return not self.records and self.history.is_empty
 
     @property
     def targets(self) -> int:

@@ -108,6 +108,8 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
+# With more entries of one code object, those who share it rather do not.
+_SHARING = 4
 # The exceptions that a compilation raises to the caller of the function.
 _FOR_THE_USER = (Unsupported, BackendCompilerFailed, ConstraintViolation, InvalidOption)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -160,6 +162,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
                 f"dynamo.config.error_on_recompile is True. The reason: {record.recompile_reason}"
             )
     raised = sum(entry.compile_id in context.raised for entry in older)
+    context.is_crowded = context.is_crowded or len(older) - raised > _SHARING
     if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= context.limit:
         _limit_reached(record, context, older)
         return None

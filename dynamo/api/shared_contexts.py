@@ -6,28 +6,32 @@
     def step(x):
         return dynamo.compile(f)(x)     # one graph, not one for each call
 
-Alike are compilations of one function, of closures of one code over numbers, texts and functions,
-or of modules of one class with the same submodules and sizes of parameters, by the same settings
-and configuration. The first of several modules has a context of its own: its code may know its
-parameters, as that of a closure over a model does. Code that was compiled keeps the cells of the
-last call alive, so closures over tensors and other objects share with no other closure. Contexts
-are kept for the latest families that had a second member, until the function or class is gone.
+Alike are compilations of one function, of closures or partials of one code over values of the same
+kinds, of one method of objects of a class with attributes of the same kinds, or of modules of one
+class with the same submodules and sizes of parameters, by the same settings and configuration. The
+first of several that hold parameters has a context of its own, if it was called before the second
+one came: its code may know its parameters; that which the others share takes any. Where their code
+differs so that each call needs its own, new ones have contexts of their own again. Contexts are
+kept for the latest families, until the function or class is gone.
 """
 
 from __future__ import annotations
 
-import sys
+import functools
+import inspect
 import threading
 import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from dynamo.api.context import CompileContext
+from dynamo.api.kinds_of_values import Kinds
+from dynamo.bytecode.cache import IdentityMap
 from dynamo.config import config
 
 _MOST_FAMILIES = 128
@@ -35,13 +39,32 @@ _MOST_FAMILIES = 128
 
 @dataclass
 class _Family:
-    """Compilations that are alike. anchor: the object whose id stands in the key."""
+    """Compilations that are alike.
+
+    anchor: the object whose id stands in the key. first: the first one's context. own: the contexts
+    of single objects that are compiled again, by object. shared: that of the others.
+    """
 
     anchor: weakref.ref[Any]
     first: weakref.ref[CompileContext]
+    own: IdentityMap[Any, CompileContext] = field(default_factory=IdentityMap)
     shared: CompileContext | None = None
 
+    def context(self, owner: Any, knows: bool, takes_any: bool, make: _Make) -> CompileContext:
+        """The context for one more compilation. knows: its code might know parameters."""
+        first = self.first()
+        if first is not None and first is not self.shared and first.sharers.get(owner):
+            return self.own.set(owner, first)
+        if self.shared is None:
+            serves = not knows or (takes_any and first is not None and first.is_unused)
+            self.shared = first if serves and first is not None else make()
+            self.shared.takes_any = knows and takes_any
+        if self.shared.is_crowded and not self.shared.sharers.get(owner):
+            return self.own.computed(owner, make)
+        return self.shared
 
+
+_Make = Callable[[], CompileContext]
 _families: OrderedDict[Hashable, _Family] = OrderedDict()
 _lock = threading.RLock()  # comparing keys may call the program, which may compile
 
@@ -50,31 +73,49 @@ def context_of(
     target: Any, settings: dict[str, Any], make: Callable[[dict[str, Any]], CompileContext]
 ) -> CompileContext:
     """The context for compiling `target`: make(settings), or that of an earlier target like it."""
-    owner = _owner(target)
-    key = None if owner is None else _key(target, owner, settings)
+    owner, anchor = _owner_and_anchor(target)
+    if anchor is None:
+        return make(settings)
+    kinds = Kinds()
+    kind = kinds.of(target)
+    if kind is None:
+        anchor = owner  # of a family of its own
+    key, knows = _key(anchor, kind, settings), kinds.holds_parameters
     if key is None:
         return make(settings)
     with _lock:
-        anchor, family = _anchor(target, owner), _families.get(key)
+        family = _families.get(key)
         if family is None or family.anchor() is not anchor:
             context = make(settings)
-            _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
+            family = _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
+            if not knows and anchor is not owner and _lives_long(settings["backend"]):
+                family.shared = context
             if len(_families) > _MOST_FAMILIES:
                 _families.popitem(last=False)
         else:
             _families.move_to_end(key)
-            if family.shared is None:
-                first = None if isinstance(owner, torch.nn.Module) else family.first()
-                family.shared = first or make(settings)
-            context = family.shared
-        context.sharers.set(owner, None)
+            takes_any = _may_take_any(settings)
+            context = family.context(owner, knows, takes_any, lambda: make(settings))
+        context.sharers.set(owner, True)
     return context
 
 
-def _watched(anchor: Any, key: Hashable) -> weakref.ref[Any]:
-    """A reference to the anchor, with whose end the family ends: compiled code of closures holds
-    what they close over.
+def _lives_long(backend: Any) -> bool:
+    """Whether a context may keep the backend alive: others often hold graphs."""
+    if isinstance(backend, types.FunctionType):
+        return not backend.__closure__
+    return isinstance(backend, str)
+
+
+def _may_take_any(settings: dict[str, Any]) -> bool:
+    """Whether code of a shared context takes any parameters from the start. Modes and options ask
+    for what is known of parameters, as the places where graphs of a device read them.
     """
+    return settings["mode"] in (None, "default") and not settings["options"]
+
+
+def _watched(anchor: Any, key: Hashable) -> weakref.ref[Any]:
+    """A reference to the anchor, with whose end the family ends."""
 
     def forget(ref: weakref.ref[Any]) -> None:
         family = _families.get(key)
@@ -89,60 +130,30 @@ def forget_all() -> None:
         _families.clear()
 
 
-def _owner(target: Any) -> Any:
-    """The module, the object of a method, or the function that is compiled; None: another kind."""
-    if isinstance(target, types.MethodType):
-        target = target.__self__ if isinstance(target.__self__, torch.nn.Module) else None
-    return target if isinstance(target, (torch.nn.Module, types.FunctionType)) else None
-
-
-def _anchor(target: Any, owner: Any) -> Any:
-    if isinstance(target, types.MethodType):
-        return target.__func__
-    if isinstance(owner, torch.nn.Module):
-        return type(owner)
-    plain = all(_is_plain(cell, owner.__globals__) for cell in owner.__closure__ or ())
-    return owner.__code__ if plain else owner
-
-
-_PLAIN = frozenset([int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device])
-
-
-def _is_plain(cell: types.CellType, namespace: dict[str, Any]) -> bool:
-    """Whether a cell holds nothing of which compiled code knows the inside, and nothing large.
-    `namespace`: the globals of the closure.
+def _owner_and_anchor(target: Any) -> tuple[Any, Any]:
+    """The object that code is compiled for, of which all others may be another in its family, and
+    that which is the same one in all of them; None: of no family.
     """
-    try:
-        value = cell.cell_contents
-    except ValueError:  # empty
-        return False
-    if isinstance(value, types.FunctionType):
-        if value.__closure__ or value.__defaults__ or value.__kwdefaults__:
-            return False
-        # Globals of a call of exec would live as long as the compiled code.
-        return value.__globals__ is namespace or _is_of_module(value.__globals__)
-    if isinstance(value, types.BuiltinFunctionType):  # a method's object may be anything
-        return value.__self__ is None or isinstance(value.__self__, type | types.ModuleType)
-    return type(value) in _PLAIN
+    owner = target.__self__ if isinstance(target, types.MethodType) else target
+    if isinstance(owner, torch.optim.Optimizer) or not type(owner).__weakrefoffset__:
+        return owner, None
+    while isinstance(target, functools.partial):
+        target = target.func
+    if isinstance(target, torch.nn.Module):
+        return owner, type(target)
+    if not isinstance(target, types.FunctionType | types.MethodType | type):
+        target = inspect.getattr_static(type(target), "__call__", None)
+    function = target.__func__ if isinstance(target, types.MethodType) else target
+    return owner, function.__code__ if isinstance(function, types.FunctionType) else None
 
 
-def _is_of_module(namespace: dict[str, Any]) -> bool:
-    name = namespace.get("__name__")
-    module = sys.modules.get(name) if type(name) is str else None
-    return isinstance(module, types.ModuleType) and module.__dict__ is namespace
-
-
-def _key(target: Any, owner: Any, settings: dict[str, Any]) -> Hashable | None:
+def _key(anchor: Any, kind: Hashable, settings: dict[str, Any]) -> Hashable | None:
     """The properties that two compilations with one context have alike; None: one of its own."""
     options = settings["options"]
-    module = _structure(owner) if isinstance(owner, torch.nn.Module) else ()
-    if module is None:
-        return None
     try:
         key = (
-            id(_anchor(target, owner)),
-            isinstance(target, types.MethodType) and type(owner),
-            module,
+            id(anchor),
+            kind,
             _weakly(settings["backend"]),
             tuple([settings[name] for name in settings if name not in ("options", "backend")]),
             None if options is None else tuple(sorted(options.items(), key=repr)),
@@ -159,29 +170,3 @@ def _weakly(backend: Any) -> Hashable:
     if isinstance(backend, str):
         return backend
     return (weakref.WeakMethod if isinstance(backend, types.MethodType) else weakref.ref)(backend)
-
-
-def _structure(module: torch.nn.Module) -> Hashable | None:
-    """Names and classes of submodules, and types and sizes of parameters and buffers; read without
-    the program's methods, which would notice.
-    """
-    found: list[Hashable] = []
-    seen: set[int] = set()
-    rest: list[tuple[str, Any]] = [("", module)]
-    with torch._C.DisableTorchFunctionSubclass():
-        while rest:
-            name, part = rest.pop()
-            found.append((name, type(part)))
-            if id(part) in seen or not isinstance(part, torch.nn.Module):
-                continue
-            seen.add(id(part))
-            members = part.__dict__
-            if not members.keys() >= {"_parameters", "_buffers", "_modules"}:
-                return None  # Module.__init__ did not run yet
-            for key, tensor in [*members["_parameters"].items(), *members["_buffers"].items()]:
-                if torch.nn.parameter.is_lazy(tensor) or getattr(tensor, "is_nested", False):
-                    return None
-                if tensor is not None:
-                    found.append((f"{name}.{key}", tensor.shape, tensor.dtype, tensor.device))
-            rest += [(f"{name}.{key}", child) for key, child in members["_modules"].items()]
-    return tuple(found)

@@ -148,7 +148,7 @@ static int guarded_clear(GuardedCode *self)
 {
     /* The code and the guards stay: a call that holds this entry still uses them. Cycles go through the function or
      * through containers, which clear themselves. */
-    Py_CLEAR(self->function);
+    entry_forget(self);
     Py_CLEAR(self->compile_id);
     return 0;
 }
@@ -224,14 +224,50 @@ int entry_matches(const GuardedCode *entry, PyCodeObject *code)
     return 1;
 }
 
+/* Forget the function that the entry keeps, and whose it is. */
+void entry_forget(GuardedCode *entry)
+{
+    if (entry->keeper != NULL) {
+        *entry->keeper = NULL;
+        entry->keeper = NULL;
+    }
+    Py_CLEAR(entry->function);
+}
+
+/* Keep a function in the entry: for any caller, or, with its cells and defaults, as long as `keeper` points here. */
+static void entry_keep(GuardedCode *entry, PyFunctionObject *function, GuardedCode **keeper)
+{
+    Py_INCREF(function); /* what is forgotten may run code of the program's, and ours again */
+    if (keeper != NULL && *keeper != NULL) {
+        entry_forget(*keeper);
+    }
+    entry_forget(entry);
+    if (entry->function == NULL && (keeper == NULL || *keeper == NULL)) {
+        entry->function = function;
+        entry->keeper = keeper;
+        if (keeper != NULL) {
+            *keeper = entry;
+        }
+    } else {
+        Py_DECREF(function);
+    }
+}
+
+static int has_own_state(PyFunctionObject *function)
+{
+    return function->func_closure != NULL || function->func_defaults != NULL || function->func_kwdefaults != NULL;
+}
+
 /* A function of the entry's code with the globals, closure and defaults of `original`. New reference. The last one made
- * is kept for the next call; a closure's only if `keep`, when its cells live as long as the entry anyway. */
-PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, int keep)
+ * is kept for the next call; one with a closure or defaults by the callable with this `keeper`, until it ends, so that
+ * code which several closures share keeps none of them alive. keeper: NULL for a frame, whose arguments are bound. */
+PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, GuardedCode **keeper)
 {
     PyFunctionObject *function = entry->function;
     if (function != NULL && function->func_globals == original->func_globals &&
         function->func_closure == original->func_closure && function->func_builtins == original->func_builtins &&
-        function->func_defaults == original->func_defaults && function->func_kwdefaults == original->func_kwdefaults) {
+        (keeper == NULL || (function->func_defaults == original->func_defaults &&
+                            function->func_kwdefaults == original->func_kwdefaults))) {
         return (PyFunctionObject *)Py_NewRef(function);
     }
     function = (PyFunctionObject *)PyFunction_New((PyObject *)entry->code, original->func_globals);
@@ -240,10 +276,14 @@ PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original,
     }
     Py_XSETREF(function->func_builtins, Py_NewRef(original->func_builtins));
     Py_XSETREF(function->func_closure, Py_XNewRef(original->func_closure));
-    Py_XSETREF(function->func_defaults, Py_XNewRef(original->func_defaults));
-    Py_XSETREF(function->func_kwdefaults, Py_XNewRef(original->func_kwdefaults));
-    if (keep || original->func_closure == NULL) {
-        Py_XSETREF(entry->function, (PyFunctionObject *)Py_NewRef(function));
+    if (keeper != NULL) {
+        Py_XSETREF(function->func_defaults, Py_XNewRef(original->func_defaults));
+        Py_XSETREF(function->func_kwdefaults, Py_XNewRef(original->func_kwdefaults));
+    }
+    if (!has_own_state(function)) {
+        entry_keep(entry, function, NULL);
+    } else if (keeper != NULL) {
+        entry_keep(entry, function, keeper);
     }
     return function;
 }

@@ -174,7 +174,7 @@ static PyObject *run_new_code(Thread *thread, PyThreadState *tstate, Frame *fram
 /* Run the frame with the entry's code. Steals the entry. */
 static PyObject *run_entry(Thread *thread, PyThreadState *tstate, Frame *frame, GuardedCode *entry)
 {
-    PyFunctionObject *function = entry_function(entry, frame_function(frame), 0);
+    PyFunctionObject *function = entry_function(entry, frame_function(frame), NULL);
     int needs_hook = entry->needs_hook;
     Py_DECREF(entry);
     if (function == NULL) {

@@ -116,6 +116,10 @@ class History:
     def __init__(self) -> None:
         self._frames: CodeMap[SeenFrame] = CodeMap()
 
+    @property
+    def is_empty(self) -> bool:
+        return not len(self._frames)
+
     def frame(self, code: CodeType, left: int) -> SeenFrame:
         """The history of a code object; `left`: how much is compiled for it."""
         seen = self._frames.get(code)

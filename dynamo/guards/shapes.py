@@ -45,6 +45,7 @@ from dynamo.guards.marks import MARKED, MAYBE, RAGGED, STATIC, UNBACKED, marked_
 from dynamo.guards.named_sources import is_argument, is_named
 from dynamo.guards.shape_payload import ShapePayload
 from dynamo.guards.sources import (
+    ClosureSource,
     DictItemSource,
     LocalSource,
     ModuleItemSource,
@@ -85,6 +86,7 @@ class FrameSymbols:
         self.at_once = self.automatic and (at_once or seen.general)
         self.allowed = takes and context.dynamic is not False
         self.varying = context.varying
+        self.takes_any = context.takes_any
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
@@ -154,6 +156,8 @@ class FrameSymbols:
         """Whether other modules, or other parameters and buffers, keep coming in this place of the
         frame: from then on any may come.
         """
+        if self.takes_any and isinstance(source.root, LocalSource | ClosureSource):
+            return True
         members = self.seen.members.setdefault(source.name, [])
         if len(members) <= _MEMBERS and not any(known.is_(tensor) for known in members):
             members.append(KnownTensor(tensor))
