@@ -332,6 +332,18 @@ def one_hot(tensor, num_classes):
     return made.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
+def combinations(input, r=2, with_replacement=False):
+    """torch.combinations of a tensor whose size varies."""
+    if r < 1:  # the words are torch's
+        return torch.combinations(input[:0], r, with_replacement)
+    places = torch.meshgrid([torch.arange(len(input), device=input.device)] * r, indexing="ij")
+    mask = torch.ones_like(places[0], dtype=torch.bool)
+    for one, after in itertools.pairwise(places):
+        mask = mask & (one <= after if with_replacement else one < after)
+    grids = torch.meshgrid([input] * r, indexing="ij")
+    return torch.stack([grid.masked_select(mask) for grid in grids], 1)
+
+
 # -- constraints of distributions -----------------------------------------------------------------
 # torch asks whether the first check holds everywhere before it makes the next; these make both.
 def check_symmetric(constraint, value):

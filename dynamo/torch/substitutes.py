@@ -33,7 +33,12 @@ from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.symbol import SymbolValue, number_of
 from dynamo.values.tensors.memory_starts import guard_starts
-from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensors.tensor import (
+    SPECIAL_METHODS,
+    TensorValue,
+    call_in_graph,
+    tensor_has_symbols,
+)
 from fxgraph.aot import fused
 
 if TYPE_CHECKING:
@@ -352,6 +357,17 @@ def fold_one_hot(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     if isinstance(given.get("num_classes"), SymbolValue) and len(given) == 2:
         return polyfill(tx, torch_polyfills.one_hot, **given)
     return call_in_graph(tx, "call_function", torch.nn.functional.one_hot, args, kwargs)
+
+
+def fold_combinations(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.combinations, which reads the size in C++."""
+    tensor = args[0] if args else kwargs.get("input")
+    if isinstance(tensor, TensorValue) and tensor.fake.dim() == 1 and len(args) < 4:
+        numbers = [*args[1:], *(value for name, value in kwargs.items() if name != "input")]
+        plain = all(number.is_constant() for number in numbers)
+        if plain and tensor_has_symbols(tensor.fake):
+            return polyfill(tx, torch_polyfills.combinations, *args, **kwargs)
+    return call_in_graph(tx, "call_function", torch.combinations, args, kwargs)
 
 
 def fold_gaussian_nll_loss(

@@ -273,6 +273,7 @@ def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
     table = _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
     table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
     functional = torch.nn.functional
+    table |= _collect(torch, "combinations", lambda f: torch_substitutes.fold_combinations)
     table |= _collect(functional, "one_hot", lambda f: torch_substitutes.fold_one_hot)
     table |= _collect(functional, "batch_norm", lambda f: torch_substitutes.fold_batch_norm)
     table |= _collect(

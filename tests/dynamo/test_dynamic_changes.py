@@ -112,6 +112,14 @@ CHANGES = {
         [(ones(10), 0.5), (ones(10), 0.3), (ones(12), 0.7)],
         3,
     ),
+    # -- operators that read a size in C++
+    "pairs": (lambda x: torch.combinations(x) * 2, sized((4,), (5,), (6,), (1,), (3,)), 2),
+    "triples_with_repetitions": (
+        lambda x: torch.combinations(x, 3, with_replacement=True) * 2,
+        sized((4,), (5,), (6,), (1,), (3,)),
+        2,
+    ),
+    "combinations_of_none": (lambda x: torch.combinations(x, r=0), sized((4,), (5,), (6,)), 2),
     # -- members
     "in_a_tuple": (
         lambda x, n: x + 1 if n in (3, 5) else x * 2,
