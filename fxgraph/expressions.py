@@ -128,7 +128,9 @@ def chosen(condition: Boolean, yes: Any, no: Any, *, integers: bool) -> Any:
 
 
 class Bits(_IntegerFunction):
-    """a OP b; the first argument names OP, one of `BIT_FUNCTIONS`."""
+    """a OP b; the first argument names OP, one of `BIT_FUNCTIONS`. A power of this kind is one by a
+    number that varies, which no polynomial is.
+    """
 
     nargs = (3,)
 
@@ -442,6 +444,7 @@ BIT_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "xor": operator.xor,
     "lshift": operator.lshift,
     "rshift": operator.rshift,
+    "pow": operator.pow,
 }
 
 

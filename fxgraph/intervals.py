@@ -93,7 +93,7 @@ def _known(choose: Callable[[int, int], int], a: int | None, b: int | None) -> i
 
 
 def of_bits(sign: str, one: Bounds, two: Bounds) -> Bounds:
-    """Of a & b, a | b, a ^ b, a << b or a >> b."""
+    """Of a & b, a | b, a ^ b, a << b, a >> b or a ** b."""
     (low, high), (least, _) = one, two
     if sign == "&":  # of a number that is not negative, some bits
         tops = [top for bottom, top in (one, two) if bottom is not None and bottom >= 0]

@@ -6,7 +6,7 @@ form, so that sizes that are equal by rearrangement are equal objects. An atom i
     Symbol(name, low, high, hint)   a number that a call brings; low <= it <= high
     Quotient("//" or "%", a, b)     a // b or a % b, rounded towards minus infinity
     Extreme("max" or "min", a, b)
-    Bits("&", "|", "^", "<<" or ">>", a, b)    as of Python's integers
+    Bits("&", "|", "^", "<<", ">>" or "**", a, b)    as of Python's integers
     Opaque(value)                   an integer of which nothing is known here
 
 `==` compares forms: unequal forms may have equal values (s0 and s1, in one call). The orders
@@ -135,7 +135,7 @@ class Extreme(_OfTwo):
 
 
 class Bits(_OfTwo):
-    """a & b, a | b, a ^ b, a << b or a >> b."""
+    """a & b, a | b, a ^ b, a << b, a >> b or a ** b."""
 
     __slots__ = ()
 
@@ -463,6 +463,8 @@ def bits(sign: str, a: Extent, b: Extent) -> Extent:
         return Size.of(Bits(sign, a, b))
     if sign in ("<<", ">>") and (b < 0 or (sign == "<<" and a.bit_length() + b > 63)):
         raise Undecided(f"{a} {sign} {b}, which is no integer of 64 bits")
+    if sign == "**" and (b < 0 or abs(a) ** min(b, _MOST_BITS + 1) >> 63):
+        raise Undecided(f"{a} ** {b}, which is no integer of 64 bits")
     return FUNCTIONS[sign](a, b)
 
 
@@ -588,6 +590,7 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "^": operator.xor,
     "<<": lambda a, b: a << min(b, _MOST_BITS) if b >= 0 else 0,
     ">>": lambda a, b: a >> b if b >= 0 else 0,
+    "**": lambda a, b: a ** min(b, _MOST_BITS) if b >= 0 else 0,
 }
 _MOST_BITS = 62  # of a hint
 
@@ -681,6 +684,7 @@ _OPERATORS: dict[type, Callable[[Extent, Extent], Extent]] = {
             (ast.BitXor, "^"),
             (ast.LShift, "<<"),
             (ast.RShift, ">>"),
+            (ast.Pow, "**"),
         )
     },
 }

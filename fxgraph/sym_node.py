@@ -451,7 +451,9 @@ def _power(self: SymNode, other: SymNode) -> SymNode:
     """Of ints, the exponent is not negative; C++ asks for the power of floats by this name, too."""
     if self.pytype is float or other.pytype is float:
         return _of_floats("pow")(self, other)
-    exponent = other.expr if other.expr.is_Integer else Integer(other.guard_int())
+    exponent = other.expr
+    if not exponent.is_Integer:
+        return _shift("pow")(self, other)
     return SymNode(sympy.expand(_as_number(self) ** exponent), self.shape_env, int)
 
 

@@ -266,7 +266,7 @@ _OF_WHOLE: dict[str, Callable[..., Extent]] = {
     "mul": lambda a, b: a * b,
 }
 
-_SIGNS = {"and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
+_SIGNS = {"and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "pow": "**"}
 
 _RULES: dict[Any, Callable[[list[Extent]], Extent]] = {
     sympy.Add: lambda args: sum(args),

@@ -97,7 +97,8 @@ class SizeProgram:
     def _atom(self, atom: Any) -> int:
         if isinstance(atom, Symbol):
             return self.symbol(atom.name)
-        return self._operation(atom.sign, self._extent(atom.a), self._extent(atom.b))
+        sign = "pow" if atom.sign == "**" else atom.sign
+        return self._operation(sign, self._extent(atom.a), self._extent(atom.b))
 
     # -- where symbols come from ------------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 
 import pytest
 import torch
 from torch import nn
 
+import dynamo
+from backends.aot_eager import aot_eager
 from backends.inductor import inductor
 from tests.dynamo.dynamic_support import check
 
@@ -76,7 +79,24 @@ CHANGES = {
     "power_of_minus_n": (lambda x, n: x * 2**-n, numbers(2, 3, 4), 2),
     "sign_of_the_power": (lambda x, n: x * 2**n, numbers(2, 3, -4, -1, 5), 3),
     "large_powers": (lambda x, n: (x + 1, 2**n), numbers(2, 3, 70, 80, 4), 4),
-    "power_of_a_negative": (lambda x, n: x * (-2) ** n, numbers(2, 3, 4), 3),
+    "power_of_a_negative": (lambda x, n: x * (-2) ** n, numbers(2, 3, 4), 2),
+    "power_of_three": (lambda x, n: x * 3**n, numbers(2, 3, 4, 0, 30), 2),
+    "power_of_three_beyond_64_bits": (lambda x, n: (x, 3**n), numbers(2, 3, 50, 4, 60), None),
+    "power_of_a_negative_three": (lambda x, n: x * (-3) ** n, numbers(2, 3, 4, 5), 2),
+    "negative_power_of_three": (lambda x, n: x * 3**n, numbers(2, 3, -1, -2), None),
+    "power_of_itself": (lambda x, n: x * n**n, numbers(2, 3, 4, 1, 0), 2),
+    "power_of_another": (
+        lambda x, m, n: x * m**n,
+        numbers((2, 3), (3, 4), (-5, 2), (7, 0), (0, 0), (15, 15)),
+        2,
+    ),
+    "large_power_of_another": (
+        lambda x, m, n: (x, m**n),
+        numbers((2, 3), (3, 4), (20, 20), (2, 70), (3, 1)),
+        None,
+    ),
+    "size_of_a_power": (lambda x, n: x.new_ones(3**n).sum() * x, numbers(2, 3, 4, 1), 2),
+    "rows_to_a_power": (lambda x, n: x[: n**n], numbers(2, 3, 1), 3),
     "shifts": (lambda x, n: x * (1 << n) + (1000 >> n), numbers(2, 3, 4, 0), 2),
     # -- the least and the largest of floats
     "at_most_one": (lambda x: x * min(1.0, x.shape[0] / 4), sized((2,), (3,), (5,), (8,)), 2),
@@ -142,6 +162,42 @@ CHANGES = {
         3,
     ),
     "membership_as_a_number": (lambda x, n: x * (n in (3, 5)), numbers(2, 4, 3, 5, 7), 3),
+    # -- places
+    "milestones": (
+        lambda x, n: x * 0.5 ** bisect.bisect([1, 3, 3, 8], n),
+        numbers(2, 4, 3, 8, 9, 0),
+        2,
+    ),
+    "left_of_equals": (
+        lambda x, n: x * bisect.bisect_left((1, 3, 3, 8), n),
+        numbers(2, 4, 3, 8, 9, 0),
+        2,
+    ),
+    "place_of_a_float": (
+        lambda x, t: x * bisect.bisect_right((0.5, 1.0, 2.0), t),
+        numbers(0.25, 0.5, 1.5, 2.0, 7.0),
+        2,
+    ),
+    "place_of_no_number": (
+        lambda x, t: x * bisect.bisect((0.5, 1.0), float(t)) + bisect.bisect_left([0.5], float(t)),
+        [(ones(3), t) for t in ("0.25", "0.5", "1.5", "nan", "inf", "2.0")],
+        None,
+    ),
+    "place_of_a_float_at_the_end": (
+        lambda x, t: x * bisect.bisect((0.5, 1.0, 2.0), t) + bisect.bisect_left([0.5], t),
+        numbers(0.25, 0.5, 1.5, math.inf, -math.inf, 2.0),
+        None,
+    ),
+    "place_among_unsorted": (
+        lambda x, n: x * bisect.bisect([1, 5, 3, 8], n),
+        numbers(2, 4, 3, 8, 9, 0),
+        None,
+    ),
+    "place_as_an_index": (
+        lambda x, n: x * [1.0, 0.5, 0.25][bisect.bisect([3, 6], n)],
+        numbers(2, 4, 3, 7),
+        3,
+    ),
     # -- iteration
     "enumerate_from": (
         lambda x, n: sum(row * i for i, row in enumerate(x, n)),
@@ -175,6 +231,8 @@ def test_changes(name):
 
 BY_INDUCTOR = [
     *("square_then_oblong", "ranks", "warm_up", "shifts", "in_a_range"),
+    *("power_of_three", "power_of_another", "power_of_itself", "size_of_a_power", "milestones"),
+    *("power_of_a_negative_three", "rows_to_a_power", "pairs"),
     *("a_float_of_the_rows", "a_float_of_a_result", "a_float_of_written_rows"),
 ]
 
@@ -183,3 +241,13 @@ BY_INDUCTOR = [
 def test_changes_by_inductor(name):
     function, calls, compiles = CHANGES[name]
     check(function, calls, compiles, backend=inductor)
+
+
+@pytest.mark.parametrize("find", [bisect.bisect, bisect.bisect_left])
+def test_the_place_of_a_float_that_is_no_number(find):
+    def place(x, t):
+        return x * find((0.5, 1.0, 2.0), t)
+
+    call = dynamo.compile(place, backend=aot_eager)
+    for t in (0.25, 0.5, math.nan, 1.5, math.nan, 7.0):
+        assert torch.equal(call(ones(3), t), place(ones(3), t))

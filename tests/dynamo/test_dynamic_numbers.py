@@ -268,7 +268,6 @@ SPECIALISING = {
     "complex": lambda n: complex(n),
     "round_before_the_point": lambda n: round(n / 3, -1),
     "factorial": lambda n: math.factorial(n),
-    "unknown_power": lambda n: n**n,
     "math_pow": lambda n: math.pow(n, 2),
 }
 

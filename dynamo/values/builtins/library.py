@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _string  # type: ignore[import-not-found]
+import bisect
 import collections
 import dataclasses
 import enum
@@ -48,6 +49,7 @@ from dynamo.values.objects.exceptions import call_real
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.scalars.operators import binary_op
+from dynamo.values.scalars.symbol import place_among
 from dynamo.values.scalars.symbolic_text import SymbolicText, substituted, text_of_text
 
 if TYPE_CHECKING:
@@ -88,10 +90,6 @@ for _maker in _MAKE_CLASSES:
         TABLE[_maker] = never_captured(_maker)
 
 
-def _by_polyfill(function: Any) -> Callable[..., Value]:
-    return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
-
-
 def _on_heap(function: Any, twin: Any) -> Callable[..., Value]:
     def call(tx: Interpreter, heap: Value, *args: Value) -> Value:
         takes = function.__name__ in ("heappop", "heapreplace", "_heappop_max", "_heapreplace_max")
@@ -104,8 +102,24 @@ def _on_heap(function: Any, twin: Any) -> Callable[..., Value]:
 
 for _original, _twin in twins("heapq", "_heapq").items():
     TABLE[_original] = _on_heap(_original, _twin)
+
+
+def _bisected(function: Any, twin: Any) -> Callable[..., Value]:
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        if function in (bisect.bisect_left, bisect.bisect_right) and len(args) == 2 and not kwargs:
+            numbers, number = args
+            if isinstance(numbers, SequenceValue) and number.is_symbolic():
+                after = function is bisect.bisect_right
+                found = place_among(tx, number, numbers.live_items(tx), after)
+                if found is not None:
+                    return found
+        return polyfill(tx, twin, *args, **kwargs)
+
+    return call
+
+
 for _original, _twin in twins("bisect", "_bisect").items():
-    TABLE[_original] = _by_polyfill(_twin)
+    TABLE[_original] = _bisected(_original, _twin)
 
 
 @handles(bytes)

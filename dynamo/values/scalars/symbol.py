@@ -326,6 +326,28 @@ def is_among(tx: Interpreter, number: Value, others: Iterable[Value]) -> Value |
     return number_value(tx, found)
 
 
+def place_among(
+    tx: Interpreter, number: Value, others: Iterable[Value], after_equal: bool
+) -> Value | None:
+    """The place of an int or float that varies among a few constants in ascending order, as
+    bisect's: the number of those that are less. None: of other values.
+    """
+    if not isinstance(number, SymbolValue) or _is_bool(number.symbolic):
+        return None
+    given = list(itertools.islice((number_of(other) for other in others), MOST_COMPARED + 1))
+    kind = int if isinstance(number.symbolic, torch.SymInt) else float
+    if not 0 < len(given) <= MOST_COMPARED or not all(type(one) is kind for one in given):
+        return None
+    if not all(one <= other for one, other in itertools.pairwise(given)):
+        return None
+    with deciding():
+        before = [
+            torch.sym_not(number.symbolic < one) if after_equal else number.symbolic > one
+            for one in given
+        ]
+        return number_value(tx, functools.reduce(operator.add, map(_plain, before)))
+
+
 MOST_COMPARED = 32
 
 
@@ -490,9 +512,23 @@ def _unbounded_power(left: Any, right: Any) -> Any:
         if _usually(right >= 0):
             return _shift(operator.lshift)(1, right * (left.bit_length() - 1))
         return float(left) ** torch.sym_float(right)
+    if isinstance(right, torch.SymInt) and _types(left) == {int} and _power_fits(left, right):
+        return left**right
     return _number(left) ** _number(right)
 
 
+def _power_fits(base: Any, exponent: Any) -> bool:
+    """Whether a power by a number that varies is one of 64 bits, as graphs compute it."""
+    if not _usually(exponent >= 0):
+        return False
+    if isinstance(base, int):
+        most = 62 // max(abs(base).bit_length(), 1)
+        return _usually(exponent <= most)
+    small = [base <= _SMALL_BASE, base >= -_SMALL_BASE, exponent <= _SMALL_BASE]
+    return all(map(_usually, small))
+
+
+_SMALL_BASE = 15  # to itself, of 59 bits
 _POWERS_OF_TWO = frozenset(1 << n for n in range(1, 32))
 
 
