@@ -102,12 +102,28 @@ class InitGroupValue(UserFunctionValue):
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
-        real = realized(tx, args[0]).identity()[1] if args else None
-        if isinstance(real, torch.optim.Optimizer) and _makes_state(tx, real):
-            make_state(real, self.function)
-            if not _without_state(real):
-                raise Retry(tx.output.plan.anew("the state of an optimizer is made"))
+        optimizer: Any = realized(tx, args[0]) if args else None
+        real = None if optimizer is None else optimizer.identity()[1]
+        if isinstance(real, torch.optim.Optimizer):
+            if optimizer.source is not None and not tx.output.context.export:
+                tx.output.symbols.varying |= _scheduled(real, optimizer.source)
+            if _makes_state(tx, real):
+                make_state(real, self.function)
+                if not _without_state(real):
+                    raise Retry(tx.output.plan.anew("the state of an optimizer is made"))
         return UserFunctionValue(self.function, self.source), args, kwargs
+
+
+def _scheduled(optimizer: torch.optim.Optimizer, source: Source) -> set[str]:
+    """The sources of numbers that schedulers change: they left marks in the parameter groups."""
+    found = set()
+    for index, group in enumerate(optimizer.param_groups):
+        place = f"{source.name}.__dict__['param_groups'][{index}]"
+        if "initial_lr" in group:
+            found.add(f"{place}['lr']")
+        if "max_momentum" in group:
+            found |= {f"{place}['momentum']", f"{place}['betas'][0]"}
+    return found
 
 
 def _makes_state(tx: Interpreter, optimizer: torch.optim.Optimizer) -> bool:
@@ -128,7 +144,11 @@ def _makes_state(tx: Interpreter, optimizer: torch.optim.Optimizer) -> bool:
     for group in optimizer.param_groups:
         used += [group, group["params"], *group["params"]]
     values = (known[id(obj)][1] for obj in used if id(obj) in known)
-    return not any(map(output.side_effects.is_dirty, values))
+    dirty = filter(output.side_effects.is_dirty, values)
+    return all(value.mutation.attrs.keys() == _OF_SCHEDULERS for value in dirty)
+
+
+_OF_SCHEDULERS = {"_opt_called"}  # an attribute that they store in each step, of no state
 
 
 def _without_state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -85,6 +85,32 @@ def test_rates_that_depend_on_the_step_round_as_in_eager(kind):
     captures_of(run, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.RMSprop, optim.NAdam])
+@pytest.mark.parametrize("rates", ["ExponentialLR", "MultiStepLR", "OneCycleLR"])
+def test_rates_of_schedulers_are_numbers_of_the_first_graph(kind, rates):
+    """A scheduler also has each step store an attribute of the optimizer."""
+    options = {
+        "ExponentialLR": {"gamma": 0.9},
+        "MultiStepLR": {"milestones": [2, 4]},
+        "OneCycleLR": {"max_lr": 0.2, "total_steps": 10, "cycle_momentum": False},
+    }
+
+    def run(wrap):
+        parameters = parameters_of(kind)
+        optimizer = kind(parameters, lr=0.1)
+        scheduler = getattr(optim.lr_scheduler, rates)(optimizer, **options[rates])
+        step = wrap(optimizer.step)
+
+        def both():
+            step()
+            scheduler.step()
+
+        return stepped(optimizer, parameters, both, 6)
+
+    (found,) = captures_of(run, rtol=1e-4, atol=1e-5)
+    assert len(found.op_counts) == 1
+
+
 def test_parameters_that_come_later():
     def run(wrap):
         parameters = parameters_of(optim.Adam)
