@@ -373,12 +373,12 @@ class FrameRewriter:
         codegen.return_value()
 
     def _emit_let_go(self, codegen: Codegen) -> None:
-        """Empty the parameters of a continuation that the program does not know: the frames of
-        tracebacks lead to this one, and keep it.
+        """Empty the parameters of a continuation that were on the stack: the frames of tracebacks
+        lead to this one, and keep it.
         """
         code = self.root.code
         for name in code.co_varnames[: code.co_argcount]:
-            if name.startswith("."):
+            if name.startswith(".stack"):
                 codegen.load_const(None)
                 codegen.store_fast(name)
 

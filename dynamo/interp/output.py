@@ -211,7 +211,8 @@ class OutputGraph:
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()
         vars(self.symbols.data).clear()  # in a cycle with the symbols
-        self.symbols.env.takes_guards = False
+        if self.symbols.active:
+            self.symbols.env.takes_guards = False
         vars(self).clear()
 
     @property
