@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,9 @@ class Bits(_IntegerFunction):
 
     nargs = (3,)
 
+    def _sympystr(self, printer: Any) -> str:
+        return _python_text(self, printer)
+
 
 class Real(sympy.Function):
     """A Python float: the function named by the first argument, of the others.
@@ -148,11 +152,45 @@ class Real(sympy.Function):
     def __reduce__(self) -> Any:
         return type(self), self.args
 
+    def _sympystr(self, printer: Any) -> str:
+        return _python_text(self, printer)
+
 
 class Rounded(_IntegerFunction):
     """An int made of a float: floor, ceil, trunc or round (the first argument names it)."""
 
     nargs = (2,)
+
+    def _sympystr(self, printer: Any) -> str:
+        return _python_text(self, printer)
+
+
+_PYTHON_SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}
+
+
+def _python_text(expr: Expr, printer: Any) -> str:
+    """A function that the first argument names, as Python would write it: "0.1*n"."""
+    name, *operands = expr.args
+    sign = _PYTHON_SIGNS.get(name.name)
+    if name.name == "float":  # a conversion, which arithmetic does by itself
+        return printer._print(operands[0])
+    texts = [str(float(one)) if one.is_Float else printer._print(one) for one in operands]
+    if sign is None:
+        return f"{name.name}({', '.join(texts)})"
+    return sign.join(t if re.fullmatch(r"[\w.]+", t) else f"({t})" for t in texts)
 
 
 # name -> the function of Python numbers that a Real or a Rounded of this name is.
@@ -193,6 +231,20 @@ def real(name: str, *args: Expr) -> Expr:
 def is_choice(expr: Any) -> bool:
     """Whether `expr` is one of two numbers, by a condition; its last three arguments are these."""
     return isinstance(expr, Choose) or (isinstance(expr, Real) and expr.args[0].name == "choose")
+
+
+def second_is_taken(expr: Any) -> Boolean | None:
+    """The condition that the least or greatest of two floats is the second; None: another kind."""
+    if not isinstance(expr, Real) or expr.args[0].name not in ("min", "max"):
+        return None
+    kind = sympy.Lt if expr.args[0].name == "min" else sympy.Gt
+    return kind(expr.args[2], expr.args[1], evaluate=False)
+
+
+def equal(expr: Expr, value: Any) -> Boolean:
+    if isinstance(value, int) and is_integral(expr):
+        return relation("eq", expr, Integer(value))
+    return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
 
 
 # -- the algebra of sizes -------------------------------------------------------------------------

@@ -73,7 +73,14 @@ def hint_of(value: Any) -> Any:
     return value
 
 
-_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Le: "<=", sympy.Ge: ">="}
+_SIGNS = {
+    sympy.Eq: "==",
+    sympy.Ne: "!=",
+    sympy.Le: "<=",
+    sympy.Ge: ">=",
+    sympy.Lt: "<",
+    sympy.Gt: ">",
+}
 
 
 def readable(expr: Any) -> str:
@@ -86,4 +93,4 @@ def readable(expr: Any) -> str:
         return word.join(readable(arg) for arg in expr.args)
     if isinstance(expr, sympy.Not):
         return f"not ({readable(expr.args[0])})"
-    return sympy.sstr(expr)
+    return str(float(expr)) if expr.is_Float else sympy.sstr(expr)

@@ -475,9 +475,18 @@ class ShapeEnv:
         if value is None:
             raise DataDependent(expr, self.describe(expr))
         if not self._suppressed:
-            for part in _parts_to_fix(expr):
-                self.assume(_equal(part, self.hint(part)))
+            self._fix(expr)
         return value
+
+    def _fix(self, expr: Expr) -> None:
+        """Guard the value of `expr`: of a float, those of its symbols; of the least or greatest of
+        floats, which one it is, so that a bound serves all numbers behind it.
+        """
+        compare = expressions.second_is_taken(expr)
+        if compare is not None:
+            return self._fix(expr.args[2 if self.evaluate(compare) else 1])
+        for part in [expr] if is_integral(expr) else sorted(expr.free_symbols, key=str):
+            self.assume(expressions.equal(part, self.hint(part)))
 
     def assume(self, condition: Boolean) -> None:
         """Guard `condition`, and use it from now on."""
@@ -777,21 +786,6 @@ def _symbol(name: str, low: int | None) -> sympy.Symbol:
     if low is None or low < 0:
         return sympy.Symbol(name, integer=True)
     return sympy.Symbol(name, integer=True, **{"positive" if low > 0 else "nonnegative": True})
-
-
-def _equal(expr: Expr, value: Any) -> Boolean:
-    if isinstance(value, int) and is_integral(expr):
-        return relation("eq", expr, Integer(value))
-    return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
-
-
-def _parts_to_fix(expr: Expr) -> list[Expr]:
-    """The expressions to guard in order to know `expr`: itself, or, of an expression with floats,
-    its symbols.
-    """
-    if is_integral(expr):
-        return [expr]
-    return sorted(expr.free_symbols, key=str)
 
 
 def _canonical(condition: Boolean) -> Boolean:

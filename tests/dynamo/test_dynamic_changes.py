@@ -98,7 +98,14 @@ CHANGES = {
     "size_of_a_power": (lambda x, n: x.new_ones(3**n).sum() * x, numbers(2, 3, 4, 1), 2),
     "rows_to_a_power": (lambda x, n: x[: n**n], numbers(2, 3, 1), 3),
     "shifts": (lambda x, n: x * (1 << n) + (1000 >> n), numbers(2, 3, 4, 0), 2),
+    "masks": (lambda x, n: x * (n & 6) if n & 6 != 2 else x[: n | 2], numbers(2, 3, 4, 8, 2), 3),
+    "angles": (lambda x, n: x * math.radians(n) + math.degrees(n / 3), numbers(2, 3, 4, 8, 2), 2),
     # -- the least and the largest of floats
+    "a_bound_that_is_a_setting": (
+        lambda x, n: torch.nn.functional.leaky_relu(torch.dropout(x, min(n / 10, 0.3), False)),
+        numbers(2, 3, 4, 8, 9),
+        3,
+    ),
     "at_most_one": (lambda x: x * min(1.0, x.shape[0] / 4), sized((2,), (3,), (5,), (8,)), 2),
     "at_least": (lambda x, n: x * max(0.1, 1 - n / 10), numbers(2, 3, 5, 9, 12), 2),
     "warm_up": (

@@ -544,10 +544,10 @@ def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def rule(left: Any, right: Any) -> Any:
         if _types(left, right) == {bool} and function is not operator.xor:
             return function(left, right)
-        if _is_data(left, right) and bool not in _types(left, right):
-            return function(left, right)
+        if bool in _types(left, right):
+            return function(_number(left), _number(right))
         masked = _masked(left, right) if function is operator.and_ else None
-        return function(_number(left), _number(right)) if masked is None else masked
+        return function(left, right) if masked is None or _is_data(left, right) else masked
 
     return rule
 
@@ -764,6 +764,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.ceil: _rounding(math.ceil),
     math.trunc: _rounding(math.trunc),
     math.pow: _math_pow,
+    math.radians: lambda n: _plain(n) * (math.pi / 180),
+    math.degrees: lambda n: _plain(n) * (180 / math.pi),
     math.isfinite: lambda n: float not in _types(n) or abs(n) <= sys.float_info.max,
     math.isnan: lambda n: float in _types(n) and n != n,
     math.isinf: lambda n: float in _types(n) and abs(n) > sys.float_info.max,

@@ -277,7 +277,7 @@ PROGRAMS = {
         """,
     ),
     "runge_kutta_adaptive": (
-        6,
+        5,
         """
         def field(t, y): return torch.stack([y[1], -y[0] * (1 + t)])
         def f(y, t_end, tol):

@@ -460,7 +460,7 @@ PROGRAMS = {
     """,
     ),
     "bisect_lr": (
-        4,
+        2,
         """
         import bisect
         def f(x, t): return x * 0.1 ** bisect.bisect_right([2, 4], t)
