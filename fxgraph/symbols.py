@@ -337,7 +337,7 @@ class ShapeEnv:
     # -- decisions --------------------------------------------------------------------------------
     def evaluate(self, condition: Any, fallback: bool | None = None) -> bool:
         """The truth of `condition`; guarded where it depends on the sizes. fallback: the answer
-        where it depends on data. Without one, DataDependent is raised.
+        where it depends on data, or can be guarded no more. Without one, DataDependent is raised.
         """
         if isinstance(condition, torch.SymBool):
             condition = condition.node.expr
@@ -355,6 +355,8 @@ class ShapeEnv:
         if value is None:
             raise DataDependent(condition, self.describe(condition))
         value = bool(value)
+        if fallback is not None and not self.takes_guards:
+            return fallback
         if not self._suppressed:
             self.assume(condition if value else negated(condition))
         return value
@@ -410,8 +412,6 @@ class ShapeEnv:
         size is not 1, or nothing is empty, is not guarded then, but the next comparison is.
         """
         condition = self.simplify(condition)
-        if not self.takes_guards:
-            return self.statically(condition) is True
         if not self.asks_ones and self._wants_few(condition):
             self._passed_over[condition] = None
             return False
