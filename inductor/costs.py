@@ -24,11 +24,14 @@ from __future__ import annotations
 
 # --- work of one element --------------------------------------------------------------------------
 
-# Arithmetic; division and square roots; transcendental functions. Chosen, as what each adds to a
-# kernel whose elements come from memory. Zen 4 with AVX2, one thread, chains of 16 in registers, ns
-# of an element: addition 0.02, division 0.13, square root 0.22, exp, tanh, erf and log 1.6 to 2.7;
-# an addition whose elements are loaded and stored 0.10.
-CHEAP, MEDIUM, HEAVY = 1, 3, 6
+# Arithmetic; division and square roots; transcendental functions; powers and their like. What each
+# adds to a kernel of 65536 elements from the second cache, Zen 4 with AVX2, one thread, in
+# kernels of one addition (0.12 ns of an element): another addition 0, division 0.3, square root
+# 1.0, reciprocal root 2.2, erf, tanh, exp, sin and cos 2.9 to 3.8, sigmoid 5, log 5.9, log1p, expm1
+# and asin 8 to 10, log2 12, erfc and hypot 15, sinh 20, atan2 23, acosh 34, powers 46, lgamma 71,
+# digamma 200. (Chains of 16 in registers, each waiting for the one before, are no such measure: exp
+# 1.6 to 2.7 ns.)
+CHEAP, MEDIUM, HEAVY, HEAVIEST = 1, 3, 6, 40
 # Multiplications of a product that take the time of one elementary operation: an instruction has a
 # product and a sum, with loads in its shadow. Products of pairs by AMX do so many times as many
 # (resnet18 in bfloat16: 1.56 times torch.compile, 0.88 before).
@@ -76,10 +79,16 @@ FEW_LOOKS = 2
 
 # --- threads --------------------------------------------------------------------------------------
 
-# Work that is worth a thread's while: so many additions of elements from the second cache take 6.7
-# us of one core (Zen 4 with AVX2; a call of a plan 2.1), about what threads take to wake up and to
-# meet. Loops of less have no team.
+# Work that is worth a thread's while: so many elements of a kernel of one addition, from the second
+# cache, take 7.3 us of one core (Zen 4 with AVX2), about what threads take to wake up and to meet;
+# less has no team. One thread and two, us: x + 1 of 4096 1.9 and 3.9, of 65536 7.8 and 8.2; exp of
+# 8192 6.2 and 7.8, of 16384 11.5 and 8.9; x ** 1.7 of 32768 188 and 99.
 GRAIN_WORK = 65536
+# The same in steps of loops: that kernel has four (load, constant, addition, store). A unit of
+# HEAVY takes as long as so many; without vectors, or where elements are gathered, all take so many
+# times as long.
+GRAIN_STEPS = 4 * GRAIN_WORK
+STEPS_OF_WORK, STEPS_ALONE = 3, 4
 # Units of products for each thread, at least: threads finish at about the same time. Where units
 # are fewer, uneven shares may take so many times as long. Of attention, whose units read all keys,
 # fewer (chosen).

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from inductor.costs import CHEAP, HEAVY, MEDIUM
+from inductor.costs import CHEAP, HEAVIEST, HEAVY, MEDIUM
 
 SAME, BOOL = "same", "bool"
 
@@ -112,11 +112,13 @@ for _name in ("exp2", "log", "log2", "sin", "cos", "erf"):
     _row(_name, 1, HEAVY, float=f"tl.{_name}({{0}})")
 for _name in (
     "expm1", "log10", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-    "acosh", "atanh", "erfc", "lgamma",
+    "atanh", "erfc",
 ):  # fmt: skip
     _row(_name, 1, HEAVY, float=f"math.{_name}({{0}})")
+for _name in ("acosh", "lgamma"):
+    _row(_name, 1, HEAVIEST, float=f"math.{_name}({{0}})")
 _row("erfinv", 1, HEAVY, on_cpu=False, float="math.erfinv({0})")  # C's library has neither
-_row("digamma", 1, HEAVY, on_cpu=False)
+_row("digamma", 1, HEAVIEST, on_cpu=False)
 
 # --- two operands
 
@@ -145,8 +147,8 @@ _row("maximum", 2, any="fg.maximum({0}, {1})")
 _row("minimum", 2, any="fg.minimum({0}, {1})")
 _row("fmax", 2, any="fg.fmax({0}, {1})")
 _row("fmin", 2, any="fg.fmin({0}, {1})")
-_row("pow", 2, HEAVY, aten="", float="math.pow({0}, {1})")
-_row("atan2", 2, HEAVY, float="math.atan2({0}, {1})")
+_row("pow", 2, HEAVIEST, aten="", float="math.pow({0}, {1})")
+_row("atan2", 2, HEAVIEST, float="math.atan2({0}, {1})")
 _row("hypot", 2, HEAVY, float="math.hypot({0}, {1})")
 _row("copysign", 2, float="math.copysign({0}, {1})")
 _row("bit_and", 2, aten="bitwise_and __and__", any="{0} & {1}")

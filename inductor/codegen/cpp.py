@@ -74,7 +74,7 @@ class CppModule:
             "args": [(b, 0) for b in pointers],
             "writes": writes,
             "total": total,
-            "grain": largest(costs.GRAIN_WORK // largest(work, 1), 1),
+            "grain": largest(costs.GRAIN_STEPS // largest(work, 1), 1),
             "inplace": self._in_place(parts),
         }
 

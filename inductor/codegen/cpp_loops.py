@@ -27,6 +27,7 @@ from inductor.codegen.kernel import (
 from inductor.codegen.moves import as_integers
 from inductor.index import Var
 from inductor.ir import Buffer, Loops, Program
+from inductor.operations import OPERATIONS
 from inductor.ops import COMPUTE_TYPES, Value, indirect_values
 from inductor.schedule.fusion import Kernel, extent
 
@@ -55,7 +56,7 @@ class Emitted:
     buffers: list[str]
     writes: list[str]
     total: Extent
-    work: Extent  # elementary operations for each of `total`
+    work: Extent  # steps of loops for each of `total`
     inplace: list[tuple[str, str]]  # (out, in): see KernelStep
     # the variables whose values, in row-major order, the range walks; None if it counts strips
     order: list[Var] | None = None
@@ -237,7 +238,8 @@ class _Emitter:
         per_row = extent(self.inner) if self.rows else strip
         if self.kernel.is_scatter:
             per_row = extent(self.kernel.inner)
-        values = sum(len(s.tape.values) + 1 for s in self.kernel.steps)
+        elif self.lane_outer and not self.interleaved and self.tile is None:  # several columns
+            per_row = per_row * max(1, hint(extent(self.outer)) // max(1, hint(total)))
         writes = [b for b in self.buffers if b in stored]
         return Emitted(
             text,
@@ -245,11 +247,23 @@ class _Emitter:
             self.buffers,
             writes,
             total,
-            largest(per_row * values, 1),
+            largest(per_row * self._steps(), 1),
             in_place(self.kernel, self.passes, writes),
             self._order(),
             self.kernel,
         )
+
+    def _steps(self) -> int:
+        """Of all loops for an element: values and stores, as costs.GRAIN_STEPS counts them."""
+        count, alone = 0, self.lane is None
+        for step in self.kernel.steps:
+            count += 1 + len(step.tape.values)
+            for value in step.tape.values:
+                work = OPERATIONS[value.op].work if value.op in OPERATIONS else costs.CHEAP
+                count += costs.STEPS_OF_WORK * (work - costs.CHEAP)
+            loaded = (indirect_values(access.index) for access in step.tape.loads())
+            alone = alone or any(loaded)
+        return count * (costs.STEPS_ALONE if alone else 1)
 
     def _order(self) -> list[Var] | None:
         if self.tile is not None or self.lane_outer or self.kernel.is_scatter:

@@ -14,7 +14,7 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.creation import constant
 from inductor.lowering.numbers import Number, half_number, rounded
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
-from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
+from inductor.operations import CHEAP, HEAVIEST, HEAVY, MEDIUM, OPERATIONS, SAME
 from inductor.ops import COMPUTE_TYPES, ops
 
 
@@ -312,7 +312,7 @@ def pow(ctx: Lowering, a: Any, b: Any) -> Tensor:
             return ctx.pointwise(powers[b], [a], dtype, work=MEDIUM)
         if not dtype.is_floating_point and not b >= 0:
             raise NotLowered("negative integer powers raise")
-    return ctx.pointwise(ops.pow, [a, b], dtype, work=HEAVY)
+    return ctx.pointwise(ops.pow, [a, b], dtype, work=HEAVIEST)
 
 
 @lower(aten.square.default)

@@ -439,3 +439,19 @@ def test_a_sum_that_is_equal_along_the_vector() -> None:
 
     check(fn, torch.randn(2, 6)[:, ::2])
     check(fn, torch.randn(2, 6)[:, ::2].double())
+
+
+def test_work_of_threads():
+    """Counted by the time that elements take: of columns, all of a unit's."""
+
+    def of(function, x):
+        (step,) = staged(lambda x: (function(x),), [x]).spec.steps
+        return step.total, step.grain
+
+    x = torch.rand(1 << 14)
+    grains = [of(f, x)[1] for f in (lambda x: x + 1, torch.exp, lambda x: x**1.7)]
+    assert grains[0] > 2 * grains[1] > 8 * grains[2] > 0
+    total, grain = of(lambda x: x.sum(0), torch.rand(8192, 64))
+    assert total > grain
+    total, grain = of(lambda x: x.sum(0), torch.rand(64, 64))
+    assert total <= grain
