@@ -6,7 +6,7 @@ capture starts again: the frame then finds the module as it is from now on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.nn.modules import module as _module_globals
@@ -15,7 +15,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import LocalSource
+from dynamo.guards.sources import LocalSource, SequenceItemSource
+from dynamo.interp.argument_names import NAMES
 from dynamo.plans import Retry
 from dynamo.torch.modules import ModuleValue
 from dynamo.torch.overrides import is_watched
@@ -31,6 +32,7 @@ from fxgraph.symbolic_values import depends_on_data, hint_of
 if TYPE_CHECKING:
     from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.root import RootInterpreter
 
 
 @handles(LazyModuleMixin._infer_parameters)
@@ -96,17 +98,20 @@ def _inputs(
 
 def _real_inputs(tx: Interpreter, module: ModuleValue, args: Value) -> tuple[torch.Tensor, ...]:
     """The arguments themselves, for a module of the program's own, whose code may do anything with
-    them and change anything: locals of the frame, which has done and read nothing else yet.
+    them and change anything: locals of the frame, or items of its tuples, such as `*args`; and the
+    frame has done and read nothing else yet.
     """
     assert isinstance(args, TupleValue) and module.source is not None
     cls: Any = type(module.real)
     becomes = cls.cls_to_become or cls
     given = [value for value in args.wrapped() if isinstance(value, TensorValue)]
-    fits = all(isinstance(value.source, LocalSource) for value in given)
+    held = _held_for_good(tx)
+    fits = all(_is_local(value.source, held) for value in given)
     fits = fits and becomes.forward is cls.forward  # the old one is called first
     if not fits or "initialize_parameters" in vars(module.real):
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     known = {value.source.name for value in given if value.source is not None}
+    known |= held
     known.add(f"type({module.source.name}).forward")
     read = {guard.source.name for guard in tx.output.guards if guard.source is not None}
     rest = {name for name in read - known if "_hooks" not in name}
@@ -118,6 +123,26 @@ def _real_inputs(tx: Interpreter, module: ModuleValue, args: Value) -> tuple[tor
     if len(reals) < len(given):
         raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
     return reals
+
+
+def _held_for_good(tx: Interpreter) -> set[str]:
+    """The names of arguments that no other code changes: tuples, and the names and values that a
+    compiled module was called with.
+    """
+    frame = tx
+    while frame.parent is not None:
+        frame = frame.parent
+    fresh = NAMES.get(frame.code) is not None
+    arguments = cast("RootInterpreter", frame).arguments.values()
+    held = (arg for arg in arguments if type(arg.obj) is tuple or fresh)
+    held = (arg for arg in held if type(arg.obj) in (tuple, dict))
+    return {arg.source.name for arg in held if arg.source is not None}
+
+
+def _is_local(source: Source | None, held: set[str]) -> bool:
+    if isinstance(source, SequenceItemSource) and source.base.name in held:
+        source = source.base
+    return isinstance(source, LocalSource)
 
 
 def _is_unchanged(tx: Interpreter, module: Value) -> bool:

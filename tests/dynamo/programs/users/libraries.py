@@ -459,6 +459,44 @@ PROGRAMS = {
         log
     """,
     ),
+    "lazy_given_a_tuple": (
+        1,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            def __init__(self):
+                super().__init__(); self.w = nn.UninitializedParameter()
+            def initialize_parameters(self, x, *rest):
+                log.append(len(rest))
+                with torch.no_grad(): self.w.materialize((x.shape[-1],)); self.w.fill_(0.5)
+            def forward(self, x, *rest): return x * self.w + sum(rest)
+        m = L()
+        def f(*xs): return m(*xs)
+        ---
+        run(T(2, 3), T(3)).detach()
+        run(T(2, 3), T(3)).detach()
+        log
+    """,
+    ),
+    "lazy_given_a_list": (
+        None,
+        """
+        class L(nn.modules.lazy.LazyModuleMixin, nn.Module):
+            def __init__(self):
+                super().__init__(); self.w = nn.UninitializedParameter()
+            def initialize_parameters(self, x, *rest):
+                log.append(len(rest))
+                with torch.no_grad(): self.w.materialize((x.shape[-1],)); self.w.fill_(0.5)
+            def forward(self, x, *rest): return x * self.w + sum(rest)
+        held = [T(3), L()]
+        def initialize(self, x):
+            held[0] = x + 9
+            self.w.materialize((x.shape[-1],)); nn.init.ones_(self.w)
+        L.initialize_parameters = initialize
+        def f(held): return held[1](held[0]) + held[0]
+        ---
+        run(held).detach()
+    """,
+    ),
     "lazy_becomes_another": (
         None,
         """
