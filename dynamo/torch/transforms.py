@@ -36,6 +36,7 @@ from dynamo.values.builtins.table import TABLE, handles
 from dynamo.values.functions.function import UserFunctionValue, function_guard
 from dynamo.values.recipes import Named, Recipe
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue
 from fxgraph.higher_order import CURRIED, DIRECT, transform
 from fxgraph.size_forms import at_least_one
 from fxgraph.symbolic_values import depends_on_data
@@ -235,6 +236,10 @@ def _autograd_functional(name: str) -> Any:
         nested = inputs if isinstance(inputs, tuple) else (inputs,)
         body = trace_body(tx, function, nested, {}, differentiable, True)
         settings = {key: constant(value) for key, value in given.items()}
+        leaves = [v.fake for v in pytree.tree_leaves(nested) if isinstance(v, TensorValue)]
+        if settings.get("create_graph") and not all(leaf.requires_grad for leaf in leaves):
+            # The results require gradients with respect to tensors that only torch's code has.
+            raise Unsupported(breaks.UncapturedCall(f"{name} with create_graph of a constant"))
         if "v" in signature.parameters:
             return _apply(tx, name, body, settings, (proxies(inputs), vector), {})
         return _apply(tx, name, body, settings, (proxies(inputs),), {})

@@ -646,6 +646,12 @@ def functional_jacobian_with_create_graph(x):
     return jacobian(lambda y: (y**3).sum(), x, create_graph=True)
 
 
+@program(plain(3), graphs=1, codes=("UNCAPTURED_CALL",))
+def functional_jacobian_with_create_graph_of_a_constant(x):
+    made = jacobian(lambda y: y.sin() * y, x, create_graph=True)
+    return made.requires_grad, made * 2
+
+
 @program(plain(3))
 def functional_hessian(x):
     return hessian(lambda y: (y**3).sum(), x)
