@@ -81,8 +81,10 @@ class World:
         np.random.seed(7)
         self.random = _random_states()
 
-    def step(self, statement: ast.stmt) -> Any:
-        """Execute one step; a picture of what can be seen afterwards."""
+    def step(self, statement: ast.stmt, names: bool = True) -> Any:
+        """Execute one step; a picture of what can be seen afterwards. names: also of what the
+        namespace holds.
+        """
         torch.set_rng_state(self.random[0])
         random.setstate(self.random[1])
         np.random.set_state(self.random[2])
@@ -98,17 +100,17 @@ class World:
             modes.append(torch._C._len_torch_function_stack())
             modes.append(torch._C._len_torch_dispatch_stack())
         self.random = _random_states()
-        names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
-        names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
+        held = {k: v for k, v in self.namespace.items() if k not in self.hidden} if names else {}
+        held = {k: v for k, v in held.items() if not k.startswith(("__", "_framegraph"))}
         picture = Picture(self.filename)
         seen = {
             "result": picture.of(result),
             "printed": printed.getvalue(),
-            "names": picture.of(names),
+            "names": picture.of(held),
             "modes": modes,
             "random": [float(torch.rand(())), random.random(), np.random.rand()],
         }
-        result = picture = names = None  # the traceback of an error holds this frame
+        result = picture = held = None  # the traceback of an error holds this frame
         return seen
 
 

@@ -57,6 +57,8 @@ NODES = re.compile(
     r"Output \d+ of \w+ is a view|\b\w+Backward\w*\b|framegraph::\S+|0x[0-9a-f]+|object at \S+"
     r"|\bj\d+\b"
 )
+# Steps that run compiled code; what the others leave is seen behind these.
+RUNS = re.compile(r"\b(run|backward|grad|opt|total|loss|out|result)\b")
 MODIFIED = re.compile(r"(.*modified by an inplace operation).*", re.DOTALL)
 _numbers = itertools.count()
 
@@ -240,7 +242,7 @@ def _stateless(namespace: dict[str, Any]) -> set[str]:
 
 def _seen(world: World, statement: ast.stmt) -> dict[str, Any]:
     try:
-        return world.step(statement)
+        return world.step(statement, names=RUNS.search(ast.unparse(statement)) is not None)
     except RuntimeError as error:  # of looking: autograd refuses it, after some writes
         return {"result": f"{type(error).__name__}: {error}"}
 
