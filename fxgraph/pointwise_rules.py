@@ -38,6 +38,8 @@ def _promoting(kind: Any) -> Callable[..., list[Meta] | None]:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not all(isinstance(arg, torch.Tensor) or type(arg) in _NUMBERS for arg in args):
             return None
+        if not tensors:  # torch.add(1, 2) is a tensor
+            return None
         return _joined(tensors, elementwise_dtypes(*args, type_promotion_kind=kind)[1])
 
     return rule

@@ -227,6 +227,8 @@ def _autograd_functional(name: str) -> Any:
     signature = inspect.signature(DIRECT[name])
 
     def handler(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        if torch.is_inference_mode_enabled():  # where autograd records nothing
+            raise Unsupported(breaks.UncapturedCall(f"{name} in inference mode"))
         try:
             given = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError as error:

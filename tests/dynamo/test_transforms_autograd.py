@@ -777,6 +777,19 @@ def test_modes_of_autograd_are_those_of_eager(function, backend):
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_functional_derivatives_in_inference_mode(backend):
+    def f(x):
+        y = x * 1
+        return jacobian(lambda t: t * 2, y), vjp(lambda t: t * 2, y, y)[1]
+
+    dynamo.reset()
+    with torch.inference_mode():
+        expected, result = f(torch.ones(2)), dynamo.compile(f, backend=backend)(torch.ones(2))
+    assert not expected[0].any()  # autograd records nothing
+    torch.testing.assert_close(result, expected)
+
+
 @pytest.mark.parametrize("case, backend", PROGRAMS[__name__])
 def test_program(case, backend):
     check(case, backend)

@@ -223,4 +223,8 @@ def test_relations_of_symbols_have_the_general_form(kind):
                 assert expressions.evaluate(short, values) is truth
 
 
+def test_numbers_alone_have_no_rule():
+    assert RULES[torch.ops.aten.add.Tensor](1, 2) is None
+
+
 OPERATORS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
