@@ -65,6 +65,15 @@ _LONE: tuple[Any, ...] = (iter([]), iter(()), (_ for _ in ()), *_VIEWS, zip())
 _MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), dummy_operand)}
 
 
+def fail_naming(
+    tx: Interpreter, function: Callable[..., Any], owner: Value, item: Value
+) -> NoReturn:
+    """As fail_as, of a function whose words have the text of the item."""
+    if not (item.is_constant() or issubclass(owner.python_type(), tuple)):  # that has not
+        raise Unsupported(breaks.UncapturedCall(f"{function.__qualname__}: its error"))
+    fail_as(tx, function, owner, item)
+
+
 def fail_as(tx: Interpreter, function: Callable[..., Any], *values: Value) -> NoReturn:
     """Raise in the program the exception of the real function for such values."""
     call_real(tx, function, *map(dummy_operand, values))

@@ -40,6 +40,10 @@ FOUND = {
         "y = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)\ny = y.dequantize() * 2",
         "run(T(3, 4).as_subclass(Noted))\nrun(T(3, 4))",
     ),
+    "unpacking an object that has a length and no items": (
+        "y = x * 1\ntry: a1, b1 = watching\nexcept TypeError as error: log.append(str(error))",
+        "class Long: __len__ = lambda self: 2\nwatching = Long()\nrun(T(3, 4))",
+    ),
     "an object that the frames behind a kept traceback had": (
         "gone = Gone('l7')\nif watched:\n    try: raise KeyError('l4')\n"
         "    except KeyError as error: kept_error = error\ny = [x * 1, x.detach()]",

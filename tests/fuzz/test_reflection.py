@@ -92,6 +92,11 @@ len(GLOBAL_chain)
 (object).__dict__['__init__'].__get__(g.Exception)
 operator.methodcaller('__ge__', (Slotted()))(GLOBAL_ABCMetaT)
 hasattr(([1, 2].append), '__instancecheck__')
+[1].index({2: 3})
+object.__ne__(tv_, plain_)
+object.__ne__(plain_, plain_)
+(collections.deque([1, 2], 3)).remove(items__)
+type(1).__dict__['real'].__get__(None, int)
 """.strip().splitlines()
 
 

@@ -282,6 +282,7 @@ def shown_name(tx: Interpreter, function: Value) -> str:
 @handler
 def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
+    _refuse_without_items(tx, value)
     made = polyfill_unpack(tx, value, instr.arg, None) if _is_asked(value) else None
     items = _unpack(tx, value, instr.arg) if made is None else made.unpack(tx)
     if len(items) != instr.arg:
@@ -293,6 +294,7 @@ def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
 def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
     value = tx.pop()
+    _refuse_without_items(tx, value)
     made = polyfill_unpack(tx, value, before, after) if _is_asked(value) else None
     if made is not None:
         tx.stack.extend(reversed(made.unpack(tx)))
@@ -303,6 +305,12 @@ def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     end = len(items) - after
     middle = new(tx, ListValue(items[before:end]))
     tx.stack.extend(reversed([*items[:before], middle, *items[end:]]))
+
+
+def _refuse_without_items(tx: Interpreter, value: Value) -> None:
+    kind = value.python_type()
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
+        raise_python(tx, TypeError, f"cannot unpack non-iterable {kind.__name__} object")
 
 
 def _is_asked(value: Value) -> bool:
@@ -329,8 +337,6 @@ def _unpack_starred(tx: Interpreter, value: Value, before: int) -> list[Value]:
 def _unpack(tx: Interpreter, value: Value, count: int | None) -> list[Value]:
     """The items; of an iterator, at most one more than `count`."""
     kind = value.python_type()
-    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
-        raise_python(tx, TypeError, f"cannot unpack non-iterable {kind.__name__} object")
     of_iterator = type_holds(kind, "__next__") or value.has_special(tx, "__iter__")
     if count is None or not of_iterator:
         return value.unpack(tx)

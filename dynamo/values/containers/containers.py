@@ -29,7 +29,7 @@ from dynamo.values.containers.named_tuples import field_names, is_named_tuple
 from dynamo.values.containers.outside_items import OutsideItems, refuse_long
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.containers.sorting import sort_in_place
-from dynamo.values.dummy_operands import fail_as
+from dynamo.values.dummy_operands import fail_as, fail_naming
 from dynamo.values.iterators.stored_iterators import (
     DequeIterator,
     ReversedIterator,
@@ -264,7 +264,7 @@ class SequenceValue(BuiltinObject):
         for i in range(self.size)[first:last]:
             if i < self.size and equal(tx, self.item(tx, i), item):
                 return ConstantValue(i)
-        fail_as(tx, self.cls.index, self, item)
+        fail_naming(tx, self.cls.index, self, item)
 
     def py_count(self, tx, item):
         return ConstantValue(sum(equal(tx, v, item) for v in self.live_items(tx)))
@@ -672,7 +672,7 @@ class DequeValue(MutableSequence):
         for own, i in zip(itertools.islice(self.live_items(tx), chosen.start, None), chosen):
             if equal(tx, own, item):
                 return ConstantValue(i)
-        fail_as(tx, collections.deque.index, self, item)
+        fail_naming(tx, collections.deque.index, self, item)
 
     def py_insert(self, tx, index, item):
         if len(self.contents) == self.maxlen:
@@ -698,7 +698,7 @@ class DequeValue(MutableSequence):
                 self.restructuring(tx)
                 del self.contents[i]
                 return
-        fail_as(tx, collections.deque.remove, self, item)
+        fail_naming(tx, collections.deque.remove, self, item)
 
     def py_append(self, tx, item):
         behind = self.behind

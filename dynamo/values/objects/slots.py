@@ -19,6 +19,7 @@ from dynamo.values.builtins.table import (
     attribute_name,
     callable_name,
     fold,
+    is_none,
     real_object,
 )
 from dynamo.values.classes.classes import (
@@ -94,7 +95,7 @@ def _dispatch(
             return receiver
         return receiver.function.call_method(tx, name, args, kwargs)
     if name == "__get__" and args and receiver.python_type() in FIELDS:
-        return _read_field(tx, receiver, args[0])
+        return _read_field(tx, receiver, *args)
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
@@ -135,8 +136,14 @@ def _dispatch(
 _FIELDS_OF_CLASSES = (vars(type)["__mro__"], vars(type)["__dict__"])
 
 
-def _read_field(tx: Interpreter, descriptor: Value, owner: Value) -> Value:
-    """descriptor.__get__(owner) of a field of C or a slot: what type(owner) has under that name."""
+def _read_field(
+    tx: Interpreter, descriptor: Value, owner: Value, cls: Value | None = None
+) -> Value:
+    """descriptor.__get__(owner, cls) of a field of C or a slot: what type(owner) has under that
+    name; of a class alone, the descriptor.
+    """
+    if is_none(owner) and cls is not None and not is_none(cls):
+        return descriptor
     known, found = descriptor.identity()
     if known and not issubclass(owner.python_type(), found.__objclass__):
         fail_as(tx, found.__get__, owner)
@@ -199,6 +206,8 @@ def _eq(tx, receiver, other):
 
 
 def _ne(tx, receiver, other):
+    if class_lookup(receiver.python_type(), "__eq__") is vars(object)["__eq__"]:
+        return ConstantValue(False) if guard_distinct(tx, receiver, other) else NOT_IMPLEMENTED
     answer = receiver.compare(tx, "==", other)
     return NOT_IMPLEMENTED if answer is None else ConstantValue(not answer.truth(tx))
 
