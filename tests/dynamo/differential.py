@@ -203,6 +203,9 @@ class Picture:
         known = (str(obj.dtype), obj.shape, obj.flags.writeable)
         return (type(obj).__name__, *known, [repr(v) for v in obj.reshape(-1).tolist()])
 
+    def _scalar(self, obj: np.generic) -> Any:
+        return (type(obj).__name__, str(obj.dtype), repr(obj.item()))
+
     def _number(self, obj: Any) -> Any:
         """Numbers and texts of subclasses."""
         base = next(one for one in (int, float, complex, str, bytes) if isinstance(obj, one))
@@ -371,7 +374,8 @@ _LOOKS: tuple[tuple[Any, Look], ...] = (
     ((types.BuiltinFunctionType, types.CodeType), Picture._builtin),
     ((torch._ops.OperatorBase, torch._ops.OpOverloadPacket, CustomOpDef), Picture._operator),
     (torch.Generator, Picture._generator),
-    ((np.ndarray, np.generic), Picture._array),
+    (np.ndarray, Picture._array),
+    (np.generic, Picture._scalar),
     ((int, float, complex, str, bytes), Picture._number),
     (torch.Tensor, Picture._any_tensor),
     ((random.Random, np.random.RandomState, np.random.Generator), Picture._random),
@@ -387,7 +391,7 @@ _LOOKS: tuple[tuple[Any, Look], ...] = (
 _EXACT: dict[type, Look] = {float: lambda _, obj: repr(obj), frozenset: Picture._frozen}
 # Of objects whose identity is nothing to compare.
 _BY_VALUE = frozenset(
-    [*_EXACT.values(), Picture._text, Picture._builtin, Picture._operator]
+    [*_EXACT.values(), Picture._text, Picture._builtin, Picture._operator, Picture._scalar]
     + [Picture._mesh, Picture._generator]
 )
 
