@@ -184,6 +184,9 @@ class _FakeMode(FakeTensorMode):
             return super().dispatch(func, types, args, kwargs)  # by the class of a wrapper
         func = ruled_as(func, args)
         check_arguments(func, args)
+        if any(isinstance(arg, torch.ScriptObject) for arg in args):
+            # torch's table of results compares arguments: packed weights refuse.
+            return self._dispatch_impl(func, types, args, kwargs)
         if env is None:
             made = super().dispatch(func, types, args, kwargs)
             return corrected(func, args, kwargs, made, self)

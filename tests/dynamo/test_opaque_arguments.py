@@ -167,3 +167,13 @@ def test_observers_whose_first_call_makes_their_statistics_larger(backend):
             key: value.shape for key, value in wanted.items()
         }
         torch.testing.assert_close(dict(state), dict(wanted))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_packed_tables_of_embeddings(backend):
+    """Torch's fake tensors compare the packed table, which refuses."""
+    table = torch.ao.nn.quantized.EmbeddingBag(10, 8, include_last_offset=True, mode="sum")
+    compiled = dynamo.compile(lambda i, at: table(i, at) * 2, backend=backend, fullgraph=True)
+    for bags in ([0, 2, 4], [0, 1, 4], [0, 0, 4]):
+        i, at = torch.tensor([1, 2, 3, 4]), torch.tensor(bags)
+        torch.testing.assert_close(compiled(i, at), table(i, at) * 2)
