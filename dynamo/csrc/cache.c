@@ -148,7 +148,10 @@ static int guarded_clear(GuardedCode *self)
 {
     /* The code and the guards stay: a call that holds this entry still uses them. Cycles go through the function or
      * through containers, which clear themselves. */
-    entry_forget(self);
+    while (self->made != NULL) {
+        made_forget(self->made);
+    }
+    Py_CLEAR(self->function);
     Py_CLEAR(self->compile_id);
     return 0;
 }
@@ -224,50 +227,47 @@ int entry_matches(const GuardedCode *entry, PyCodeObject *code)
     return 1;
 }
 
-/* Forget the function that the entry keeps, and whose it is. */
-void entry_forget(GuardedCode *entry)
+/* Forget a callable's function. */
+void made_forget(Made *made)
 {
-    if (entry->keeper != NULL) {
-        *entry->keeper = NULL;
-        entry->keeper = NULL;
-    }
-    Py_CLEAR(entry->function);
-}
-
-/* Keep a function in the entry: for any caller, or, with its cells and defaults, as long as `keeper` points here. */
-static void entry_keep(GuardedCode *entry, PyFunctionObject *function, GuardedCode **keeper)
-{
-    Py_INCREF(function); /* what is forgotten may run code of the program's, and ours again */
-    if (keeper != NULL && *keeper != NULL) {
-        entry_forget(*keeper);
-    }
-    entry_forget(entry);
-    if (entry->function == NULL && (keeper == NULL || *keeper == NULL)) {
-        entry->function = function;
-        entry->keeper = keeper;
-        if (keeper != NULL) {
-            *keeper = entry;
+    if (made->function != NULL) {
+        *made->link = made->next;
+        if (made->next != NULL) {
+            made->next->link = made->link;
         }
-    } else {
-        Py_DECREF(function);
+        Py_CLEAR(made->function); /* last: the end of its cells may run code of the program's, and ours again */
     }
 }
 
-static int has_own_state(PyFunctionObject *function)
+/* Remember the function as the callable's, until one of both ends, or the entry. */
+static void made_remember(Made *made, PyFunctionObject *function, GuardedCode *entry)
 {
-    return function->func_closure != NULL || function->func_defaults != NULL || function->func_kwdefaults != NULL;
+    made_forget(made);
+    if (made->function == NULL) {
+        made->function = (PyFunctionObject *)Py_NewRef(function);
+        made->next = entry->made;
+        made->link = &entry->made;
+        if (made->next != NULL) {
+            made->next->link = &made->next;
+        }
+        entry->made = made;
+    }
 }
 
-/* A function of the entry's code with the globals, closure and defaults of `original`. New reference. The last one made
- * is kept for the next call; one with a closure or defaults by the callable with this `keeper`, until it ends, so that
- * code which several closures share keeps none of them alive. keeper: NULL for a frame, whose arguments are bound. */
-PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, GuardedCode **keeper)
+/* A function of the entry's code with the globals, closure and defaults of `original`. New reference. The last one is
+ * kept for the next call: by the callable whose `made` this is if it has a closure or defaults, so that code which
+ * several closures share keeps none of them alive; else by the entry. made: NULL for a frame, whose arguments are
+ * bound. */
+PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, Made *made)
 {
-    PyFunctionObject *function = entry->function;
-    if (function != NULL && function->func_globals == original->func_globals &&
-        function->func_closure == original->func_closure && function->func_builtins == original->func_builtins &&
-        (keeper == NULL || (function->func_defaults == original->func_defaults &&
-                            function->func_kwdefaults == original->func_kwdefaults))) {
+    int defaults = made != NULL && (original->func_defaults != NULL || original->func_kwdefaults != NULL);
+    int is_anyones = original->func_closure == NULL && !defaults;
+    PyFunctionObject *function = is_anyones ? entry->function : made != NULL ? made->function : NULL;
+    if (function != NULL && function->func_code == (PyObject *)entry->code &&
+        function->func_globals == original->func_globals && function->func_builtins == original->func_builtins &&
+        (is_anyones || (function->func_closure == original->func_closure &&
+                        function->func_defaults == original->func_defaults &&
+                        function->func_kwdefaults == original->func_kwdefaults))) {
         return (PyFunctionObject *)Py_NewRef(function);
     }
     function = (PyFunctionObject *)PyFunction_New((PyObject *)entry->code, original->func_globals);
@@ -276,14 +276,14 @@ PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original,
     }
     Py_XSETREF(function->func_builtins, Py_NewRef(original->func_builtins));
     Py_XSETREF(function->func_closure, Py_XNewRef(original->func_closure));
-    if (keeper != NULL) {
+    if (defaults) {
         Py_XSETREF(function->func_defaults, Py_XNewRef(original->func_defaults));
         Py_XSETREF(function->func_kwdefaults, Py_XNewRef(original->func_kwdefaults));
     }
-    if (!has_own_state(function)) {
-        entry_keep(entry, function, NULL);
-    } else if (keeper != NULL) {
-        entry_keep(entry, function, keeper);
+    if (is_anyones) {
+        Py_XSETREF(entry->function, (PyFunctionObject *)Py_NewRef(function));
+    } else if (made != NULL) {
+        made_remember(made, function, entry);
     }
     return function;
 }

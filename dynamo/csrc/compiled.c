@@ -18,7 +18,7 @@ typedef struct {
     PyFunctionObject *function; /* borrowed from fn: itself, or what a bound method calls; NULL for other callables */
     PyObject *bound_self;       /* borrowed from fn: of a bound method; else NULL */
     Slot *slot;                 /* of the function's code; NULL until known */
-    GuardedCode *keeps;         /* borrowed: the entry that keeps a function with this one's cells; may be NULL */
+    Made made;
     /* Scoped */
     State state;
     int error_on_miss;
@@ -183,7 +183,7 @@ static GuardedCode *call_lookup(Thread *thread, Callable *self, Slot *slot, PyOb
 static PyObject *call_entry(Thread *thread, Callable *self, GuardedCode *entry, PyObject *const *args, size_t nargsf,
                             PyObject *kwnames)
 {
-    PyFunctionObject *function = entry_function(entry, self->function, &self->keeps);
+    PyFunctionObject *function = entry_function(entry, self->function, &self->made);
     if (function == NULL) {
         Py_DECREF(entry);
         return NULL;
@@ -322,15 +322,14 @@ static int callable_traverse(Callable *self, visitproc visit, void *arg)
     Py_VISIT(self->convert);
     Py_VISIT(self->table);
     Py_VISIT(self->slot);
+    Py_VISIT(self->made.function);
     return 0;
 }
 
 static int callable_clear(Callable *self)
 {
     /* fn stays until the end: a cleared object can still be called by a finalizer. */
-    if (self->keeps != NULL) {
-        entry_forget(self->keeps);
-    }
+    made_forget(&self->made);
     Py_CLEAR(self->dict);
     Py_CLEAR(self->slot);
     Py_CLEAR(self->table);

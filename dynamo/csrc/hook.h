@@ -87,13 +87,19 @@ void convert_lock_release(void);
 
 typedef enum { SKIP_NOT, SKIP_FRAME, SKIP_RECURSIVELY } Skip;
 
-typedef struct GuardedCode {
+/* The function that a callable made last, of an entry's code with cells and defaults of its own. */
+typedef struct Made {
+    PyFunctionObject *function; /* NULL: none */
+    struct Made *next, **link;  /* of those of the entry, which forgets them at its end */
+} Made;
+
+typedef struct {
     PyObject_HEAD
     PyCodeObject *code;
     PyObject *guard_tree;
     PyObject *compile_id;
     PyFunctionObject *function; /* of the last call, see entry_function; may be NULL */
-    struct GuardedCode **keeper; /* the field of the callable whose function it is, which points here; NULL: anyone's */
+    Made *made;                 /* functions of callables; borrowed */
     char needs_hook;
     char tree_kind; /* 1: a guard tree, checked through the capsule; 0: a Python callable */
     char complained;
@@ -145,8 +151,8 @@ void slot_reset(Slot *slot);
 Slot *code_slots(PyCodeObject *code);
 void reset_all_tables(void);
 int entry_matches(const GuardedCode *entry, PyCodeObject *code);
-PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, GuardedCode **keeper);
-void entry_forget(GuardedCode *entry);
+PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, Made *made);
+void made_forget(Made *made);
 
 /* The number of parameters, *args and **kwargs among them: the first so many fast locals. */
 static inline int code_parameters(const PyCodeObject *code)

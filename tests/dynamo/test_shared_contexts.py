@@ -297,6 +297,32 @@ def test_cells_end_with_the_compiled_function():
     assert held() is None
 
 
+class Holder:
+    """An object that holds the compiled closure over itself."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+        def run(x, shift=0.5):
+            return x * self.factor + shift
+
+        self.run, self.call = run, compiled(run, "eager")
+
+
+@pytest.mark.parametrize("factors", ["tensors", "numbers"])  # one code for all; one each
+def test_cycles_through_cells_end(factors):
+    x, alive = torch.randn(4), []
+    with dynamo.config.patch(automatic_dynamic_shapes=False):
+        for i in range(12):
+            holder = Holder(tensor() if factors == "tensors" else i)
+            for _ in range(2):
+                assert torch.equal(holder.call(x), holder.run(x))
+            alive.append(weakref.ref(holder))
+            del holder
+    gc.collect()
+    assert not any(ref() is not None for ref in alive)
+
+
 def test_tensors_of_closures_are_not_kept_alive():
     alive = []
     for size in (3, 3, 4, 4, 5):
