@@ -70,7 +70,7 @@ def notes_of(compiled):
 
 def check_gone_around(stage, grad, way, fn=program):
     """One warning, the same answers as eager's, and the note of the report."""
-    compiled = dynamo.compile(fn)
+    compiled = dynamo.compile(fn, isolate_recompiles=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got = answers(compiled, grad)
