@@ -14,9 +14,9 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
+from dynamo.continuations.argument_names import NAMES
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import LocalSource, SequenceItemSource
-from dynamo.interp.argument_names import NAMES
 from dynamo.plans import Retry
 from dynamo.torch.modules import ModuleValue
 from dynamo.torch.overrides import is_watched
