@@ -260,12 +260,11 @@ def _can_be(node: Node, val: Any) -> bool:
             continue
         try:
             made = _value(user, {node: val})
-        except (RuntimeError, ValueError):
+            views = _is_view(user)
+            alike = views or _strides(made, user) == _strides(user.meta["val"], user)
+        except (RuntimeError, ValueError):  # sizes that depend on data among them
             return False
-        if _is_view(user):
-            if not _can_be(user, made):
-                return False
-        elif _strides(made, user) != _strides(user.meta["val"], user):
+        if not alike or (views and not _can_be(user, made)):
             return False
     return True
 
