@@ -12,7 +12,7 @@ class with the same submodules and sizes of parameters, by the same settings and
 first of several that hold parameters has a context of its own, if it was called before the second
 one came: its code may know its parameters; that which the others share takes any. Where their code
 differs so that each call needs its own, new ones have contexts of their own again. Contexts are
-kept for the latest families, until the function or class is gone.
+kept for the latest families that had a second member, until the function or class is gone.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ def context_of(
         family = _families.get(key)
         if family is None or family.anchor() is not anchor:
             context = make(settings)
-            family = _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
-            if not knows and anchor is not owner and _lives_long(settings["backend"]):
-                family.shared = context
+            _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
             if len(_families) > _MOST_FAMILIES:
                 _families.popitem(last=False)
         else:
@@ -98,13 +96,6 @@ def context_of(
             context = family.context(owner, knows, takes_any, lambda: make(settings))
         context.sharers.set(owner, True)
     return context
-
-
-def _lives_long(backend: Any) -> bool:
-    """Whether a context may keep the backend alive: others often hold graphs."""
-    if isinstance(backend, types.FunctionType):
-        return not backend.__closure__
-    return isinstance(backend, str)
 
 
 def _may_take_any(settings: dict[str, Any]) -> bool:
