@@ -68,6 +68,11 @@ def test_names_of_torch_compile_in_config():
     with config.patch(guard_nn_modules=False, verbose=True):
         assert (config.guard_nn_modules, config.verbose) == (False, True)
     assert (config.guard_nn_modules, config.verbose) == (True, False)
+    for name in ("dead_code_elimination", "wrap_top_frame", "automatic_dynamic_local_pgo"):
+        before = getattr(config, name)
+        with config.patch(name, not before):
+            assert getattr(config, name) is not before
+        assert getattr(config, name) is before
 
 
 def test_symbols_at_once(counter):
