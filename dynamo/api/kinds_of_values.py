@@ -5,6 +5,7 @@ share code. Guards decide whether code serves a call; kinds keep apart what woul
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -29,15 +30,15 @@ class Kinds:
     def of(self, value: Any, depth: int = _DEPTH) -> Any:
         """The kind of a value; None: of one that compiled code might hold strongly."""
         cls = type(value)
+        self._left -= 1
         if cls in _PLAIN:
             return "plain"
-        self._left -= 1
         if depth < 0 or self._left < 0:
             self.holds_parameters = True
-            return cls
-        if isinstance(value, torch.Tensor):
+            return cls if self._left >= 0 else None
+        if issubclass(cls, torch.Tensor):  # isinstance() would ask the object for its class
             return self._of_tensor(value)
-        if isinstance(value, torch.nn.Module):
+        if issubclass(cls, torch.nn.Module):
             structure = structure_of(value)
             self.holds_parameters = (
                 self.holds_parameters
@@ -45,7 +46,7 @@ class Kinds:
                 or any(len(part) > 2 for part in structure)
             )
             return structure
-        if isinstance(value, type):
+        if issubclass(cls, type):
             return cls, id(value)
         if cls is types.BuiltinFunctionType:  # a method's object may be anything
             of_module = isinstance(value.__self__, types.ModuleType | type | None)
@@ -74,6 +75,7 @@ class Kinds:
                 break
             kind = self.of(part, depth - 1)
             found.append((name, type(part) if kind is None else kind))
+        self.holds_parameters = self.holds_parameters or self._left < 0
         return tuple(found)
 
 
@@ -107,7 +109,8 @@ def _attributes(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _items(values: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
-    return [(key if type(key) is str else type(key), value) for key, value in values.items()]
+    first = itertools.islice(values.items(), _MOST_PARTS)
+    return [(key if type(key) is str else type(key), value) for key, value in list(first)]
 
 
 _PARTS: dict[type, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
@@ -128,10 +131,10 @@ def structure_of(module: torch.nn.Module) -> tuple[Any, ...] | None:
         while rest:
             name, part = rest.pop()
             found.append((name, type(part)))
-            if id(part) in seen or not isinstance(part, torch.nn.Module):
+            if id(part) in seen or not issubclass(type(part), torch.nn.Module):
                 continue
             seen.add(id(part))
-            members = part.__dict__
+            members = object.__getattribute__(part, "__dict__")
             if not members.keys() >= {"_parameters", "_buffers", "_modules"}:
                 return None  # Module.__init__ did not run yet
             for key, tensor in [*members["_parameters"].items(), *members["_buffers"].items()]:

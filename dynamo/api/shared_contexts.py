@@ -78,8 +78,8 @@ def context_of(
         return make(settings)
     kinds = Kinds()
     kind = kinds.of(target)
-    if kind is None:
-        anchor = owner  # of a family of its own
+    if kind is None or "guard_filter_fn" in (settings["options"] or ()):
+        anchor = owner  # of a family of its own: dropped guards would tell others apart
     key, knows = _key(anchor, kind, settings), kinds.holds_parameters
     if key is None:
         return make(settings)
@@ -126,7 +126,7 @@ def _owner_and_anchor(target: Any) -> tuple[Any, Any]:
     that which is the same one in all of them; None: of no family.
     """
     owner = target.__self__ if isinstance(target, types.MethodType) else target
-    if isinstance(owner, torch.optim.Optimizer) or not type(owner).__weakrefoffset__:
+    if issubclass(type(owner), torch.optim.Optimizer) or not type(owner).__weakrefoffset__:
         return owner, None
     while isinstance(target, functools.partial):
         target = target.func

@@ -16,6 +16,7 @@ import torch
 
 import dynamo
 from dynamo import _hook
+from dynamo.api.kinds_of_values import Kinds
 from tests.dynamo.values_support import CountingBackend
 
 
@@ -397,6 +398,37 @@ def test_recompiles_of_equal_blocks_are_no_errors():
         call(x)
         with pytest.raises(dynamo.errors.RecompileLimitExceeded):
             call(torch.randn(5, 9))
+
+
+@pytest.mark.parametrize("make", [scaled, torch.nn.LeakyReLU])
+def test_dropped_guards_tell_nobody_apart(make):
+    x = torch.randn(4)
+    drop = {"guard_filter_fn": lambda entries: [False for _ in entries]}
+    for number in (0.1, 0.2, 0.3, 0.4):
+        function = make(number)
+        calls = [dynamo.compile(function, backend="eager", options=drop) for _ in range(3)]
+        assert all(torch.equal(call(x), function(x)) for call in calls)
+        contexts = {id(getattr(call, "_dynamo_context", None) or call.context) for call in calls}
+        assert len(contexts) == 1
+
+
+def test_objects_are_not_asked_for_their_class():
+    class Lazy:
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+    lazy, x = Lazy(), torch.randn(4)
+
+    def run(x):
+        return x if x is not None else lazy
+
+    assert torch.equal(compiled(run, "eager")(x), x)
+
+
+@pytest.mark.parametrize("made", [range, lambda n: dict.fromkeys(range(n))])
+def test_kinds_of_large_values_are_small(made):
+    kind = str(Kinds().of([made(100_000), *made(100_000)]))
+    assert len(kind) < 20_000
 
 
 def test_options_that_cannot_be_keys_keep_contexts_apart():
