@@ -200,11 +200,11 @@ def moments(
 ) -> tuple[Tensor, Tensor]:
     """(mean, variance), in two passes over the row: exact where a running update loses digits. In
     float32 for half types; dimensions kept. `exact`: the mean of equal numbers is that number, and
-    their variance 0, which programs compare with; float32 in float64 as in eager, whose squares
-    neither overflow nor vanish."""
+    their variance 0, which programs compare with; float32 and bfloat16 in float64 as in eager,
+    whose squares neither overflow nor vanish."""
     settled(ctx, x)
     wide = COMPUTE_TYPES[x.dtype]
-    if exact and x.dtype == torch.float32 and x.device.type == "cpu":
+    if exact and x.dtype in (torch.float32, torch.bfloat16) and x.device.type == "cpu":
         wide = torch.float64  # sums of up to 2**29 equal numbers are exact
     mu = average(ctx, x, dim, wide)
     if exact and wide != torch.float64:
