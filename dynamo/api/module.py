@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo.api.context import CompileContext
-from dynamo.continuations.argument_names import NAMES, Names
+from dynamo.interp.argument_names import NAMES, Names
 
 
 class CompiledModule:

@@ -11,10 +11,10 @@ import torch
 
 from dynamo import _hook, breaks
 from dynamo.break_regions import regions, set_regions
-from dynamo.continuations.argument_names import renamed
 from dynamo.continuations.resume import origin
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import ClosureCellSource, LocalSource
+from dynamo.interp.argument_names import renamed
 from dynamo.interp.interpreter import Interpreter, breakable_chain
 from dynamo.plans import AttemptEnded, BreakBefore, Retry, SkipFrame
 from dynamo.torch.autocast import autocast_nesting

@@ -14,7 +14,6 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
-from dynamo.continuations.argument_names import NAMES
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import LocalSource, SequenceItemSource
 from dynamo.plans import Retry
@@ -132,11 +131,11 @@ def _held_for_good(tx: Interpreter) -> set[str]:
     frame = tx
     while frame.parent is not None:
         frame = frame.parent
-    fresh = NAMES.get(frame.code) is not None
     arguments = cast("RootInterpreter", frame).arguments.values()
-    held = (arg for arg in arguments if type(arg.obj) is tuple or fresh)
-    held = (arg for arg in held if type(arg.obj) in (tuple, dict))
-    return {arg.source.name for arg in held if arg.source is not None}
+    given = [(arg.obj, arg.source) for arg in arguments if isinstance(arg.source, LocalSource)]
+    of_wrapper = not tx.output.continues and any(source.renamed for _, source in given)
+    kinds = (tuple, dict) if of_wrapper else (tuple,)
+    return {source.name for obj, source in given if type(obj) in kinds}
 
 
 def _is_local(source: Source | None, held: set[str]) -> bool:
