@@ -119,6 +119,8 @@ def _is_changed(tx: Interpreter, obj: Any) -> bool:
         return True
     if isinstance(obj, type):
         return any(number == id(obj) for number, _ in output.side_effects.class_stores)
+    if isinstance(obj, types.ModuleType):
+        return any(namespace == id(vars(obj)) for namespace, _ in output.side_effects.globals)
     known = output.values_by_id.get(id(obj))
     return known is not None and output.side_effects.is_dirty(known[1])
 

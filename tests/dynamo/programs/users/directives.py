@@ -171,6 +171,25 @@ PROGRAMS = {
         run(T(2, grad=True))[2].sum().backward()
     """,
     ),
+    "operators_that_read_attributes_of_modules": (
+        SOME,
+        "CHANGED_STATE",
+        """
+        import types
+        settings = types.ModuleType("settings")
+        settings.factor = 1
+        @torch.library.custom_op("directives::set", mutates_args=())
+        def scaled(x: torch.Tensor) -> torch.Tensor: return x * settings.factor
+        scaled.register_fake(torch.empty_like)
+        def f(x):
+            a = scaled(x)
+            settings.factor += 1
+            return a, scaled(x)
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    ),
     "operators_that_read_what_changes": (
         SOME,
         "CHANGED_STATE",
