@@ -243,6 +243,20 @@ def test_closures_and_methods_share(name, kept, grad):
     assert 0 < backend.graphs <= graphs + (not kept)  # the first context ends with its closure
 
 
+def test_closures_whose_code_differs_have_contexts_of_their_own_in_the_end():
+    def named(name):
+        return lambda x: x + len(name) if name[0] in "aeiou" else x * len(name)
+
+    x, contexts = torch.randn(4), set()
+    with dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for name in map(str, range(20)):
+            call = compiled(named(name), "eager")
+            for _ in range(2):
+                assert torch.equal(call(x), named(name)(x))
+            contexts.add(call.context)
+    assert len(contexts) > 10
+
+
 def test_compiled_before_the_first_call():
     backend, x = CountingBackend(), torch.randn(3, 4)
     functions = [applied(linear()) for _ in range(6)]
