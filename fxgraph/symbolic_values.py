@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fxgraph.args import leaves
+from fxgraph.expressions import FORMS
 from fxgraph.wrapper_parts import flatten
 
 
@@ -73,21 +74,11 @@ def hint_of(value: Any) -> Any:
     return value
 
 
-_SIGNS = {
-    sympy.Eq: "==",
-    sympy.Ne: "!=",
-    sympy.Le: "<=",
-    sympy.Ge: ">=",
-    sympy.Lt: "<",
-    sympy.Gt: ">",
-}
-
-
 def readable(expr: Any) -> str:
     """A condition or expression as Python would write it."""
-    sign = _SIGNS.get(type(expr))
-    if sign is not None:
-        return f"{readable(expr.args[0])} {sign} {readable(expr.args[1])}"
+    form = FORMS.get(type(expr))
+    if form is not None and form.is_condition and form.arity == 2:
+        return f"{readable(expr.args[0])} {form.sign} {readable(expr.args[1])}"
     if isinstance(expr, sympy.And | sympy.Or):
         word = " and " if isinstance(expr, sympy.And) else " or "
         return word.join(readable(arg) for arg in expr.args)

@@ -33,7 +33,7 @@ from dynamo.values.tensors.tensor import READ_METHODS, TensorValue, call_in_grap
 from dynamo.values.tensors.tensor_calls import target_name
 from fxgraph import Node, effects
 from fxgraph.args import leaves
-from fxgraph.expressions import is_integral, negated
+from fxgraph.expressions import FORMS, is_integral, negated
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import expr_of, hint_of
 from fxgraph.symbols import DataDependent, ShapeEnv
@@ -375,9 +375,9 @@ def truth_in_graph(tx: Interpreter, value: Value) -> TensorValue | None:
 
 
 def _truth(tx: Interpreter, env: ShapeEnv, expr: Any) -> TensorValue | None:
-    if type(expr) in _SIGNS:
+    if isinstance(expr, sympy.Rel):
         left, right = (_scalar(tx, env, side, is_integral(expr)) for side in expr.args)
-        truth: Any = left.compare(tx, _SIGNS[type(expr)], right)
+        truth: Any = left.compare(tx, FORMS[type(expr)].sign, right)
         return truth
     if not isinstance(expr, sympy.And | sympy.Or | sympy.Not):
         return None
@@ -390,16 +390,6 @@ def _truth(tx: Interpreter, env: ShapeEnv, expr: Any) -> TensorValue | None:
     for operands in [[part] for part in rest] or [[]]:
         made = call_in_graph(tx, "call_method", name, [made, *operands], {})
     return made
-
-
-_SIGNS = {
-    sympy.Eq: "==",
-    sympy.Ne: "!=",
-    sympy.Le: "<=",
-    sympy.Ge: ">=",
-    sympy.Lt: "<",
-    sympy.Gt: ">",
-}
 
 
 def _scalar(tx: Interpreter, env: ShapeEnv, expr: Any, integral: bool) -> TensorValue:
