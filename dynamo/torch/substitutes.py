@@ -425,7 +425,19 @@ def _storage_offset(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs
     return call_in_graph(tx, "call_method", "storage_offset", [tensor, *args], kwargs)
 
 
-SPECIAL_METHODS.update(new_tensor=_new_tensor, new=_new, storage_offset=_storage_offset)
+def _is_view(tx: Interpreter, tensor: TensorValue) -> Value:
+    """tensor._is_view() of a result in this graph, whose fake tensor is a view where eager's is;
+    what comes from another graph may be a copy.
+    """
+    target, op = tensor.node.target, tensor.node.op
+    made = isinstance(target, types.BuiltinFunctionType) or op == "call_method"
+    if not made or type(tensor) is not TensorValue:
+        raise Unsupported(breaks.TensorMetadata("Tensor._is_view()"))
+    return ConstantValue(tensor.fake._is_view())
+
+
+SPECIAL_METHODS.update(new_tensor=_new_tensor, new=_new)
+SPECIAL_METHODS.update(storage_offset=_storage_offset, _is_view=_is_view)
 SPECIAL_METHODS.update({name: _with_scalar(name, "value") for name in ("addcdiv_", "addcmul_")})
 SPECIAL_METHODS.update({name: _with_scalar(name, "alpha") for name in ("add_", "sub_")})
 

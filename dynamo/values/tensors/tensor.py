@@ -138,7 +138,6 @@ ESCAPING_METHODS = frozenset(
         "mutable_data_ptr",
         "storage",
         "untyped_storage",
-        "_is_view",  # of an input, which a fake tensor is not always
         "share_memory_",
         "is_shared",
         "pin_memory",
@@ -699,31 +698,13 @@ def _requires_grad_(
     wanted: Any = True  # None: unknown
     if requires_grad is not None:
         wanted = requires_grad.as_constant() if requires_grad.is_constant() else None
+    fake = tensor.fake
     # A view that was made without gradients says what its base does, and gets none.
-    if wanted is tensor.fake.requires_grad and not (wanted and _is_leaf_view(tensor.fake)):
+    if wanted is fake.requires_grad and not (wanted and fake._is_view() and fake.is_leaf):
         return tensor
     if isinstance(wanted, bool) and late_bound.requires_from_start(tx, tensor, wanted):
         return tensor
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
-
-
-def _is_leaf_view(fake: torch.Tensor) -> bool:
-    return fake._is_view() and fake.is_leaf
-
-
-def _knows_its_base(tensor: TensorValue) -> bool:
-    """Whether its fake tensor is a view where eager's is: of an operation of torch in this graph.
-    (What comes from another graph may be a copy.)
-    """
-    made = isinstance(tensor.node.target, types.BuiltinFunctionType)
-    return type(tensor) is TensorValue and (made or tensor.node.op == "call_method")
-
-
-def _is_view(tx: Interpreter, tensor: TensorValue) -> Value:
-    """tensor._is_view()"""
-    if not _knows_its_base(tensor):
-        raise Unsupported(breaks.TensorMetadata("Tensor._is_view()"))
-    return ConstantValue(tensor.fake._is_view())
 
 
 def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
@@ -754,7 +735,6 @@ SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__setitem__": _setitem,
     "requires_grad_": _requires_grad_,
     "detach_": _detach_,
-    "_is_view": _is_view,
 }
 
 
