@@ -4,9 +4,11 @@ context).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from dynamo import stances
 from dynamo.bytecode.cache import CodeMap, IdentityMap
@@ -42,8 +44,10 @@ class CompileContext:
     varying: frozenset[str] = frozenset()
     guard_filter: Filter | None = None  # options["guard_filter_fn"]
     recompile_limit: int | None = None  # in place of config.recompile_limit
-    # The functions or modules whose compilations share the context (dynamo/api/shared_contexts.py).
-    sharers: IdentityMap[Any, bool] = field(default_factory=IdentityMap)
+    # The functions or modules whose compilations share the context (dynamo/api/shared_contexts.py),
+    # and their numbers from 1 on.
+    sharers: IdentityMap[Any, int] = field(default_factory=IdentityMap)
+    _joined: int = 0
     takes_any: bool = False  # parameters that sharers hold: none is known to the code
     is_crowded: bool = False  # by code that serves one sharer each
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
@@ -51,6 +55,20 @@ class CompileContext:
     @property
     def is_unused(self) -> bool:
         return not self.records and self.history.is_empty
+
+    def join(self, target: Any) -> None:
+        """A function or module for which the context compiles, too."""
+        if self.sharers.get(target) is None:
+            self._joined += 1
+            self.sharers.set(target, self._joined)
+
+    def module_among(self, values: Iterable[Any]) -> tuple[int, int] | None:
+        """The first place of a module for which the context compiles, and its number."""
+        for index, value in enumerate(values):
+            number = self.sharers.get(value)
+            if number is not None and issubclass(type(value), torch.nn.Module):
+                return index, number
+        return None
 
     @property
     def targets(self) -> int:

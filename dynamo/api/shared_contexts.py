@@ -94,7 +94,7 @@ def context_of(
             _families.move_to_end(key)
             takes_any = _may_take_any(settings)
             context = family.context(owner, knows, takes_any, lambda: make(settings))
-        context.sharers.set(owner, True)
+        context.join(owner)
     return context
 
 

@@ -63,6 +63,7 @@ class Capture:
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.seen = context.history.frame(frame.f_code, len(older))
+        self.seen.module = context.module_among(frame.f_locals_array)
         data, numbers = self.seen.data
         self.first_plan = Plan(unrolls=not older, captures_data=data, numbers=numbers)
         self.seen.general = self.seen.general or len(older) >= max(context.limit - 1, 1)

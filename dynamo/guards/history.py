@@ -13,6 +13,7 @@ import torch
 
 from dynamo.bytecode.cache import CodeMap
 from dynamo.guards.kinds import KnownTensor
+from dynamo.guards.sources import LocalSource, Source
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -78,6 +79,9 @@ class SeenFrame:
     # Of functions that are globals: a weak reference to the one, or VARIES.
     functions: dict[str, Any] = field(default_factory=dict)
     members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
+    # The slot of the module that this compilation is for, and its number among those that share the
+    # context.
+    module: tuple[int, int] | None = None
     # The latest graphs (framestate/repeated_graphs.py).
     graphs: list[Any] = field(default_factory=list)
     compiled: int = 0
@@ -89,6 +93,15 @@ class SeenFrame:
     asks_small: bool = False  # whether a size is 0 or 1
     # captures_data and numbers of the last plan that led to code (dynamo/plans.py).
     data: tuple[bool | None, int] = (None, 0)
+
+    def key_of(self, source: Source) -> str:
+        """The key of a number. Attributes of each module that was compiled by itself have their
+        own: of two models with other numbers none varies.
+        """
+        root = source.root
+        if self.module and isinstance(root, LocalSource) and root.index == self.module[0]:
+            return f"{source.name} of module {self.module[1]}"
+        return source.name
 
     def succeeded(self) -> SeenFrame:
         """The history after nothing compiled is left. What is compiled for a parameter or function

@@ -343,20 +343,20 @@ class FrameSymbols:
         known = self._numbers.get(source)
         if known is not None:
             return known
-        name = source.name
-        before = self.seen.numbers.setdefault(name, value)
+        key = self.seen.key_of(source)
+        before = self.seen.numbers.setdefault(key, value)
         if not _fits(value):
             return None
         kind = type(value)
         at_once = at_once or _varies_anyway(value, source)
         if before is not VARIES and (type(before) is not kind or before != value):
-            self.seen.numbers[name] = VARIES
+            self.seen.numbers[key] = VARIES
             shown = before if type(before) is not int or _fits(before) else "a longer int"
-            self.seen.why[name] = f"was {shown}, then {value}"
-        scheduled = name in self.varying
+            self.seen.why[key] = f"was {shown}, then {value}"
+        scheduled = source.name in self.varying
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
-        varies = self.automatic and (bool(at_once) or self.seen.numbers[name] is VARIES)
+        varies = self.automatic and (bool(at_once) or self.seen.numbers[key] is VARIES)
         if is_named(source, config.unbacked_sources):
             self._numbers[source] = self.drawn(kind, None, None, source)
             return self._numbers[source]
@@ -366,7 +366,7 @@ class FrameSymbols:
         if self._is_full():
             self._note_symbol_limit(readable_name(source))
             return None
-        why = "scheduled" if scheduled else self.seen.why.get(name) or at_once or "dynamic=True"
+        why = "scheduled" if scheduled else self.seen.why.get(key) or at_once or "dynamic=True"
         self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
         text = readable_name(source)
         if kind is int:
@@ -386,9 +386,10 @@ class FrameSymbols:
 
     def is_another(self, value: Any, source: Source) -> bool:
         """Whether several values of a source were seen, of which no symbol can be made."""
-        if self.seen.numbers.setdefault(source.name, value) != value:
-            self.seen.numbers[source.name] = VARIES
-        return self.seen.numbers[source.name] is VARIES
+        key = self.seen.key_of(source)
+        if self.seen.numbers.setdefault(key, value) != value:
+            self.seen.numbers[key] = VARIES
+        return self.seen.numbers[key] is VARIES
 
     def drawn(self, kind: type, low: int | None, high: int | None, source: Source) -> Any:
         """The symbol of a number of which nothing is assumed: a random number that the rewritten

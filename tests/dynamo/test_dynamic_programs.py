@@ -285,7 +285,7 @@ def test_a_step_counter_in_a_module():
 
 
 def test_attributes_of_different_modules_stay_constants():
-    """Two models of one class: their numbers differ, but none of them varies."""
+    """Models of one class, each compiled by itself: their numbers differ, but none varies."""
 
     class Heads(torch.nn.Module):
         def __init__(self, heads):
