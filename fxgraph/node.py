@@ -28,6 +28,9 @@ def map_arg(arg: Any, fn: Callable[[Node], Any]) -> Any:
     return map_aggregate(arg, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
 
 
+_PLACE = ("stack_trace", "nn_module_stack", "source_fn_stack")
+
+
 class Node:
     """A node of the doubly linked list that is a graph.
 
@@ -183,6 +186,11 @@ class Node:
         return users
 
     # -- about the node ---------------------------------------------------------------------------
+    def place(self) -> dict[str, Any]:
+        """The parts of `meta` that say where in the program the node is from: the user's lines
+        ("stack_trace"), modules ("nn_module_stack") and calls ("source_fn_stack").
+        """
+        return {key: self.meta[key] for key in _PLACE if key in self.meta}
 
     @property
     def stack_trace(self) -> str | None:

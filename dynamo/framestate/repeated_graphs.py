@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _MOST = 4  # of the latest graphs of a code object
 # Of "began", backends see nothing.
-_TOLD = frozenset({"example_value", "val", "version", "source", "static", "stack_trace", "began"})
+_TOLD = frozenset({"example_value", "val", "version", "source", "static", "began"})
+_TOLD |= {"stack_trace", "nn_module_stack", "source_fn_stack"}
 
 
 @dataclass

@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import re
 import sys
 import traceback
 import types
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import torch
 
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
@@ -50,6 +53,7 @@ from dynamo.values.containers.containers import TupleValue
 from dynamo.values.effects.lifetimes import finalize_unreachable, left_by
 from dynamo.values.iterators.polyfill_fast_paths import FAST_PATHS, FastPath
 from dynamo.values.objects.exceptions import Entry, RaisedException
+from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.stack_items import RESULT
@@ -565,6 +569,33 @@ class Interpreter:
                 parts.append(_frame_text(tx.code, tx.lineno))
             tx = tx.parent
         return "".join(reversed(parts))
+
+    def module_stack(self) -> dict[str, tuple[str, type]]:
+        """The modules below the frame's own whose `forward` we are in, outermost first
+        (node.meta["nn_module_stack"]): by path, the path and the class.
+        """
+        found: list[tuple[str, type]] = []
+        tx: Interpreter | None = self
+        while tx is not None:
+            if tx.code.co_name == "forward":
+                module = tx.locals.get(tx.code.co_varnames[0]) if tx.code.co_argcount else None
+                found += _path_and_class(module)
+            tx = tx.parent
+        return {path: (path, cls) for path, cls in reversed(found)}
+
+
+def _path_and_class(module: Value | Lazy | None) -> list[tuple[str, type]]:
+    """Those of an nn.Module other than an argument of the frame."""
+    if not isinstance(module, ObjectValue) or not issubclass(module.cls, torch.nn.Module):
+        return []
+    if module.source is None:  # made by the frame
+        return [(module.cls.__name__, module.cls)]
+    if module.source.base is None:
+        return []
+    return [(_INDEX.sub(r".\1", str(module.source)), module.cls)]
+
+
+_INDEX = re.compile(r"\[(\d+)\]")  # of a module in a list, whose path has its number as a name
 
 
 def _is_bound_to_frame(tx: Interpreter) -> bool:

@@ -307,7 +307,7 @@ class OutputGraph:
             node.meta["numbers"] = numbers_of(example)
         if tx is not None:
             self.watched.note_views(example)
-            node.meta["stack_trace"] = tx.stack_trace()
+            _note_place(node, tx)
             if isinstance(example, tuple | list):
                 node.meta["began"] = tx.breakable_chain()[-1].began
         self.checks.node_added(node, tx)
@@ -509,6 +509,21 @@ class OutputGraph:
 
 _GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _IDENTITY_KINDS = frozenset(["id", "function_code"])
+
+
+def _note_place(node: Node, tx: Interpreter) -> None:
+    """The user's lines and modules, in the terms of torch.fx; a layer of torch.nn is the source of
+    what it computes.
+    """
+    node.meta["stack_trace"] = tx.stack_trace()
+    modules = tx.module_stack()
+    origin: Any = node.target
+    if modules:
+        node.meta["nn_module_stack"] = modules
+        innermost = next(reversed(modules.values()))[1]
+        if innermost.__module__.startswith(("torch.nn.modules.", "torch.ao.")):
+            origin = innermost
+    node.meta["source_fn_stack"] = [(node.name, origin)]
 
 
 def _is_guarded_by_identity(value: Value) -> bool:

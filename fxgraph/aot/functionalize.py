@@ -230,7 +230,7 @@ class TracingInterpreter(Interpreter):
 
     def _run_node(self, n: Node) -> Any:
         if n.op == "call_function" or n.op == "call_method" or n.op == "call_module":
-            self.tracer.stack_trace = n.meta.get("stack_trace")
+            self.tracer.place = n.place()
             if runs_bodies(n.target):
                 return self._run_bodies(n)
             if n.target is torch._check and isinstance(n.args[0], Node):

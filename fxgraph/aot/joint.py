@@ -349,7 +349,7 @@ class _Joint:
         for i in self.tangents:
             given.append(tracer.add_input(f"tangent_{i}", -1 - i, _tangent_of(fakes[i])))
         self.tangent_nodes = [tracer.view_of(fake).node for fake in given]
-        tracer.stack_trace = None
+        tracer.place = {}
         self.history = History([fakes[i] for i in self.tangents])
         self._find_cuts(interpreter)
         self.gradients: list[tuple[str, int]] = []

@@ -87,7 +87,7 @@ class Tracer:
         self.mode = _RecordingMode(self)
         self.constants: dict[str, torch.Tensor] = {}
         self.attribute_names: dict[int, str] = {}
-        self.stack_trace: str | None = None
+        self.place: dict[str, Any] = {}  # in the program, of the next nodes
         self.part: object | None = None  # of the recorded nodes: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
@@ -259,8 +259,7 @@ class Tracer:
             args, kwargs = _map(args, self.number), _map(kwargs, self.number)
         node = self.graph.call_function(op, args, kwargs)
         node.meta["val"] = result
-        if self.stack_trace is not None:
-            node.meta["stack_trace"] = self.stack_trace
+        node.meta.update(self.place)
         if self.part is not None:
             node.meta[PART] = self.part
         return node

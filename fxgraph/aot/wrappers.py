@@ -280,7 +280,7 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = Graph()
         self.attributes: dict[str, torch.Tensor] = {}
-        self.stack_trace: str | None = None
+        self.place: dict[str, Any] = {}  # in the program, of the next nodes
         self.symbols: dict[Any, Node] = {}  # symbol -> its placeholder
         self._numbers: ExpressionNodes | None = None
         self._lifts = False  # the operator takes a tensor that was just made of numbers
@@ -374,7 +374,7 @@ class _Recorder(TorchDispatchMode):
         node = self.graph.call_function(
             func, map_aggregate(args, self.node_of), map_aggregate(kwargs, self.node_of)
         )
-        node.meta.update(val=result, example_value=result, stack_trace=self.stack_trace)
+        node.meta.update(val=result, example_value=result, **self.place)
         self._bind_all(node, result)
         return result
 
@@ -398,7 +398,7 @@ class _Run(Interpreter):
         self._fakes: dict[str, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
-        self._record.stack_trace = n.meta.get("stack_trace")
+        self._record.place = n.place()
         return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

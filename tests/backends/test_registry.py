@@ -189,6 +189,51 @@ def test_bridge_hands_over_a_torch_fx_module() -> None:
     assert seen[0][0] == "placeholder" and seen[0][-1] == "output"
 
 
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+
+class Stack(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x.sin()
+
+
+@pytest.mark.parametrize("stage", ["captured", "torch.fx"])
+def test_nodes_say_which_modules_they_are_from(stage) -> None:
+    """In the terms of torch.fx: libraries part graphs, and find layers, by them."""
+    from backends.bridge import bridge
+
+    found: dict[str, dict] = {}
+
+    def seen(gm, example_inputs):
+        found.update({node.name: node.meta for node in gm.graph.nodes})
+        return gm.forward
+
+    backend = {"captured": seen, "torch.fx": bridge(seen)}
+    model, x = Stack(), torch.randn(2, 4)
+    with torch.no_grad():
+        assert torch.equal(dynamo.compile(model, backend=backend[stage])(x), model(x))
+    assert list(found["linear_1"]["nn_module_stack"].values()) == [
+        ("L['self'].blocks.1", Block),
+        ("L['self'].blocks.1.linear", torch.nn.Linear),
+    ]
+    assert list(found["relu"]["nn_module_stack"].values()) == [("L['self'].blocks.0", Block)]
+    assert "nn_module_stack" not in found["sin"]
+    assert found["linear_1"]["source_fn_stack"] == [("linear_1", torch.nn.Linear)]
+    assert found["relu"]["source_fn_stack"] == [("relu", torch.relu)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["aot_eager", "inductor"])
 def test_bridge_runs_torch_compile_backends(name) -> None:
