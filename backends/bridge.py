@@ -8,10 +8,13 @@ The graph is handed over as a torch.fx.GraphModule with the metadata such a back
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backends.named_tools import COMPILERS, names_tools
+from backends.torch_symbols import as_torchs
 from fxgraph import GraphModule
 from fxgraph.aot import asks_for_gradients
 from fxgraph.aot.cuts import has_hook
@@ -29,10 +32,10 @@ def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
         if asks_for_gradients(gm) or any(map(has_hook, gm.graph.nodes)):
             return gm.forward  # such backends differentiate a graph from its results to its inputs
         compiler = _lookup(backend) if isinstance(backend, str) else backend
-        return compiler(to_torch_fx(gm), list(example_inputs), **options)
+        with as_torchs(gm, example_inputs, floats=False) as examples:
+            return compiler(to_torch_fx(gm), examples, **options)
 
     bridged.__name__ = f"bridge_{backend if isinstance(backend, str) else _name(backend)}"
-    bridged.dynamic_shapes = False  # type: ignore[attr-defined]  # torch's symbols are not ours
     return bridged
 
 
@@ -53,18 +56,25 @@ def is_of_torch(name: str) -> bool:
     return name in list_backends(exclude_tags=())
 
 
-class TorchFxBackend:
-    """A backend that is given torch.fx's graphs in place of ours, for torch.fx's interpreters,
-    transformers and passes, which take no others.
+class UserBackend:
+    """A backend that is not ours, called with what it takes.
+
+    takes_torch_fx: torch.fx's graphs in place of ours, for torch.fx's interpreters, transformers
+    and passes, which take no others.
     """
 
-    def __init__(self, backend: Callable[..., Any]) -> None:
+    def __init__(self, backend: Callable[..., Any], takes_torch_fx: bool) -> None:
         self.backend = backend
+        self.takes_torch_fx = takes_torch_fx
+        self._takes_floats = not names_tools(backend, COMPILERS)
         self.__name__ = _name(backend)
-        self.__signature__ = inspect.signature(backend)
+        with contextlib.suppress(TypeError, ValueError):  # it has none
+            self.__signature__ = inspect.signature(backend)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
-        return self.backend(to_torch_fx(gm), example_inputs, **options)
+        with as_torchs(gm, example_inputs, self._takes_floats) as examples:
+            given = to_torch_fx(gm) if self.takes_torch_fx else gm
+            return self.backend(given, examples, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)

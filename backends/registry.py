@@ -1,7 +1,7 @@
 """The registry of backends by name.
 
 A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. One
-that annotates its first parameter as torch.fx.GraphModule is given one. Names
+that annotates its first parameter as torch.fx.GraphModule, or names torch.fx, is given one. Names
 come from three places, in this order: `register_backend` (ours are registered so), the entry-point
 group "framegraph_backends", and, through the bridge, backends written for torch.compile: its
 entry-point group "torch_dynamo_backends", and all that torch registers. Lists have its debugging
@@ -10,12 +10,15 @@ backends alone.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
+
+from backends.named_tools import names_tools
 
 Backend = Callable[..., Any]
 
@@ -87,25 +90,29 @@ def lookup_backend(backend: str | Backend) -> Backend:
 
 
 def caller_of(backend: Backend) -> Backend:
-    """A function that calls a backend with our graphs: a backend whose first parameter is annotated
-    as torch.fx.GraphModule is given one.
+    """A function that calls a backend with our graphs; a torch.fx.GraphModule is given where the
+    first parameter is annotated so, or where the backend's code names torch.fx or its compilers.
     """
-    if not _asks_for_torch_fx(backend):
+    if getattr(backend, "__module__", "").partition(".")[0] in _OURS:
         return backend
-    from backends.bridge import TorchFxBackend
+    from backends.bridge import UserBackend
 
-    return TorchFxBackend(backend)
+    return UserBackend(backend, _asks_for_torch_fx(backend))
+
+
+_OURS = ("backends", "dynamo", "inductor")
 
 
 def _asks_for_torch_fx(backend: Backend) -> bool:
-    try:
+    annotation = None
+    with contextlib.suppress(TypeError, ValueError):  # it has no signature
         parameters = inspect.signature(backend).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    annotation = next((p.annotation for p in parameters), None)
+        annotation = next((p.annotation for p in parameters), None)
     if isinstance(annotation, type):
         annotation = f"{annotation.__module__}.{annotation.__qualname__}"
-    return isinstance(annotation, str) and annotation.strip("'\"") in _TORCH_FX
+    if isinstance(annotation, str) and annotation.strip("'\"") in _TORCH_FX:
+        return True
+    return names_tools(backend)
 
 
 def _load(name: str) -> None:

@@ -1,6 +1,6 @@
 """Between our graphs and torch.fx, and the one place that knows where torch's own compiler stands.
 
-Outside backends/bridge.py nothing else names torch.fx or torch._dynamo.
+Outside backends/ nothing else names torch.fx or torch._dynamo.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ARROWS = {
 }
 TORCH_COMPILER = ("torch.fx", "torch._dynamo", "torch._inductor", "torch._functorch._aot_autograd",
                   "torch._functorch.aot_autograd")  # fmt: skip
-MAY_NAME_TORCH_COMPILER = {"fxgraph/torch_fx.py", "backends/bridge.py"}
+MAY_NAME_TORCH_COMPILER = {"fxgraph/torch_fx.py", "backends/bridge.py", "backends/torch_symbols.py"}
 MAY_CHECK_VERSIONS = {"dynamo/bytecode/versions.py"}
 
 

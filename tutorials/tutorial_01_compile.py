@@ -187,8 +187,8 @@ assert test_fns(f3, compile_f3, (inp2,))
 # ## Looking at the graphs
 #
 # A backend is any function `(gm, example_inputs) -> callable`. This one prints the graph as a table
-# and runs it op by op: DenseNet-121 is one graph. (A backend for torch.fx's tools writes
-# `gm: torch.fx.GraphModule`, and is given such a graph.)
+# and runs it op by op: DenseNet-121 is one graph. (A backend whose code names torch.fx,
+# or whose `gm` is annotated as torch.fx.GraphModule, is given such a graph.)
 
 # %%
 graph_count = 0

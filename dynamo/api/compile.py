@@ -47,7 +47,8 @@ def compile(
         vary; then they become symbols (dynamo/guards/shapes.py). True: arguments' are symbols at
         once. False: never. A backend that takes no symbols has them constant always; True warns.
     backend: a name of dynamo.list_backends(), or a callable (gm, example_inputs) -> callable. gm is
-        a fxgraph.GraphModule; where the parameter is annotated so, a torch.fx.GraphModule.
+        a fxgraph.GraphModule; a torch.fx.GraphModule where the parameter is annotated so, or the
+        code of the backend names torch.fx or its compilers.
     mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
         options["guard_filter_fn"] goes with every backend: dynamo/guards/filters.py.
     disable: return `model` as it is.

@@ -1,0 +1,139 @@
+"""Symbolic sizes for backends that trace graphs again with torch's own tools, as its AOT autograd.
+
+Such tools make fake tensors of the example inputs, whose sizes are numbers: a graph for any size
+would become one for the sizes of the first call. While such a backend runs, the tools find a fake
+tensor with torch's symbols for each example; what they assume of these is assumed of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import sympy
+import torch
+
+from fxgraph import GraphModule
+from fxgraph.expressions import evaluate
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+
+@contextlib.contextmanager
+def as_torchs(gm: GraphModule, examples: Sequence[Any], floats: bool = True) -> Iterator[list[Any]]:
+    """The examples with torch's symbols for ours, while torch's tools find the fake tensors.
+
+    Not with numbers that have no value while compiling. floats: whether they may be symbols.
+    """
+    nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    values = [node.meta.get("val") for node in nodes]
+    numbers = [number for value in values for number in layout_numbers(value)]
+    if not numbers or any(map(depends_on_data, numbers)):
+        yield list(examples)
+        return
+    from torch._guards import TracingContext, tracing
+
+    for number in numbers:
+        if isinstance(number, torch.SymFloat) and not floats:
+            number.node.shape_env.specialise(number)
+    symbols = _Symbols(numbers)
+    given = symbols.examples(values, examples)
+    with tracing(TracingContext(symbols.mode)):
+        yield given
+    symbols.assume()
+
+
+class _Symbols:
+    """The symbols of a graph's inputs, ours and torch's."""
+
+    def __init__(self, numbers: Sequence[Any]) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self._torchs_env = ShapeEnv()
+        self._our_env = numbers[0].node.shape_env
+        self.mode = FakeTensorMode(shape_env=self._torchs_env, allow_non_fake_inputs=True)
+        self._found: list[torch.Tensor] = []  # the tools' memory of these is weak
+        self._torchs: dict[sympy.Symbol, Any] = {}  # the number, by our symbol
+        self._ours: dict[sympy.Symbol, Any] = {}  # the number, by torch's symbol
+        for number in numbers:
+            for symbol in sorted(expr_of(number).free_symbols - self._torchs.keys(), key=str):
+                self._make(symbol)
+
+    def _make(self, symbol: sympy.Symbol) -> None:
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        info, env = self._our_env.symbols[symbol], self._torchs_env
+        source = ConstantSource(f"framegraph_{symbol}")
+        if info.is_float and self._our_env.simplify(symbol).is_number:
+            self._torchs[symbol] = info.hint
+            return
+        made = env.create_symbol(info.hint, source, dynamic_dim=DimDynamic.DYNAMIC)
+        node_of = env.create_symfloatnode if info.is_float else env.create_symintnode
+        self._torchs[symbol] = node_of(made, hint=info.hint, source=source)
+        self._ours[made] = self._our_env.number(symbol)
+
+    def examples(self, values: Sequence[Any], examples: Sequence[Any]) -> list[Any]:
+        """The examples of inputs with these fake tensors and numbers."""
+        shared = _with_shared_memory(examples)
+        given = []
+        for value, real in zip(values, examples, strict=True):
+            if is_symbolic(value):
+                real = self._number(value)
+            elif type(real) in _PLAIN and layout_numbers(value) and id(real) not in shared:
+                self._show(value, real)
+            elif isinstance(real, torch.Tensor):
+                self._fix(value, real)
+            given.append(real)
+        return given
+
+    def _number(self, number: Any) -> Any:
+        return evaluate(expr_of(number), self._torchs)
+
+    def _show(self, value: torch.Tensor, real: torch.Tensor) -> None:
+        """Have the tools find a tensor with symbols for this one."""
+        sizes, strides = map(self._number, value.shape), map(self._number, value.stride())
+        with self.mode, torch.inference_mode(real.is_inference()):
+            fake = torch.empty_strided(
+                tuple(sizes), tuple(strides), dtype=value.dtype, device=value.device
+            )
+            fake.requires_grad_(real.requires_grad)
+        self.mode.fake_tensor_converter.set_tensor_memo(real, cast("FakeTensor", fake))
+        self._found.append(fake)
+
+    def _fix(self, value: Any, real: torch.Tensor) -> None:
+        """Have the tools find a tensor without symbols, whose sizes then are this one's."""
+        self._found.append(self.mode.from_tensor(real, static_shapes=True))
+        for number in layout_numbers(value):
+            number.node.shape_env.specialise(number)
+
+    def assume(self) -> None:
+        """Assume of our symbols what was assumed of torch's."""
+        from torch.utils._sympy.interp import sympy_interp
+        from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+        env = self._torchs_env
+        conditions = [guard.expr for guard in env.guards]
+        conditions += [sympy.Eq(*pair, evaluate=False) for pair in env.replacements.items()]
+        for condition in conditions:
+            if condition.free_symbols <= self._ours.keys():
+                bool(sympy_interp(PythonReferenceAnalysis, self._ours, condition))
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def _with_shared_memory(examples: Sequence[Any]) -> set[int]:
+    """The ids of tensors that share memory, or do not begin where theirs does."""
+    plain = [one for one in examples if type(one) in _PLAIN]
+    times = Counter(one.untyped_storage().data_ptr() for one in plain)
+    return {
+        id(one)
+        for one in plain
+        if times[one.untyped_storage().data_ptr()] > 1 or one.storage_offset()
+    }
