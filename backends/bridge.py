@@ -13,8 +13,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.named_tools import COMPILERS, names_tools
-from backends.torch_symbols import as_torchs
+from backends.torch_symbols import call_with_symbols
 from fxgraph import GraphModule
 from fxgraph.aot import asks_for_gradients
 from fxgraph.aot.cuts import has_hook
@@ -32,8 +31,9 @@ def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
         if asks_for_gradients(gm) or any(map(has_hook, gm.graph.nodes)):
             return gm.forward  # such backends differentiate a graph from its results to its inputs
         compiler = _lookup(backend) if isinstance(backend, str) else backend
-        with as_torchs(gm, example_inputs, floats=False) as examples:
-            return compiler(to_torch_fx(gm), examples, **options)
+        return call_with_symbols(
+            lambda examples: compiler(to_torch_fx(gm), examples, **options), gm, example_inputs
+        )
 
     bridged.__name__ = f"bridge_{backend if isinstance(backend, str) else _name(backend)}"
     return bridged
@@ -66,15 +66,16 @@ class UserBackend:
     def __init__(self, backend: Callable[..., Any], takes_torch_fx: bool) -> None:
         self.backend = backend
         self.takes_torch_fx = takes_torch_fx
-        self._takes_floats = not names_tools(backend, COMPILERS)
         self.__name__ = _name(backend)
         with contextlib.suppress(TypeError, ValueError):  # it has none
             self.__signature__ = inspect.signature(backend)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
-        with as_torchs(gm, example_inputs, self._takes_floats) as examples:
+        def call(examples: list[Any]) -> Any:
             given = to_torch_fx(gm) if self.takes_torch_fx else gm
             return self.backend(given, examples, **options)
+
+        return call_with_symbols(call, gm, example_inputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)

@@ -8,12 +8,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-TOOLS = ("torch.fx", "torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
-COMPILERS = ("torch._inductor",)
+_TOOLS = ("torch.fx", "torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
 _MOST = 200
 
 
-def names_tools(backend: Any, tools: tuple[str, ...] = TOOLS) -> bool:
+def names_tools(backend: Any) -> bool:
     """Whether the code reads or imports anything of these modules."""
     seen: dict[int, Any] = {}
     rest = [backend]
@@ -22,10 +21,10 @@ def names_tools(backend: Any, tools: tuple[str, ...] = TOOLS) -> bool:
         if id(value) in seen:
             continue
         seen[id(value)] = value
-        if any(_is_below(name, tools) for name in _modules_of(value)):
+        if any(_is_below(name, _TOOLS) for name in _modules_of(value)):
             return True
         if isinstance(value, types.FunctionType):
-            if _imports(value.__code__, tools):
+            if _imports(value.__code__):
                 return True
             rest += _read_by(value)
         else:
@@ -46,12 +45,14 @@ def _is_below(name: Any, tools: tuple[str, ...]) -> bool:
     return isinstance(name, str) and any(f"{name}.".startswith(f"{tool}.") for tool in tools)
 
 
-def _imports(code: types.CodeType, tools: tuple[str, ...]) -> bool:
+def _imports(code: types.CodeType) -> bool:
     names = _names(code)
-    if any(_is_below(name, tools) for name in names):
+    if any(_is_below(name, _TOOLS) for name in names):
         return True
-    read = {tool.partition(".")[2] for tool in tools} - {""}
-    return "torch" in names and not read.isdisjoint(names)
+    return "torch" in names and not _OF_TORCH.isdisjoint(names)
+
+
+_OF_TORCH = {tool.partition(".")[2] for tool in _TOOLS} - {""}
 
 
 def _read_by(function: types.FunctionType) -> Iterator[Any]:
@@ -93,7 +94,7 @@ def _is_followed(value: Any) -> bool:
     if type(value).__module__ == "builtins" and not isinstance(value, _WITH_CODE):
         return isinstance(value, types.ModuleType)
     modules = _modules_of(value)
-    return any(_is_below(name, TOOLS) for name in modules) or not _is_below(modules[0], _OTHERS)
+    return any(_is_below(name, _TOOLS) for name in modules) or not _is_below(modules[0], _OTHERS)
 
 
 _OTHERS = ("torch", "dynamo", "fxgraph", "inductor", "backends")

@@ -7,9 +7,8 @@ tensor with torch's symbols for each example; what they assume of these is assum
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import sympy
@@ -23,28 +22,44 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensor
 
 
-@contextlib.contextmanager
-def as_torchs(gm: GraphModule, examples: Sequence[Any], floats: bool = True) -> Iterator[list[Any]]:
-    """The examples with torch's symbols for ours, while torch's tools find the fake tensors.
+def call_with_symbols(
+    backend: Callable[[list[Any]], Any], gm: GraphModule, examples: Sequence[Any]
+) -> Any:
+    """backend(examples), with torch's symbols for ours, while its tools find the fake tensors.
 
-    Not with numbers that have no value while compiling. floats: whether they may be symbols.
+    Not with numbers that have no value while compiling. Where the backend fails on symbolic floats,
+    of which torch's inductor takes none, these become constants.
     """
     nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     values = [node.meta.get("val") for node in nodes]
     numbers = [number for value in values for number in layout_numbers(value)]
     if not numbers or any(map(depends_on_data, numbers)):
-        yield list(examples)
-        return
+        return backend(list(examples))
+    try:
+        return _call(backend, values, numbers, examples)
+    except Exception:
+        floats = [number for number in numbers if isinstance(number, torch.SymFloat)]
+        if not floats:
+            raise
+        for number in floats:
+            number.node.shape_env.specialise(number)
+        return _call(backend, values, numbers, examples)
+
+
+def _call(
+    backend: Callable[[list[Any]], Any],
+    values: Sequence[Any],
+    numbers: Sequence[Any],
+    examples: Sequence[Any],
+) -> Any:
     from torch._guards import TracingContext, tracing
 
-    for number in numbers:
-        if isinstance(number, torch.SymFloat) and not floats:
-            number.node.shape_env.specialise(number)
     symbols = _Symbols(numbers)
     given = symbols.examples(values, examples)
     with tracing(TracingContext(symbols.mode)):
-        yield given
+        compiled = backend(given)
     symbols.assume()
+    return compiled
 
 
 class _Symbols:

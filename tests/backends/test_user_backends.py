@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dynamo
-from backends.named_tools import COMPILERS, names_tools
+from backends.named_tools import names_tools
 from fxgraph import GraphModule
 
 
@@ -132,8 +132,14 @@ def with_inductor_of_torch(gm, example_inputs):
     return compile_fx(gm, example_inputs)
 
 
+def found_by_name(gm, example_inputs):
+    from torch._dynamo import lookup_backend
+
+    return lookup_backend("inductor")(gm, example_inputs)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [with_inductor_of_torch, "bridge"])
+@pytest.mark.parametrize("name", [with_inductor_of_torch, found_by_name, "bridge"])
 def test_inductor_of_torch(name) -> None:
     from backends.bridge import bridge
 
@@ -187,8 +193,6 @@ def test_names_of_tools() -> None:
     assert all(map(names_tools, [imports, functools.partial(imports), interprets, transforms]))
     assert names_tools(lambda gm, example_inputs: imports(gm, example_inputs))
     assert names_tools(CalledByAnObject([]))
-    assert names_tools(with_inductor_of_torch, COMPILERS)
-    assert not names_tools(interprets, COMPILERS)
 
 
 def test_other_backends_have_our_graphs() -> None:
