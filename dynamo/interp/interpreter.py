@@ -195,6 +195,7 @@ class Interpreter:
         self.gave_locals = False  # the program has called locals()
         self.loop_entries: dict[int, LoopEntry] = {}  # by the index of the loop's FOR_ITER
         self.began = output.steps  # the step at which the current instruction began
+        self._modules: dict[str, tuple[str, type]] | None = None
 
     # -- used by values ------------------------------------------------------------------------
     def wrap(self, obj: Any, source: Source | None = None) -> Value:
@@ -574,25 +575,25 @@ class Interpreter:
         """The modules below the frame's own whose `forward` we are in, outermost first
         (node.meta["nn_module_stack"]): by path, the path and the class.
         """
-        found: list[tuple[str, type]] = []
-        tx: Interpreter | None = self
-        while tx is not None:
-            if tx.code.co_name == "forward":
-                module = tx.locals.get(tx.code.co_varnames[0]) if tx.code.co_argcount else None
-                found += _path_and_class(module)
-            tx = tx.parent
-        return {path: (path, cls) for path, cls in reversed(found)}
+        if self._modules is None:
+            self._modules = {} if self.parent is None else self.parent.module_stack()
+            if self.code.co_name == "forward" and self.code.co_argcount:
+                module = self.locals.get(self.code.co_varnames[0])
+                own = _path_and_class(module)
+                if own is not None:
+                    self._modules = {**self._modules, own[0]: own}
+        return self._modules
 
 
-def _path_and_class(module: Value | Lazy | None) -> list[tuple[str, type]]:
+def _path_and_class(module: Value | Lazy | None) -> tuple[str, type] | None:
     """Those of an nn.Module other than an argument of the frame."""
     if not isinstance(module, ObjectValue) or not issubclass(module.cls, torch.nn.Module):
-        return []
+        return None
     if module.source is None:  # made by the frame
-        return [(module.cls.__name__, module.cls)]
+        return module.cls.__name__, module.cls
     if module.source.base is None:
-        return []
-    return [(_INDEX.sub(r".\1", str(module.source)), module.cls)]
+        return None
+    return _INDEX.sub(r".\1", str(module.source)), module.cls
 
 
 _INDEX = re.compile(r"\[(\d+)\]")  # of a module in a list, whose path has its number as a name
