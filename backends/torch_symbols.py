@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import sympy
 import torch
@@ -17,9 +17,6 @@ import torch
 from fxgraph import GraphModule
 from fxgraph.expressions import evaluate
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
-
-if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import FakeTensor
 
 
 def call_with_symbols(
@@ -66,13 +63,14 @@ class _Symbols:
     """The symbols of a graph's inputs, ours and torch's."""
 
     def __init__(self, numbers: Sequence[Any]) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         self._torchs_env = ShapeEnv()
         self._our_env = numbers[0].node.shape_env
-        self.mode = FakeTensorMode(shape_env=self._torchs_env, allow_non_fake_inputs=True)
-        self._found: list[torch.Tensor] = []  # the tools' memory of these is weak
+        self.mode = _fake_tensor_mode(self._torchs_env, self._fake_of)
+        self._values: dict[int, torch.Tensor] = {}  # our fake tensors, by id of the example
+        self._shared: set[int] = set()
+        self._fakes: dict[int, torch.Tensor] = {}  # torch's, made when asked for
         self._torchs: dict[sympy.Symbol, Any] = {}  # the number, by our symbol
         self._ours: dict[sympy.Symbol, Any] = {}  # the number, by torch's symbol
         for number in numbers:
@@ -95,37 +93,42 @@ class _Symbols:
 
     def examples(self, values: Sequence[Any], examples: Sequence[Any]) -> list[Any]:
         """The examples of inputs with these fake tensors and numbers."""
-        shared = _with_shared_memory(examples)
+        self._shared = _with_shared_memory(examples)
         given = []
         for value, real in zip(values, examples, strict=True):
             if is_symbolic(value):
                 real = self._number(value)
-            elif type(real) in _PLAIN and layout_numbers(value) and id(real) not in shared:
-                self._show(value, real)
             elif isinstance(real, torch.Tensor):
-                self._fix(value, real)
+                self._values[id(real)] = value
             given.append(real)
         return given
 
     def _number(self, number: Any) -> Any:
         return evaluate(expr_of(number), self._torchs)
 
-    def _show(self, value: torch.Tensor, real: torch.Tensor) -> None:
-        """Have the tools find a tensor with symbols for this one."""
+    def _fake_of(self, real: torch.Tensor) -> torch.Tensor | None:
+        """The fake tensor with symbols for an example. None: it has none, and none are assumed to
+        vary from here on.
+        """
+        value = self._values.get(id(real))
+        varies = layout_numbers(value)
+        if not varies:
+            return None
+        if type(real) not in _PLAIN or id(real) in self._shared:
+            for number in varies:
+                self._our_env.specialise(number)
+            return None
+        if id(real) not in self._fakes:
+            self._fakes[id(real)] = self._fake(value, real)
+        return self._fakes[id(real)]
+
+    def _fake(self, value: Any, real: torch.Tensor) -> torch.Tensor:
         sizes, strides = map(self._number, value.shape), map(self._number, value.stride())
         with self.mode, torch.inference_mode(real.is_inference()):
             fake = torch.empty_strided(
                 tuple(sizes), tuple(strides), dtype=value.dtype, device=value.device
             )
-            fake.requires_grad_(real.requires_grad)
-        self.mode.fake_tensor_converter.set_tensor_memo(real, cast("FakeTensor", fake))
-        self._found.append(fake)
-
-    def _fix(self, value: Any, real: torch.Tensor) -> None:
-        """Have the tools find a tensor without symbols, whose sizes then are this one's."""
-        self._found.append(self.mode.from_tensor(real, static_shapes=True))
-        for number in layout_numbers(value):
-            number.node.shape_env.specialise(number)
+            return fake.requires_grad_(real.requires_grad)
 
     def assume(self) -> None:
         """Assume of our symbols what was assumed of torch's."""
@@ -138,6 +141,20 @@ class _Symbols:
         for condition in conditions:
             if condition.free_symbols <= self._ours.keys():
                 bool(sympy_interp(PythonReferenceAnalysis, self._ours, condition))
+
+
+def _fake_tensor_mode(env: Any, fake_of: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
+    """A mode with the fake tensors of fake_of, and without symbols where that has none."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class Mode(FakeTensorMode):
+        def from_tensor(self, tensor: torch.Tensor, **settings: Any) -> Any:
+            found = fake_of(tensor)
+            if found is not None:
+                return found
+            return super().from_tensor(tensor, static_shapes=True, source=settings.get("source"))
+
+    return Mode(shape_env=env, allow_non_fake_inputs=True)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
