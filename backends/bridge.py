@@ -56,26 +56,21 @@ def is_of_torch(name: str) -> bool:
     return name in list_backends(exclude_tags=())
 
 
-class UserBackend:
-    """A backend that is not ours, called with what it takes.
-
-    takes_torch_fx: torch.fx's graphs in place of ours, for torch.fx's interpreters, transformers
-    and passes, which take no others.
+class TorchFxBackend:
+    """A backend that is given torch.fx's graphs in place of ours, for torch.fx's interpreters,
+    transformers and passes, which take no others, and its symbols, for tools that trace again.
     """
 
-    def __init__(self, backend: Callable[..., Any], takes_torch_fx: bool) -> None:
+    def __init__(self, backend: Callable[..., Any]) -> None:
         self.backend = backend
-        self.takes_torch_fx = takes_torch_fx
         self.__name__ = _name(backend)
         with contextlib.suppress(TypeError, ValueError):  # it has none
             self.__signature__ = inspect.signature(backend)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
-        def call(examples: list[Any]) -> Any:
-            given = to_torch_fx(gm) if self.takes_torch_fx else gm
-            return self.backend(given, examples, **options)
-
-        return call_with_symbols(call, gm, example_inputs)
+        return call_with_symbols(
+            lambda examples: self.backend(to_torch_fx(gm), examples, **options), gm, example_inputs
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)

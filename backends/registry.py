@@ -93,17 +93,19 @@ def caller_of(backend: Backend) -> Backend:
     """A function that calls a backend with our graphs; a torch.fx.GraphModule is given where the
     first parameter is annotated so, or where the backend's code names torch.fx or its compilers.
     """
-    if getattr(backend, "__module__", "").partition(".")[0] in _OURS:
+    if not _asks_for_torch_fx(backend):
         return backend
-    from backends.bridge import UserBackend
+    from backends.bridge import TorchFxBackend
 
-    return UserBackend(backend, _asks_for_torch_fx(backend))
+    return TorchFxBackend(backend)
 
 
 _OURS = ("backends", "dynamo", "inductor")
 
 
 def _asks_for_torch_fx(backend: Backend) -> bool:
+    if getattr(backend, "__module__", "").partition(".")[0] in _OURS:
+        return False
     annotation = None
     with contextlib.suppress(TypeError, ValueError):  # it has no signature
         parameters = inspect.signature(backend).parameters.values()

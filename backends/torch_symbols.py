@@ -86,7 +86,9 @@ class _Symbols:
         if info.is_float and self._our_env.simplify(symbol).is_number:
             self._torchs[symbol] = info.hint
             return
-        made = env.create_symbol(info.hint, source, dynamic_dim=DimDynamic.DYNAMIC)
+        made = env.create_symbol(
+            info.hint, source, dynamic_dim=DimDynamic.DYNAMIC, positive=(info.low or 0) > 0 or None
+        )
         node_of = env.create_symfloatnode if info.is_float else env.create_symintnode
         self._torchs[symbol] = node_of(made, hint=info.hint, source=source)
         self._ours[made] = self._our_env.number(symbol)
