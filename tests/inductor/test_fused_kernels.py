@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -95,8 +96,26 @@ def called(program, args, kind):
         return program(*given, *(given if kind == "shared" else [])), given
 
 
+@contextlib.contextmanager
+def without_onednn():
+    """Eager by aten's kernels: gelu(inf) of oneDNN is NaN where the processor has AVX-512."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
 def expectation(row, program, args, kind):
-    if not row.wide or kind != "special":
+    if kind != "special":
+        return called(program, args, kind)
+    with without_onednn():
+        return expectation_of_special(row, program, args, kind)
+
+
+def expectation_of_special(row, program, args, kind):
+    if not row.wide:
         return called(program, args, kind)
     results, given = called(program, [x.float() for x in args], kind)
     return pytree.tree_map(lambda x: x.to(row.dtype), (results, given))
@@ -159,7 +178,9 @@ def test_training(row):
         if key not in calls:
             calls[key] = compile_fresh(fn, dynamic=False)
         compiled, context = calls[key]
-        assert_equal(step(program, compiled, args), step(program, fn, args), row, kind)
+        with without_onednn() if kind == "special" else contextlib.nullcontext():
+            expected = step(program, fn, args)
+        assert_equal(step(program, compiled, args), expected, row, kind)
         if kind != "empty":
             ((graph,),) = [record.graphs for record in context.records]
             assert graph.report["kernels"] and not graph.report["no_plan"], kind
