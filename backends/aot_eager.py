@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from backends.autograd import OpByOp, backend_function, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule
@@ -29,6 +31,10 @@ from fxgraph.aot import (
 Show = Callable[[str, GraphModule], None]
 
 
+# Sums of products, which a library adds in an order of its own on some processors.
+_KEPT = (torch.ops.aten.dot, torch.ops.aten.vdot, torch.ops.aten.mv)
+
+
 @register_backend
 @backend_function
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -48,7 +54,7 @@ def compile_whole(
     if watched is not None:
         return watched
     try:
-        functional = functionalize(gm, example_inputs)
+        functional = functionalize(gm, example_inputs, keep=_KEPT)
     except Unfunctionalizable as error:
         return OpByOp(gm, str(error), autograd=False)
     show("functional graph", functional.graph_module)
@@ -57,7 +63,7 @@ def compile_whole(
 
 def _training(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
     # The backward's own operators stay whole, as autograd calls them.
-    training = functionalize_training(gm, example_inputs, decompositions.table())
+    training = functionalize_training(gm, example_inputs, decompositions.table(_KEPT))
     if isinstance(training, FunctionalGraph):
         show("functional graph", training.graph_module)
     else:
