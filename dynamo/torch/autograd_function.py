@@ -240,6 +240,7 @@ def _apply(tx, owner, *args, **kwargs):
     assert isinstance(owner, ClassValue)
     if is_watched(tx, args):
         raise _refuse("a mode, or an argument's class, sees the operations of forward")
+    args, kwargs = _by_place(tx, owner, args, kwargs), {}
     needs = [isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in args]
     differentiates = torch.is_grad_enabled() and any(needs)
     if owner.cls in RoundTripValue.running:
@@ -272,6 +273,43 @@ def _apply(tx, owner, *args, **kwargs):
     if traceable:
         _mark(result, owner.cls, args)
     return result
+
+
+def _by_place(
+    tx: Interpreter, owner: ClassValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Sequence[Value]:
+    """The arguments as torch hands them to forward, to autograd and to setup_context: all by their
+    places, and for setup_context with the defaults of forward.
+    """
+    forward = owner.cls.forward  # type: ignore[attr-defined]
+    context_given = class_lookup(owner.cls, "setup_context") is _DEFAULT_SETUP
+    if context_given and not kwargs:
+        return args
+    if not isinstance(forward, types.FunctionType):
+        if kwargs:
+            raise _refuse("arguments are given by name to a forward that is no function")
+        return args
+    code, given = forward.__code__, [*args]
+    if code.co_kwonlyargcount:
+        raise _refuse("forward has keyword-only arguments")
+    names = code.co_varnames[int(context_given) : code.co_argcount]
+    defaults: Sequence[Value] = ()
+    if not context_given and forward.__defaults__:
+        stated = owner.getattr(tx, "forward").getattr(tx, "__defaults__")
+        assert isinstance(stated, TupleValue)
+        defaults = stated.items(tx)
+    left = dict(kwargs)
+    for place in range(len(given), len(names)):
+        default = place - len(names) + len(defaults)
+        if names[place] in left:
+            given.append(left.pop(names[place]))
+        elif left or not context_given:
+            if default < 0:
+                raise _refuse(f"forward lacks its argument {names[place]}")
+            given.append(defaults[default])
+    if left:
+        raise _refuse(f"forward takes no argument by the name of {next(iter(left))}")
+    return given
 
 
 def _try_rules(tx: Interpreter, owner: ClassValue, needs: Sequence[bool], args: Any) -> None:

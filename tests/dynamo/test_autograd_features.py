@@ -434,3 +434,62 @@ def test_second_derivative_behind_a_break_in_autocast(backend):
         assert not torch.is_autocast_enabled("cpu")
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(other, one, rtol=0.02, atol=0.02)
+
+
+class ByName(Function):
+    """Its arguments may be given by name; backward tells of how many torch knows."""
+
+    @staticmethod
+    def forward(ctx, x, factor=2.0, shift=3.0):
+        ctx.count, ctx.factor = len(ctx.needs_input_grad), factor
+        return x * factor + shift
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return (grad_output * ctx.factor * ctx.count, None, None)[: ctx.count]
+
+
+class ByNameSetUp(Function):
+    @staticmethod
+    def forward(x, factor=2.0, shift=3.0):
+        return x * factor + shift
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _x, ctx.factor, ctx.shift = inputs
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.factor * ctx.shift, None, None
+
+
+@pytest.mark.parametrize("backend", ["eager", *BACKENDS])
+@pytest.mark.parametrize("function", [ByName, ByNameSetUp])
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda cls, x: cls.apply(x=x),
+        lambda cls, x: cls.apply(x, factor=4.0),
+        lambda cls, x: cls.apply(shift=1.0, factor=4.0, x=x),
+        lambda cls, x: cls.apply(x),
+        lambda cls, x: cls.apply(x, shift=4.0),
+        lambda cls, x: cls.apply(x, x=x),
+        lambda cls, x: cls.apply(x, other=4.0),
+        lambda cls, x: cls.apply(shift=x),
+    ],
+)
+def test_arguments_by_name_and_defaults_of_functions(apply, function, backend):
+    def outcome(run, asks):
+        x = torch.ones(3, requires_grad=asks)
+        try:
+            result = run(function, x)
+        except TypeError as error:
+            return str(error)
+        if asks:
+            result.sum().backward()
+        return result.requires_grad, result.tolist(), x.grad.tolist() if asks else None
+
+    dynamo.reset()
+    compiled = dynamo.compile(apply, backend=backend)
+    for asks in (True, False):
+        assert outcome(compiled, asks) == outcome(apply, asks)
