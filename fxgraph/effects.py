@@ -48,19 +48,24 @@ RANDOM_NAMES = frozenset(
         "bernoulli", "multinomial", "poisson", "binomial", "gumbel_softmax",
         "fractional_max_pool2d",
         "fractional_max_pool3d", "fractional_max_pool2d_with_indices",
-        "fractional_max_pool3d_with_indices", "native_dropout",
+        "fractional_max_pool3d_with_indices", "native_dropout", "_fused_dropout",
+        "_sample_dirichlet", "_standard_gamma", "rrelu_with_noise",
     }
 )  # fmt: skip
+
+# Layers of these draw the elements that they drop between one another.
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 
 # Functions that draw random numbers if their training or probability argument says so.
 MAYBE_RANDOM_NAMES = frozenset(
     {
         "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
         "feature_dropout", "rrelu", "scaled_dot_product_attention", "multi_head_attention_forward",
+        *_RECURRENT,
     }
 )  # fmt: skip
 
-_RANDOM_IN_PLACE = frozenset(
+RANDOM_IN_PLACE = frozenset(
     {
         "random_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_",
         "bernoulli_", "rrelu_", "rrelu_with_noise_", "_philox_normal_", "_philox_uniform_",
@@ -188,7 +193,7 @@ def _has_registered_effect(overload: torch._ops.OpOverload) -> bool:
 def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
     writes = kwargs.get("out") is not None or kwargs.get("inplace") is True
     if name.endswith("_") and not name.endswith("__"):
-        return Effects(writes=True, random=name in _RANDOM_IN_PLACE)
+        return Effects(writes=True, random=name in RANDOM_IN_PLACE)
     if name in STATEFUL_NAMES or name.startswith(("_set_", "set_", "_enter_", "_exit_")):
         return OTHER
     random = name in RANDOM_NAMES or (name in MAYBE_RANDOM_NAMES and _draws(name, args, kwargs))
@@ -215,6 +220,10 @@ def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a dropout-like call is known not to draw: an explicit False training, or p == 0."""
     if kwargs.get("training") is False or kwargs.get("train") is False:
         return False
+    if name in _RECURRENT:
+        # Packed data is followed by the sizes of its batches, before the hidden states.
+        dropout, train = args[6:8] if isinstance(args[3], (list, tuple)) else args[5:7]
+        return bool(train) and dropout != 0
     if name == "scaled_dot_product_attention":
         p = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
         return not (isinstance(p, (int, float)) and p == 0)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import dynamo
 import fxgraph
-from fxgraph import Graph, GraphModule, verify
+from fxgraph import Graph, GraphModule, effects, verify
 from fxgraph.aot import functionalize, run_functional
 from fxgraph.passes import cse, dce
 
@@ -31,6 +31,9 @@ class TestDce:
             g.call_function(operator.iadd, (x, 1)),
             g.call_function(torch.rand, (3,)),
             g.call_function(F.dropout, (x,)),
+            g.call_function(torch._sample_dirichlet, (x,)),
+            g.call_function(torch.gru, (x, x, [y], True, 2, 0.5, True, False, False)),
+            g.call_function(torch.gru, (x, y, x, [y], True, 2, 0.5, True, False)),
             g.call_function(F.relu, (x,), {"inplace": True}),
             g.call_function(torch.add, (x, 1), {"out": y}),
             g.call_function(torch._assert, (x, "text")),
@@ -49,12 +52,23 @@ class TestDce:
         dce(g, impure_random=False)
         assert "rand" not in names(g)
 
+    def test_operators_that_draw_are_known(self):
+        known = effects.RANDOM_NAMES | effects.MAYBE_RANDOM_NAMES | effects.RANDOM_IN_PLACE
+        for full in torch._C._dispatch_get_all_op_names():
+            name, _, overload = full.removeprefix("aten::").partition(".")
+            if name.startswith(("_", "miopen")) or not callable(getattr(torch, name, None)):
+                continue  # other namespaces among them
+            operator = getattr(getattr(aten, name), overload or "default")
+            if torch.Tag.nondeterministic_seeded in operator.tags:
+                assert name in known, name
+
     def test_dropout_that_is_off_goes(self):
         g = Graph()
         x = g.placeholder("x")
         g.call_function(F.dropout, (x, 0.1, False))
         g.call_function(F.dropout, (x,), {"training": False})
         g.call_function(F.scaled_dot_product_attention, (x, x, x))
+        g.call_function(torch.gru, (x, x, [x], True, 2, 0.5, False, False, False))
         g.output((x,))
         g.eliminate_dead_code()
         assert names(g) == ["x", "output"]

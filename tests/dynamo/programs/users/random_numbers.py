@@ -602,4 +602,29 @@ PROGRAMS = {
         torch.rand(1)
     """,
     ),
+    "draws_of_which_only_the_shape_is_read": (
+        1,
+        """
+        import torch.distributions as D
+        def f(x):
+            shapes = [D.Dirichlet(x).rsample().shape, D.Beta(2.0, x).rsample().shape]
+            shapes += [torch._standard_gamma(x).shape, torch._sample_dirichlet(x).shape]
+            return shapes, torch.rand(2)
+        ---
+        torch.manual_seed(3)
+        run(torch.ones(4, 3))
+        torch.rand(1)
+    """,
+    ),
+    "recurrent_layers_of_which_only_the_shape_is_read": (
+        1,
+        """
+        lstm, gru = nn.LSTM(3, 3, 2, dropout=0.5), nn.GRU(3, 3, 2, dropout=0.5)
+        def f(x): return lstm(x)[0].shape, gru(x)[0].shape, torch.rand(2)
+        ---
+        torch.manual_seed(3)
+        run(torch.ones(4, 2, 3))
+        torch.rand(1)
+    """,
+    ),
 }
