@@ -28,7 +28,7 @@ def _refuse(text: str) -> Unsupported:
     return Unsupported(breaks.OpError("functional_call", text))
 
 
-@handles(torch.func.functional_call, stateless.functional_call)
+@handles(torch.func.functional_call, stateless._functional_call)
 def _functional_call(
     tx, module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=None, strict=None
 ):

@@ -672,4 +672,24 @@ PROGRAMS = {
         run(T(2, 3, grad=True)).requires_grad
         """,
     ),
+    "stateless_functional_call": (
+        1,
+        "",
+        """
+        import warnings
+        from torch.nn.utils import stateless
+        m = nn.Linear(3, 2)
+        def f(x):
+            weights = {"weight": torch.ones(2, 3)}
+            return stateless.functional_call(m, parameters_and_buffers=weights, args=(x,))
+        def warned(x):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = run(x)
+            return result, [str(one.message) for one in caught]
+        ---
+        warned(T(2, 3))
+        warned(T(2, 3))
+        """,
+    ),
 }
