@@ -515,7 +515,7 @@ def foreach_addcmul_(tensors, first, second, scalars):
 
 def foreach_pow(base, exponents):
     """torch._foreach_pow with a number as base."""
-    return [torch.pow(base, exponent) for exponent in exponents]
+    return tuple([torch.pow(base, exponent) for exponent in exponents])
 
 
 def accumulate_gradients(found):

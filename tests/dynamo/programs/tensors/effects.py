@@ -573,4 +573,12 @@ PROGRAMS = {
         with torch.no_grad(): r = run(T(3, grad=True))
         run(T(3, grad=True))
     """,
+    "foreach_pow_of_a_number": (
+        1,
+        """
+        def f(x): return torch._foreach_pow(2.0, [x, x + 1])
+        ---
+        run(T(3))
+    """,
+    ),
 }
