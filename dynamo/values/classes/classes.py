@@ -47,6 +47,7 @@ from dynamo.values.objects.descriptors import (
     class_lookup,
     guarded_lookup,
     is_data_descriptor,
+    is_native,
     is_trusted_class,
     reads_by_function,
 )
@@ -152,11 +153,11 @@ class ClassValue(TailCallable, MetaclassInstance):
         return None if self.source is None else AttrSource(self.source, name)
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        if isinstance(found, classmethod):
+        if is_native(found, classmethod):
             source = self._attr_source(name)
             source = None if source is None else AttrSource(source, "__func__")
             return bind_to_class(tx, found, self, source)
-        if isinstance(found, staticmethod):
+        if is_native(found, staticmethod):
             return tx.wrap(found.__func__, self._attr_source(name))
         if isinstance(found, types.BuiltinFunctionType) and name != "__new__":  # mere data
             return tx.wrap(found, self._attr_source(name))

@@ -16,6 +16,13 @@ def type_holds(cls: type, name: str) -> bool:
     return class_lookup(cls, name) is not MISSING
 
 
+def is_native(found: Any, kind: type, slot: str = "__get__") -> bool:
+    """Whether `found` is a descriptor of the C type `kind` that Python calls by the slot of `kind`
+    itself: a subclass can have a slot of its own.
+    """
+    return isinstance(found, kind) and class_lookup(type(found), slot) is getattr(kind, slot)
+
+
 def reads_by_function(cls: type) -> bool:
     """Whether reading an attribute calls a `__getattribute__` of the program."""
     return isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType)

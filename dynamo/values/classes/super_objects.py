@@ -16,7 +16,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins.table import BuiltinMethod, SlotValue, handles, is_none, real_object
 from dynamo.values.classes.classes import ClassValue, class_by_name
-from dynamo.values.classes.lookup import MISSING, class_lookup, type_holds
+from dynamo.values.classes.lookup import MISSING, class_lookup, is_native, type_holds
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.functions.function import MethodValue
 from dynamo.values.objects.descriptors import (
@@ -99,11 +99,11 @@ class SuperValue(Value):
 
         receiver = self.receiver
         owner = receiver if on_class else class_value(tx, receiver.python_type(), receiver.source)
-        if isinstance(found, staticmethod):
+        if is_native(found, staticmethod):
             return tx.wrap(found.__func__, part("__func__"))
-        if isinstance(found, classmethod):
+        if is_native(found, classmethod):
             return bind_to_class(tx, found, owner, part("__func__"))
-        if isinstance(found, property):
+        if is_native(found, property):
             if on_class:
                 return tx.wrap(found, source)
             return tx.call_at_end(self, name, tx.wrap(found.fget, part("fget")), [receiver])

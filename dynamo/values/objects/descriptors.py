@@ -26,7 +26,13 @@ from dynamo.polyfills.protocols import keep_attribute
 from dynamo.values import late_bound
 from dynamo.values.base import Value
 from dynamo.values.classes.class_stores import StoredClassAttr, stored_class_attr
-from dynamo.values.classes.lookup import MISSING, class_lookup, reads_by_function, type_holds
+from dynamo.values.classes.lookup import (
+    MISSING,
+    class_lookup,
+    is_native,
+    reads_by_function,
+    type_holds,
+)
 from dynamo.values.functions.function import MethodValue
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import call_real, raise_python
@@ -119,7 +125,7 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     binder = _BINDERS.get(type(found))
     if binder is not None:
         return binder(tx, value, found, name)
-    if isinstance(found, property):
+    if is_native(found, property):
         return _bind_property(tx, value, found, name)
     if isinstance(found, StoredClassAttr):
         return found.bind(tx, value, name)

@@ -47,6 +47,7 @@ from dynamo.values.objects.descriptors import (
     deleter_only,
     guarded_lookup,
     is_data_descriptor,
+    is_native,
     is_slot,
     is_trusted_class,
     own_attr_source,
@@ -295,7 +296,7 @@ class ObjectValue(Value):
     def generic_setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         """object.__setattr__."""
         found = guarded_lookup(tx, self, name)
-        if isinstance(found, property):
+        if is_native(found, property, "__set__"):
             if found.fset is None:
                 refuse_property(tx, self, found.__set__, None)
                 text = f"property {name!r} of {self.cls.__qualname__!r} object has no setter"
@@ -340,7 +341,7 @@ class ObjectValue(Value):
     def generic_delattr(self, tx: Interpreter, name: str) -> None:
         """object.__delattr__."""
         found = guarded_lookup(tx, self, name)
-        if isinstance(found, property):
+        if is_native(found, property, "__delete__"):
             if found.fdel is None:
                 refuse_property(tx, self, found.__delete__)
                 text = f"property {name!r} of {self.cls.__qualname__!r} object has no deleter"

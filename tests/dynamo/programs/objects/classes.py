@@ -1,5 +1,6 @@
-"""Classes: hashing and equality, forwarding, iteration, dataclasses, enums, generics."""
+"""Classes: hashing and equality, forwarding, iteration, descriptors, dataclasses, enums, generics."""
 
+from tests.dynamo.differential import SOME
 from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
@@ -323,5 +324,58 @@ PROGRAMS = {
         run(T(3), a)
         a
         """,
+    ),
+    "property_whose_subclass_reads_the_class": (
+        2,
+        """
+        class classproperty(property):
+            def __get__(self, instance, owner): return self.fget(owner)
+        class A:
+            k = 3
+            def __init__(self): self.k = 5
+            @classproperty
+            def p(cls): return {'k': cls.k}
+        class B(A):
+            def q(self): return super().p['k'] * 10
+        def f(x, b): return x * b.p['k'], x * type(b).p['k'], x * b.q()
+        ---
+        run(T(3), B())
+        run(T(3), B())
+        B.k = 4
+        run(T(3), B())
+    """,
+    ),
+    "subclasses_of_descriptors_with_slots_of_their_own": (
+        SOME,
+        """
+        class doubled(property):
+            def __get__(self, instance, owner): return self.fget(instance) * 10
+            def __set__(self, instance, value): self.fset(instance, value * 2)
+            def __delete__(self, instance): instance.gone = True
+        class own(staticmethod):
+            def __get__(self, instance, owner): return lambda x: self.__func__(x) + 1
+        class bound(classmethod):
+            def __get__(self, instance, owner): return lambda x: self.__func__(instance, x) + 1
+        class A:
+            v = 2
+            def read(self): return self.v
+            def write(self, v): self.v = v
+            q = doubled(read, write)
+            @own
+            def plain(x): return x * 2
+            @bound
+            def of(held, x): return x * (7 if held is None else held.v)
+        class B(A):
+            def above(self, x): return super().q, super().plain(x), super().of(x)
+        def f(x, b):
+            b.q = 4
+            y = x * b.q
+            del b.q
+            found = b.gone, b.plain(x), b.of(x), B.plain(x), B.of(x), b.above(x)
+            return y, found
+        ---
+        run(T(3), B())
+        run(T(3), B())
+    """,
     ),
 }
