@@ -14,9 +14,11 @@ import ast
 import collections
 import contextlib
 import enum
+import functools
 import io
 import itertools
 import linecache
+import marshal
 import os
 import random
 import re
@@ -65,18 +67,19 @@ class World:
         self.namespace: dict[str, Any] = vars(module)
         torch.set_default_device(None)
         torch.set_printoptions(profile="default")
-        torch.manual_seed(0)  # the definitions of both worlds draw the same numbers
+        seed = torch.default_generator.manual_seed  # torch.manual_seed() asks for other devices
+        seed(0)  # the definitions of both worlds draw the same numbers
         RemovableHandle.next_id = 0
-        exec(compile(PRELUDE, "<prelude>", "exec"), self.namespace)
+        exec(_code(PRELUDE, "<prelude>"), self.namespace)
         self.hidden = {*self.namespace, "run", "f"} - {"log"}
-        exec(compile(definitions, filename, "exec"), self.namespace)
+        exec(_code(definitions, filename), self.namespace)
         function = self.namespace["f"]
         self.run = function
         if backend is not None:
             self.run = dynamo.compile(function, backend=backend, dynamic=dynamic)
         self.namespace["run"] = self.run
         RemovableHandle.next_id = 0
-        torch.manual_seed(7)
+        seed(7)
         random.seed(7)
         np.random.seed(7)
         self.random = _random_states()
@@ -112,6 +115,18 @@ class World:
         }
         result = picture = held = None  # the traceback of an error holds this frame
         return seen
+
+
+@functools.lru_cache(maxsize=2)
+def _compiled_text(text: str, filename: str) -> bytes:
+    return marshal.dumps(compile(text, filename, "exec"))
+
+
+def _code(text: str, filename: str) -> types.CodeType:
+    """The code of a text: objects of its own for each world."""
+    code = marshal.loads(_compiled_text(text, filename))
+    assert isinstance(code, types.CodeType)
+    return code
 
 
 def _random_states() -> tuple[Any, Any, Any]:
@@ -204,7 +219,7 @@ class Picture:
         return (type(obj).__name__, *known, [repr(v) for v in obj.reshape(-1).tolist()])
 
     def _scalar(self, obj: np.generic) -> Any:
-        return (type(obj).__name__, str(obj.dtype), repr(obj.item()))
+        return (type(obj).__name__, str(obj.dtype), [repr(obj.item())])
 
     def _number(self, obj: Any) -> Any:
         """Numbers and texts of subclasses."""

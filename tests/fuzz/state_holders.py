@@ -7,7 +7,7 @@ In a text V is the first value of a state, W another, N the state's number.
 from __future__ import annotations
 
 PREAMBLE = """
-import abc, array, builtins, contextvars, copy, functools, gc, inspect, pickle, sys, threading
+import abc, array, builtins, dynamo, contextvars, copy, functools, gc, inspect, pickle, sys, threading
 import types, warnings, weakref
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from torch.nn.utils import parametrize
