@@ -7,6 +7,7 @@ frame hook is on whenever the frame goes on.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import types
@@ -67,11 +68,22 @@ class CompiledGeneratorFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the object does not have is the original's: __self__ of a method."""
+        if name == "__wrapped__":  # of an object that is being made
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
     def __copy__(self) -> CompiledGeneratorFunction:
         return self
 
-    def __deepcopy__(self, memo: Any) -> CompiledGeneratorFunction:
-        return self
+    def __deepcopy__(self, memo: Any) -> Any:
+        """Itself for a function; over a copy of the object of a method."""
+        original = self.__wrapped__  # type: ignore[attr-defined]
+        copied = copy.deepcopy(original, memo)
+        if copied is original or self.context.again is None:
+            return self
+        return self.context.again(copied, self.context.settings)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"  # type: ignore[attr-defined]

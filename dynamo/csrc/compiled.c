@@ -378,21 +378,72 @@ static PyObject *callable_repr(Callable *self)
     return PyUnicode_FromFormat("<%s %R>", Py_IS_TYPE(self, &Compiled_Type) ? "compiled" : "scoped", self->fn);
 }
 
-static PyObject *callable_same(PyObject *self, PyObject *unused)
+/* The copy of an object, by a function of the module copy. */
+static PyObject *copied_by(const char *name, PyObject *object, PyObject *memo)
 {
-    return Py_NewRef(self);
+    PyObject *module = PyImport_ImportModule("copy");
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *copied = PyObject_CallMethod(module, name, memo ? "OO" : "O", object, memo);
+    Py_DECREF(module);
+    return copied;
 }
 
-/* A global, as the function is that it stands for; pickle refuses it where the name leads elsewhere. */
-static PyObject *callable_reduce(PyObject *self, PyObject *unused)
+/* The callable over a copy of the original: itself, where that copies as itself. Steals `copied`. */
+static PyObject *callable_over(Callable *self, PyObject *copied)
 {
-    return PyObject_GetAttrString(self, "__qualname__");
+    PyObject *made = NULL;
+    if (copied == NULL) {
+        return NULL;
+    }
+    if (copied == self->fn) {
+        made = Py_NewRef(self);
+    } else if (Py_IS_TYPE(self, &Scoped_Type)) {
+        made = make_scoped(copied, self->state, self->error_on_miss);
+    } else if (self->context != NULL) {
+        PyObject *settings = PyObject_GetAttrString(self->context, "settings");
+        if (settings != NULL) {
+            made = PyObject_CallMethod(self->context, "again", "OO", copied, settings);
+            Py_DECREF(settings);
+        }
+    } else {
+        PyErr_SetString(PyExc_RuntimeError, "a callable that was cleared cannot be copied");
+    }
+    Py_DECREF(copied);
+    return made;
+}
+
+static PyObject *callable_copy(Callable *self, PyObject *unused)
+{
+    return callable_over(self, PyMethod_Check(self->fn) ? Py_NewRef(self->fn) : copied_by("copy", self->fn, NULL));
+}
+
+static PyObject *callable_deepcopy(Callable *self, PyObject *memo)
+{
+    return callable_over(self, copied_by("deepcopy", self->fn, memo));
+}
+
+/* A global, as the function is that it stands for; pickle refuses it where the name leads elsewhere. Other callables
+ * are compiled again where they are loaded. */
+static PyObject *callable_reduce(Callable *self, PyObject *unused)
+{
+    if (PyFunction_Check(self->fn) || self->context == NULL) {
+        return PyObject_GetAttrString((PyObject *)self, "__qualname__");
+    }
+    PyObject *again = PyObject_GetAttrString(self->context, "again");
+    PyObject *settings = again ? PyObject_GetAttrString(self->context, "settings") : NULL;
+    if (settings == NULL) {
+        Py_XDECREF(again);
+        return NULL;
+    }
+    return Py_BuildValue("N(ON)", again, self->fn, settings);
 }
 
 static PyMethodDef callable_methods[] = {
-    {"__copy__", callable_same, METH_NOARGS, PyDoc_STR("Itself, as for a function.")},
-    {"__deepcopy__", callable_same, METH_O, PyDoc_STR("Itself, as for a function.")},
-    {"__reduce__", callable_reduce, METH_NOARGS, PyDoc_STR("Its name, as for a function.")},
+    {"__copy__", (PyCFunction)callable_copy, METH_NOARGS, PyDoc_STR("Itself for a function; over a copy of others.")},
+    {"__deepcopy__", (PyCFunction)callable_deepcopy, METH_O, PyDoc_STR("Itself for a function; over a copy of others.")},
+    {"__reduce__", (PyCFunction)callable_reduce, METH_NOARGS, PyDoc_STR("Its name for a function; what makes others.")},
     {NULL, NULL, 0, NULL},
 };
 

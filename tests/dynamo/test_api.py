@@ -6,6 +6,8 @@ import copy
 import functools
 import inspect
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -144,9 +146,73 @@ def decorated(x: torch.Tensor) -> torch.Tensor:
 
 def test_decorated_function_pickles_by_its_name() -> None:
     assert pickle.loads(pickle.dumps(decorated)) is decorated
-    for other in (lambda x: x, functools.partial(decorated)):
-        with pytest.raises((pickle.PicklingError, AttributeError)):
-            pickle.dumps(dynamo.compile(other, backend="eager"))
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(dynamo.compile(lambda x: x, backend="eager"))
+
+
+def multiplied(by: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return x * by
+
+
+class Scale:
+    def __init__(self) -> None:
+        self.by = torch.ones(3)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by
+
+    def items(self, x: torch.Tensor) -> Any:
+        yield x * self.by
+
+
+def pickled(call: Any) -> Any:
+    return pickle.loads(pickle.dumps(call))
+
+
+COPIES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "method": (lambda: Scale().__call__, lambda call: call.__self__.by),
+    "object": (Scale, lambda call: call.by),
+    "partial": (lambda: functools.partial(multiplied, torch.ones(3)), lambda call: call.args[0]),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_holds_what_that_of_the_original_holds(name: str, copied: Any) -> None:
+    make, held = COPIES[name]
+    x, results = torch.ones(3), []
+    for call in (make(), dynamo.compile(make(), backend="eager")):
+        first, twin = call(x), copied(call)
+        held(twin).fill_(5)
+        results.append([one.tolist() for one in (first, call(x), twin(x))])
+    assert results[0] == results[1]
+
+
+def test_a_copied_method_of_a_generator() -> None:
+    call = dynamo.compile(Scale().items, backend="eager")
+    assert copy.copy(call).__self__ is call.__self__
+    twin = copy.deepcopy(call)
+    twin.__self__.by.fill_(5)
+    assert [next(one(torch.ones(3))).tolist() for one in (call, twin)] == [[1.0] * 3, [5.0] * 3]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "copied"),
+    [
+        (dynamo.compile(backend="eager"), copy.deepcopy),
+        (dynamo.compile(backend="eager"), pickled),
+        (dynamo.disable, copy.deepcopy),
+    ],
+)
+def test_a_copied_module_with_a_compiled_forward_calls_its_own(wrap: Any, copied: Any) -> None:
+    net, x = Net(), torch.randn(2, 4)
+    net.forward = wrap(net.forward)
+    twin = copied(net)
+    assert torch.equal(twin(x), net(x))
+    with torch.no_grad():
+        twin.lin.weight.zero_()
+    assert torch.equal(twin(x), Net.forward(twin, x))
+    assert not torch.equal(twin(x), net(x))
 
 
 def test_compiled_module_copies_and_pickles() -> None:
