@@ -17,6 +17,7 @@ import torch
 import torch.fx
 from torch._subclasses import meta_utils
 from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
     FakeTensor,
     FakeTensorMode,
     UnsupportedFakeTensorException,
@@ -254,7 +255,10 @@ class _FakeMode(FakeTensorMode):
         begun = gradient is not None and converter._get_memo(gradient) is not None
         plain = self.shape_env is None or begun or options.get("static_shapes")
         if not plain or not _is_simple(tensor):
-            return super().from_tensor(tensor, **options)
+            try:
+                return super().from_tensor(tensor, **options)
+            except DataDependentOutputException:  # a part of a jagged tensor: sizes are its offsets
+                return self._as_plain_view(tensor)
         fake = converter._get_memo(tensor)
         if fake is None:
             with torch.inference_mode(tensor.is_inference()):
@@ -275,6 +279,15 @@ class _FakeMode(FakeTensorMode):
             fake = self._over_memory(gradient)
             self.fake_tensor_converter.set_tensor_memo(gradient, fake)
             return fake
+
+    def _as_plain_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of a view as one of a plain tensor with its sizes."""
+        fake: torch.Tensor = self._over_memory(tensor)
+        if tensor.requires_grad:
+            with torch.enable_grad(), self:
+                fake = fake.requires_grad_().view_as(fake)
+        self.fake_tensor_converter.set_tensor_memo(tensor, fake)
+        return fake
 
     def _over_memory(self, tensor: torch.Tensor) -> FakeTensor:
         """A fake leaf over the fake of the tensor's memory."""

@@ -250,8 +250,6 @@ def test_parts_of_tensors_made_in_the_frame():
 
 
 def test_parts_go_through_a_break():
-    """They are views of the jagged tensor, which no graph takes as inputs."""
-
     def fn(x):
         parts = (x * 2).unbind()
         dynamo.graph_break()
@@ -261,3 +259,18 @@ def test_parts_go_through_a_break():
     for lengths in SIZES:
         x = jagged(*lengths)
         assert_same(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_part_is_an_argument(backend):
+    """A view of the jagged tensor, whose sizes are numbers in memory."""
+
+    def fn(part):
+        return part.sin() * 2
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for lengths in SIZES:
+        x = jagged(*lengths, grad=True)
+        got, expected = (call((x * 2).unbind()[1]) for call in (compiled, fn))
+        assert_same(got, expected)
+        assert_same(*(torch.autograd.grad(y.sum(), x)[0] for y in (got, expected)))

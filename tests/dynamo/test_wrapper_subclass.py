@@ -620,3 +620,18 @@ def test_a_saved_wrapper_is_changed_before_the_backward(change, backend):
         except RuntimeError as error:
             results.append(str(error).split(" is at version")[-1])
     assert results[0] == results[1]
+
+
+def test_a_part_of_a_jagged_tensor_is_wrapped():
+    rows = [torch.randn(3, 4, requires_grad=True), torch.randn(2, 4)]
+    part = torch.nested.as_nested_tensor(rows, layout=torch.jagged).sin().unbind()[0]
+
+    def run(x):
+        return x.doubled() + 1
+
+    call = dynamo.compile(run, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got, expected = (f(Pair(part, part.detach())) for f in (call, run))
+    assert torch.equal(got.a, expected.a)
+    assert torch.equal(got.b, expected.b)

@@ -292,6 +292,9 @@ def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:
     cls = cell.load(tx)
     if cls is None:
         raise_python(tx, RuntimeError, "super(): empty __class__ cell")
+    if not isinstance(found := real_object(cls), type):
+        name = type(found).__name__
+        raise_python(tx, RuntimeError, f"super(): __class__ is not a type ({name})")
     return cls, owner
 
 

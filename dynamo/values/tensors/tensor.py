@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
     FakeTensor,
     UnsupportedFakeTensorException,
 )
@@ -786,8 +785,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     static = static and not tx.output.symbols.has_changed_parameter(obj, source)
     try:
         node = tx.output.add_input(obj, source, static)
-    except (UnsupportedFakeTensorException, DataDependentOutputException) as error:
-        # A view of a sparse tensor, or of a jagged one.
+    except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
         raise Unsupported(breaks.UnknownObject(type(obj).__name__)) from error
     if static:
         tx.guard(source, "static_tensor", obj)

@@ -577,6 +577,21 @@ PROGRAMS = {
         run(T(3), a)
         """,
     ),
+    "class_cell_that_holds_no_class": (
+        1,
+        "",
+        """
+        class A:
+            def g(self): return super().__init__
+        a, g = A(), A.g
+        g.__closure__[0].cell_contents = 3
+        def f(x, a):
+            try: return a.g()
+            except Exception as error: return x + 1, type(error), str(error)
+        ---
+        run(T(3), a)
+        """,
+    ),
     "class_dict_after_store": (
         1,
         "ATTRIBUTE_ACCESS",
