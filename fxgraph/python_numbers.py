@@ -29,8 +29,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         (operator, ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]),
         (operator, ["lshift", "rshift", "and_", "or_", "xor"]),
         (operator, ["eq", "ne", "lt", "le", "gt", "ge"]),
-        (int, ["bit_length", "bit_count", "is_integer", "__round__"]),
-        (float, ["is_integer", "__round__"]),
+        (int, ["bit_length", "bit_count", "is_integer", "as_integer_ratio", "__round__"]),
+        (float, ["is_integer", "as_integer_ratio", "__round__"]),
     )
     for name in names
     if hasattr(owner, name)  # int.is_integer: from Python 3.12
@@ -74,6 +74,23 @@ def sampled(name: str, operands: Sequence[Any]) -> tuple[list[Any], torch.dtype]
 
 def _type(operand: Any) -> type:
     return operand if isinstance(operand, type) else type(operand)
+
+
+class Computation:
+    """A function of the values of symbols: `function` of operands that are numbers, or functions of
+    these values. item: which number of a tuple; a bool is 0 or 1.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], operands: Sequence[Any], item: int | None
+    ) -> None:
+        self.function, self.operands, self.item = function, operands, item
+
+    def __call__(self, *values: Any) -> Any:
+        operands = [part(*values) if callable(part) else part for part in self.operands]
+        made = self.function(*operands)
+        made = made if self.item is None else made[self.item]
+        return int(made) if type(made) is bool else made
 
 
 _library = torch.library.Library("framegraph", "FRAGMENT")

@@ -1,8 +1,10 @@
 #include "guard_shapes.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include "../../inductor/runner/integers.h"
 #include "guard_tree.h"
@@ -163,6 +165,23 @@ bool binary(int op, Number* a, const Number& b) {
   return a->as_double(&x) && b.as_double(&y) && of_reals(op, x, y, a);
 }
 
+// The number that an object is, if of the kind.
+bool number_from(PyObject* value, ShapeRead::Kind kind, Number* out) {
+  if (kind == ShapeRead::Float) {
+    if (!PyFloat_CheckExact(value) || beyond_single(PyFloat_AS_DOUBLE(value))) return false;
+    *out = Number::of(PyFloat_AS_DOUBLE(value));
+    return true;
+  }
+  if (!PyLong_CheckExact(value)) return false;
+  int overflow = 0;
+  *out = Number::of(int64_t{PyLong_AsLongLongAndOverflow(value, &overflow)});
+  return overflow == 0;
+}
+
+Ref object_of(const Number& number) {
+  return Ref::steal(number.real ? PyFloat_FromDouble(number.d) : PyLong_FromLongLong(number.i));
+}
+
 // Reads the values of one check; what stands in one tensor is looked up once.
 class Reader {
  public:
@@ -171,17 +190,7 @@ class Reader {
   bool read(const ShapeRead& from, Number* out) {
     PyObject* value = slots_.get(from.node->slot);
     if (value == nullptr) return false;
-    if (from.kind == ShapeRead::Float) {
-      if (!PyFloat_CheckExact(value) || beyond_single(PyFloat_AS_DOUBLE(value))) return false;
-      *out = Number::of(PyFloat_AS_DOUBLE(value));
-      return true;
-    }
-    if (from.kind == ShapeRead::Int) {
-      if (!PyLong_CheckExact(value)) return false;
-      int overflow = 0;
-      *out = Number::of(int64_t{PyLong_AsLongLongAndOverflow(value, &overflow)});
-      return overflow == 0;
-    }
+    if (from.kind == ShapeRead::Float || from.kind == ShapeRead::Int) return number_from(value, from.kind, out);
     if (value != tensor_) {
       tensor_ = nullptr;
       if (!tensor_extents(value, &extents_)) return false;
@@ -216,6 +225,30 @@ class Values {
   Number few_[kFew];
   Number* items_;
 };
+
+// The result of the function for numbers read before; false where that raises (the exception stays set), or it is of another type.
+bool compute(const ShapeRead& from, const Values& values, Number* out) {
+  std::vector<Ref> made;
+  std::vector<PyObject*> operands;
+  for (size_t index : from.operands) {
+    made.push_back(object_of(values[index]));
+    operands.push_back(made.back().get());
+  }
+  const bool complete = std::find(operands.begin(), operands.end(), nullptr) == operands.end();
+  Ref result;
+  if (complete) result = Ref::steal(PyObject_Vectorcall(from.function.get(), operands.data(), operands.size(), nullptr));
+  return result && number_from(result.get(), from.kind, out);
+}
+
+// The numbers of all reads; false, and which one, where it cannot be read.
+bool read_all(const std::vector<ShapeRead>& reads, const Slots& slots, Values* values, size_t* failed) {
+  Reader reader(slots);
+  for (size_t& i = *failed = 0; i < reads.size(); i++) {
+    Number* out = &(*values)[i];
+    if (!(reads[i].function ? compute(reads[i], *values, out) : reader.read(reads[i], out))) return false;
+  }
+  return true;
+}
 
 constexpr size_t kDepth = 64;
 
@@ -328,8 +361,7 @@ bool holds(const ShapeCondition& condition, const Values& values) {
 }
 
 std::string text_of(const Number& number) {
-  Ref object = Ref::steal(number.real ? PyFloat_FromDouble(number.d) : PyLong_FromLongLong(number.i));
-  return short_repr(object.get());
+  return short_repr(object_of(number).get());
 }
 
 PyObject* item(PyObject* row, Py_ssize_t index) {
@@ -352,8 +384,19 @@ ShapeCheck ShapeCheck::from(PyObject* payload, const std::vector<Node*>& nodes) 
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(reads.get()); i++) {
     PyObject* row = PyList_GET_ITEM(reads.get(), i);
     auto kind = static_cast<ShapeRead::Kind>(integer(row, 1));
-    made.reads.push_back({kind, nodes.at(static_cast<size_t>(integer(row, 0))), integer(row, 2)});
+    ShapeRead read{kind, nodes.at(static_cast<size_t>(integer(row, 0))), integer(row, 2), Ref(), {}};
     made.names.push_back(utf8(item(row, 3)));
+    PyObject* computed = item(row, 4);
+    for (Py_ssize_t j = 0; PyTuple_Check(computed) && j < PyTuple_GET_SIZE(computed); j++) {
+      if (j == 0) {
+        read.function = Ref::borrow(item(computed, j));
+      } else {
+        auto operand = static_cast<size_t>(integer(computed, j));
+        if (operand >= made.reads.size()) throw std::out_of_range("an operand that is read later");
+        read.operands.push_back(operand);
+      }
+    }
+    made.reads.push_back(std::move(read));
   }
   Ref conditions = Ref::steal(checked(PySequence_List(item(payload, 1))));
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(conditions.get()); i++) {
@@ -373,11 +416,15 @@ ShapeCheck ShapeCheck::from(PyObject* payload, const std::vector<Node*>& nodes) 
   return made;
 }
 
+int ShapeCheck::traverse(visitproc visit, void* arg) const {
+  for (const ShapeRead& read : reads) Py_VISIT(read.function.get());
+  return 0;
+}
+
 bool ShapeCheck::check(const Slots& slots) const {
   Values values(reads.size());
-  Reader reader(slots);
-  for (size_t i = 0; i < reads.size(); i++)
-    if (!reader.read(reads[i], &values[i])) return false;
+  size_t failed;
+  if (!read_all(reads, slots, &values, &failed)) return false;
   for (const ShapeCondition& condition : conditions)
     if (!holds(condition, values)) return false;
   return true;
@@ -385,9 +432,11 @@ bool ShapeCheck::check(const Slots& slots) const {
 
 std::string ShapeCheck::explain(const Slots& slots) const {
   Values values(reads.size());
-  Reader reader(slots);
-  for (size_t i = 0; i < reads.size(); i++)
-    if (!reader.read(reads[i], &values[i])) return names[i] + ": cannot be read";
+  size_t failed;
+  if (!read_all(reads, slots, &values, &failed)) {
+    PyErr_Clear();
+    return names[failed] + ": cannot be read";
+  }
   for (const ShapeCondition& condition : conditions) {
     if (holds(condition, values)) continue;
     std::string numbers;

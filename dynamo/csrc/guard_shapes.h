@@ -13,11 +13,13 @@ namespace guards {
 
 struct Node;
 
-// What is read of the value of a node.
+// What is read of the value of a node, or, with a function, of its result for the values of earlier reads.
 struct ShapeRead {
   enum Kind { Int, Float, Size, Stride } kind;
   Node* node;
   int64_t dim;
+  Ref function;
+  std::vector<size_t> operands;
 };
 
 struct ShapeCode {
@@ -46,8 +48,9 @@ class ShapeCheck {
   std::vector<std::string> names;  // parallel to reads
   std::vector<ShapeCondition> conditions;
 
-  // Payload: (reads: [(node index, kind, dim, name)], conditions: [([(op, operand)], text)]).
+  // Payload: (reads: [(node index, kind, dim, name, () or (function, *operands))], conditions: [([(op, operand)], text)]).
   static ShapeCheck from(PyObject* payload, const std::vector<Node*>& nodes);
+  int traverse(visitproc visit, void* arg) const;
   bool check(const Slots& slots) const;
   // The first condition that fails, with the numbers in it; "" if all hold.
   std::string explain(const Slots& slots) const;

@@ -108,7 +108,7 @@ void Tree::add_shapes(PyObject* payload) {
     fail("a shape guard on a node that does not exist");
   }
   for (const ShapeRead& read : made.reads)
-    if (read.node->slot < 0) read.node->slot = slot_count_++;
+    if (!read.function && read.node->slot < 0) read.node->slot = slot_count_++;
   shapes_.push_back(std::move(made));
 }
 
@@ -137,6 +137,8 @@ int Tree::traverse(visitproc visit, void* arg) const {
     for (const auto& leaf : node->leaves)
       if (int stop = leaf->traverse(visit, arg)) return stop;
   }
+  for (const ShapeCheck& shapes : shapes_)
+    if (int stop = shapes.traverse(visit, arg)) return stop;
   return 0;
 }
 
@@ -150,7 +152,7 @@ int Tree::check(Frame& frame) {
   checks++;
   int result = check_node(*nodes_[0], nullptr, frame);
   if (result == 1 && !relations_.empty()) result = check_relations(frame);
-  if (result == 1 && !shapes_.empty()) result = check_shapes(frame);
+  if (result == 1 && !shapes_.empty()) result = check_shapes(frame) ? 1 : settle_error();
   active_--;
   // A guard that ran Python code may have let an object die that an earlier one compared with.
   return result == 1 ? is_valid() : result;

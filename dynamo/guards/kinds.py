@@ -276,7 +276,10 @@ class _TreeBuilder:
             payload = [self._node(guard.source), self._node(payload)]
             self.guards.append((_ROOT, guard.kind, payload))
         elif guard.kind == "shapes":
-            reads = [(self._node(source), *rest) for source, *rest in payload.reads]
+            reads = [
+                (_ROOT if source is None else self._node(source), *rest)
+                for source, *rest in payload.reads
+            ]
             self.guards.append((_ROOT, guard.kind, (reads, payload.conditions)))
         elif guard.kind in _GLOBAL_KINDS:
             self.guards.append((_ROOT, guard.kind, payload))

@@ -13,7 +13,13 @@ import sympy
 from sympy import Integer
 from sympy.logic.boolalg import Boolean
 
-from dynamo.guards.sources import Source, TensorSizeSource, TensorStrideSource, readable_name
+from dynamo.guards.sources import (
+    ComputedSource,
+    Source,
+    TensorSizeSource,
+    TensorStrideSource,
+    readable_name,
+)
 from fxgraph import expressions
 from fxgraph.expressions import (
     BIT_FUNCTIONS,
@@ -68,13 +74,14 @@ Code = list[tuple[int, int]]
 class ShapePayload:
     """The payload of a "shapes" guard.
 
-    reads: (source of the tensor or number, kind, dimension, readable name).
+    reads: (source of the tensor or number, kind, dimension, readable name, how it is computed).
+    The source of a computed number is None: its function, then the reads of its operands.
     conditions: (code, text).
     """
 
     def __init__(self, symbols: FrameSymbols) -> None:
         self.env = symbols.env
-        self.reads: list[tuple[Source, int, int, str]] = []
+        self.reads: list[tuple[Source | None, int, int, str, tuple[Any, ...]]] = []
         self.conditions: list[tuple[Code, str]] = []
         self._read_of: dict[sympy.Symbol, int] = {}
         self._above: list[Boolean] = []  # guards that a tighter range says
@@ -91,7 +98,7 @@ class ShapePayload:
         for value, source in reads:
             expr = value.node._expr
             index = len(self.reads)
-            self.reads.append(_read(source, self.env))
+            self.reads.append(self._read(source))
             if expr.is_Symbol and expr not in self._read_of:
                 self._read_of[expr] = index
                 self._add_range(expr)
@@ -101,6 +108,19 @@ class ShapePayload:
             text = f"{readable_name(source)} == {self.env.describe(expr)}"
             code = [(OPS["read"], index), *self._code(expr), (OPS["eq"], 0)]
             self.conditions.append((code, text))
+
+    def _read(self, source: Source) -> tuple[Source | None, int, int, str, tuple[Any, ...]]:
+        name = readable_name(source)
+        if isinstance(source, TensorSizeSource):
+            return source.origin, _READS["size"], source.dim, name, ()
+        if isinstance(source, TensorStrideSource):
+            return source.origin, _READS["stride"], source.dim, name, ()
+        known = next(info for info in self.env.symbols.values() if info.source == source)
+        kind = _READS["float" if known.is_float else "int"]
+        if isinstance(source, ComputedSource):
+            of_source = {self.env.symbols[symbol].source: n for symbol, n in self._read_of.items()}
+            return None, kind, 0, name, (source.function, *map(of_source.get, source.operands))
+        return source, kind, 0, name, ()
 
     def _add_range(self, symbol: sympy.Symbol) -> None:
         info = self.env.symbols[symbol]
@@ -148,16 +168,6 @@ class ShapePayload:
         for arg in args[1:]:
             code += [*self._code(arg), (OPS[name], 0)]
         return code
-
-
-def _read(source: Source, env: ShapeEnv) -> tuple[Source, int, int, str]:
-    name = readable_name(source)
-    if isinstance(source, TensorSizeSource):
-        return source.origin, _READS["size"], source.dim, name
-    if isinstance(source, TensorStrideSource):
-        return source.origin, _READS["stride"], source.dim, name
-    known = next(info for info in env.symbols.values() if info.source == source)
-    return source, _READS["float" if known.is_float else "int"], 0, name
 
 
 def _asked(guard: ShapeGuard) -> str:

@@ -38,6 +38,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.computed_numbers import ComputedNumbers, fits_symbol
 from dynamo.guards.data_symbols import BodyNumbers, DataSymbols
 from dynamo.guards.history import VARIES, SeenFrame, SeenTensor, strides_order
 from dynamo.guards.kinds import KnownTensor
@@ -100,6 +101,7 @@ class FrameSymbols:
         self.strict: dict[sympy.Symbol, str] = {}  # marked by the user: may not become constants
         self.reasons: list[str] = []
         self.data = DataSymbols(self, output)
+        self.computed = ComputedNumbers(self)
         self._functions: dict[Any, Callable[..., Any]] = {}
 
     @property
@@ -204,7 +206,7 @@ class FrameSymbols:
             for dim in range(tensor.dim())
             if (why := self._why(tensor, dim, seen, named, unbacked))
         }
-        if varying and self._is_full() and not marks(tensor, MARKED):
+        if varying and self.is_full() and not marks(tensor, MARKED):
             self._note_symbol_limit(readable_name(source))
             return None
         strides = [dim for dim, stride in enumerate(seen.strides) if stride is None]
@@ -216,7 +218,7 @@ class FrameSymbols:
         ]
         return sizes, self._strides(tensor, source, sizes, strides)
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the frame has as many symbols as allowed: guards and algebra grow with them."""
         return self._env is not None and len(self._env.symbols) >= config.symbol_limit
 
@@ -345,13 +347,13 @@ class FrameSymbols:
             return known
         key = self.seen.key_of(source)
         before = self.seen.numbers.setdefault(key, value)
-        if not _fits(value):
+        if not fits_symbol(value):
             return None
         kind = type(value)
         at_once = at_once or _varies_anyway(value, source)
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[key] = VARIES
-            shown = before if type(before) is not int or _fits(before) else "a longer int"
+            shown = before if type(before) is not int or fits_symbol(before) else "a longer int"
             self.seen.why[key] = f"was {shown}, then {value}"
         scheduled = source.name in self.varying
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
@@ -363,7 +365,7 @@ class FrameSymbols:
         varies = varies or scheduled or is_named(source, config.dynamic_sources)
         if not varies and not (self.at_once and is_argument(source) and value not in (0, 1)):
             return None
-        if self._is_full():
+        if self.is_full():
             self._note_symbol_limit(readable_name(source))
             return None
         why = "scheduled" if scheduled else self.seen.why.get(key) or at_once or "dynamic=True"
@@ -380,7 +382,7 @@ class FrameSymbols:
     def is_beyond(self, value: Any, source: Source) -> bool:
         """Whether an int from outside is one of several that no symbol can stand for."""
         constant = config.specialize_int or not self.automatic or source.made_by_frame
-        if constant or source in self._numbers or type(value) is not int or _fits(value):
+        if constant or source in self._numbers or type(value) is not int or fits_symbol(value):
             return False
         return self.is_another(value, source)
 
@@ -492,9 +494,6 @@ def _can_vary(tensor: torch.Tensor) -> bool:
     return plain and tensor.dim() > 0 and not history
 
 
-_LARGEST = torch.finfo(torch.float32).max
-
-
 _FIRST_LARGE = 1 << 32
 
 
@@ -508,12 +507,3 @@ def _varies_anyway(value: Any, source: Source) -> str:
         if left and abs(value) >= _FIRST_LARGE and type(value) is int
         else ""
     )
-
-
-def _fits(value: Any) -> bool:
-    """An int in 63 bits, or a float that sympy can stand for: zero has a sign in Python only.
-    Operators refuse a float beyond float32, which only a constant has them do.
-    """
-    if type(value) is int:
-        return -(2**62) < value < 2**62
-    return 0.0 < abs(value) <= _LARGEST

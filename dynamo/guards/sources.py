@@ -588,6 +588,35 @@ class CallSource(ChainedSource):
         emit.call(1)
 
 
+@source_type
+class ComputedSource(Source):
+    """A number that a pure function makes of numbers of other sources. Guards compute it after
+    these (ShapePayload): the guard tree has no step to it.
+    """
+
+    function: Callable[..., Any]
+    operands: tuple[Source, ...]
+    label: str
+
+    @_once
+    def made_by_frame(self) -> bool:
+        return any(operand.made_by_frame for operand in self.operands)
+
+    @_once
+    def weak(self) -> bool:
+        return any(operand.weak for operand in self.operands)
+
+    @_once
+    def name(self) -> str:
+        return self.label
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(self.function))
+        for operand in self.operands:
+            load_shared(operand, emit)
+        emit.call(len(self.operands))
+
+
 def dereference(ref: weakref.ref) -> Any:
     """The object to which a reference leads now."""
     return ref()

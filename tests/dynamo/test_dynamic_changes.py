@@ -12,7 +12,7 @@ from torch import nn
 import dynamo
 from backends.aot_eager import aot_eager
 from backends.inductor import inductor
-from tests.dynamo.dynamic_support import check
+from tests.dynamo.dynamic_support import Counting, check, same
 
 
 def ones(*size):
@@ -205,6 +205,48 @@ CHANGES = {
         numbers(2, 4, 3, 7),
         3,
     ),
+    # -- functions that expressions have no form for
+    "common_divisor": (lambda x, a, b: x * math.gcd(a, b), numbers((6, 4), (9, 3), (10, 25)), 2),
+    "rows_of_a_square": (
+        lambda x: x.reshape(math.isqrt(x.numel()), -1) * 2,
+        sized((9,), (16,), (25,), (1,), (49,), (24,)),
+        None,
+    ),
+    "padded_to_a_power_of_two": (
+        lambda x: nn.functional.pad(x, (0, 2 ** (x.shape[0] - 1).bit_length() - x.shape[0])) * 2,
+        sized((3,), (5,), (7,), (8,), (9,), (17,)),
+        2,
+    ),
+    "pairs_as_a_size": (
+        lambda x: x.new_ones(math.comb(x.shape[0], 2)).sum() * x,
+        sized((3,), (5,), (7,), (2,), (1,)),
+        2,
+    ),
+    "modular_power": (lambda x, n: x * pow(n, 3, 7), numbers(2, 3, 4, 5), 2),
+    "digits": (lambda x, n: x * round(n, -1), numbers(12, 25, 37, 7), 2),
+    "exponent": (lambda x, n: x * math.ldexp(1.5, -n), numbers(2, 3, 4, 1), 2),
+    "parts": (lambda x, a: (x * math.frexp(a)[0], math.modf(a)), numbers(2.5, 1.75, 4.125), 2),
+    "a_function_of_functions": (
+        lambda x, n: x * math.isqrt(math.factorial(n) + math.gcd(n, 4)),
+        numbers(3, 4, 6, 8),
+        2,
+    ),
+    "a_branch_on_a_divisor": (
+        lambda x, n: x + 1 if math.gcd(n, 6) == 1 else x * 2,
+        numbers(4, 6, 5, 9, 7, 8),
+        3,
+    ),
+    "too_large_for_64_bits": (lambda x, n: (x, math.factorial(n)), numbers(4, 6, 30, 31, 5), None),
+    "whole_or_not": (
+        lambda x, a: (x + 1, (a / 2).is_integer()),
+        numbers(1.0, 2.0, 3.0, 4.0, 5.0),
+        2,
+    ),
+    "parts_of_an_int": (
+        lambda x, n: x * n.real + n.imag * n.numerator + n.conjugate() / n.denominator,
+        numbers(2, 3, 4),
+        2,
+    ),
     # -- iteration
     "enumerate_from": (
         lambda x, n: sum(row * i for i, row in enumerate(x, n)),
@@ -239,6 +281,7 @@ def test_changes(name):
 BY_INDUCTOR = [
     *("square_then_oblong", "ranks", "warm_up", "shifts", "in_a_range"),
     *("power_of_three", "power_of_another", "power_of_itself", "size_of_a_power", "milestones"),
+    *("rows_of_a_square", "padded_to_a_power_of_two", "pairs_as_a_size", "exponent", "parts"),
     *("power_of_a_negative_three", "rows_to_a_power", "pairs"),
     *("a_float_of_the_rows", "a_float_of_a_result", "a_float_of_written_rows"),
 ]
@@ -258,3 +301,47 @@ def test_the_place_of_a_float_that_is_no_number(find):
     call = dynamo.compile(place, backend=aot_eager)
     for t in (0.25, 0.5, math.nan, 1.5, math.nan, 7.0):
         assert torch.equal(call(ones(3), t), place(ones(3), t))
+
+
+def test_functions_that_raise():
+    backend = Counting()
+
+    def root(x, n):
+        try:
+            return x * math.isqrt(n)
+        except ValueError as error:
+            return str(error)
+
+    call = dynamo.compile(root, backend=backend)
+    for n in (4, 9, 17, -2, 5, -3):
+        same(call(ones(3), n), root(ones(3), n))
+    assert len(backend.graphs) == 2
+
+
+def test_an_attribute_that_the_frame_changes():
+    class Steps:
+        def __init__(self):
+            self.n = 4
+
+    def step(x, steps):
+        before = math.isqrt(steps.n)
+        y = x * before
+        steps.n += 7
+        dynamo.graph_break()
+        return y + math.isqrt(steps.n), before
+
+    backend, mine, theirs = Counting(), Steps(), Steps()
+    call = dynamo.compile(step, backend=backend)
+    for _ in range(5):
+        same(call(ones(3), mine), step(ones(3), theirs))
+    assert len(backend.graphs) <= 4
+
+
+def test_a_float_has_no_numerator():
+    def f(x, a):
+        return x * a.numerator
+
+    call = dynamo.compile(f, backend="eager")
+    for a in (0.5, 0.25, 0.75):
+        with pytest.raises(AttributeError, match="numerator"):
+            call(ones(3), a)

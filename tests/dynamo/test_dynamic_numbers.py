@@ -258,7 +258,6 @@ SPECIALISING = {
     "range_compared": lambda n: range(n) == range(5),
     "range_outside": lambda n: sum(i for i in range(n)),
     "key": lambda n: {3: "a", 5: "b", 8: "c"}.get(n),
-    "bits": lambda n: n.bit_length(),
     "hash": lambda n: hash(n),
     "list_times": lambda n: [0] * n,
     "list_index": lambda n: list("abcdefghijkl")[n],
@@ -266,8 +265,6 @@ SPECIALISING = {
     "hex": lambda n: hex(n),
     "complex": lambda n: complex(n),
     "round_before_the_point": lambda n: round(n / 3, -1),
-    "factorial": lambda n: math.factorial(n),
-    "math_pow": lambda n: math.pow(n, 2),
 }
 
 

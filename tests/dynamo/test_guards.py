@@ -295,7 +295,7 @@ class TestKinds:
             "class": (int, (), {}, (), frozenset()),
             "unnoticed": (("a",), bool),
             "shapes": SimpleNamespace(
-                reads=[(X, 0, 0, "x")],
+                reads=[(X, 0, 0, "x", ())],
                 conditions=[([(OPS["read"], 0), (OPS["int"], 3), (OPS["eq"], 0)], "x == 3")],
             ),
         }

@@ -196,10 +196,12 @@ class SymbolValue(Value):
         return ConstantValue(self.as_constant())
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if name in ("real", "numerator") and not _is_bool(self.symbolic):
-            return self
         found = getattr(self.python_type(), name, None)
-        if self.depends_on_data() and name_of(found) is not None:
+        if name in ("real", "numerator") and found is not None:
+            return number_value(tx, _plain(self.symbolic))
+        if name in ("imag", "denominator") and found is not None:  # of no number another
+            return ConstantValue(getattr(self.python_type()(1), name))
+        if name in _METHODS or name_of(found) is not None:
             return tx.builtin_method(self, name, found)
         return self._constant().getattr(tx, name)
 
@@ -628,7 +630,13 @@ def _unknown(*numbers: Any) -> None:
 
 
 def _by_python(tx: Interpreter, function: Any, numbers: Sequence[Any]) -> Value | None:
-    return late_bound.call_python(tx, function, numbers) if _is_data(*numbers) else None
+    """The result of Python's own function: in the graph, of data; else before the graph."""
+    if _is_data(*numbers):
+        return late_bound.call_python(tx, function, numbers)
+    made = tx.output.symbols.computed.result(function, numbers)
+    if type(made) is tuple:
+        return tx.new_tuple([number_value(tx, one) for one in made])
+    return None if made is None else number_value(tx, made)
 
 
 # Those of SymbolValue.binary and compare.
@@ -782,6 +790,7 @@ _METHODS: dict[str, Callable[[Interpreter, SymbolValue], Value]] = {
     "__index__": lambda tx, value: number_value(tx, _plain(value.symbolic)),
     "__float__": lambda tx, value: number_value(tx, _as_float(value.symbolic)),
     "__neg__": lambda tx, value: number_value(tx, -_plain(value.symbolic)),
+    "conjugate": lambda tx, value: number_value(tx, _plain(value.symbolic)),
     "__abs__": lambda tx, value: number_value(tx, abs(_plain(value.symbolic))),
     "__bool__": lambda tx, value: ConstantValue(value.truth(tx)),
 }
