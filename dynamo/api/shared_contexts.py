@@ -33,6 +33,7 @@ from dynamo.api.context import CompileContext
 from dynamo.api.kinds_of_values import Kinds
 from dynamo.bytecode.cache import IdentityMap
 from dynamo.config import config
+from dynamo.guards.history import LatestGraphs
 
 _MOST_FAMILIES = 128
 
@@ -42,11 +43,13 @@ class _Family:
     """Compilations that are alike.
 
     anchor: the object whose id stands in the key. first: the first one's context. own: the contexts
-    of single objects that are compiled again, by object. shared: that of the others.
+    of single objects that are compiled again, by object. shared: that of the others. graphs: the
+    latest of all of them.
     """
 
     anchor: weakref.ref[Any]
     first: weakref.ref[CompileContext]
+    graphs: weakref.ref[LatestGraphs]
     own: IdentityMap[Any, CompileContext] = field(default_factory=IdentityMap)
     shared: CompileContext | None = None
 
@@ -57,11 +60,16 @@ class _Family:
             return self.own.set(owner, first)
         if self.shared is None:
             serves = not knows or (takes_any and first is not None and first.is_unused)
-            self.shared = first if serves and first is not None else make()
+            self.shared = first if serves and first is not None else self._made(make)
             self.shared.takes_any = knows and takes_any
         if self.shared.is_crowded and not self.shared.sharers.get(owner):
-            return self.own.computed(owner, make)
+            return self.own.computed(owner, lambda: self._made(make))
         return self.shared
+
+    def _made(self, make: _Make) -> CompileContext:
+        context = make()
+        context.history.graphs = self.graphs() or context.history.graphs
+        return context
 
 
 _Make = Callable[[], CompileContext]
@@ -87,7 +95,9 @@ def context_of(
         family = _families.get(key)
         if family is None or family.anchor() is not anchor:
             context = make(settings)
-            _families[key] = _Family(_watched(anchor, key), weakref.ref(context))
+            _families[key] = _Family(
+                _watched(anchor, key), weakref.ref(context), weakref.ref(context.history.graphs)
+            )
             if len(_families) > _MOST_FAMILIES:
                 _families.popitem(last=False)
         else:

@@ -6,7 +6,10 @@ the code that the backend made for the first of them.
 
 Alike are graphs of one code object with the same text (with the lines of the program), inputs of
 the same kinds and the same static ones, in the same global state. Backends that are functions of
-the program's own are called for each graph.
+the program's own are called for each graph, but once where graphs differ in their static tensors
+alone, and the code takes these at each call (it does not declare `binds_static`):
+
+    self.weight = nn.Parameter(other)    # captured anew, as parameters are known by identity
 """
 
 from __future__ import annotations
@@ -35,16 +38,21 @@ _TOLD |= {"stack_trace", "nn_module_stack", "source_fn_stack"}
 
 @dataclass
 class SeenGraph:
-    """A graph and its compiled code, which lives as long as the frame that runs it."""
+    """A graph and its compiled code: for backends by name, as long as the frame lives that runs it.
+    statics: its static tensors, None in the place of another input.
+    """
 
     key: Hashable
     state: GlobalState
-    statics: Sequence[KnownTensor]
-    compiled: weakref.ref[Any]
+    statics: Sequence[KnownTensor | None]
+    compiled: Callable[[], Any]
 
-    def is_of(self, statics: Sequence[torch.Tensor]) -> bool:
+    def is_of(self, statics: Sequence[torch.Tensor | None]) -> bool:
         """Whether these are its static tensors."""
-        return all(known.is_(one) for known, one in zip(self.statics, statics, strict=True))
+        return all(
+            other is known if known is None or other is None else known.is_(other)
+            for known, other in zip(self.statics, statics, strict=True)
+        )
 
 
 def compiled_once(
@@ -54,29 +62,37 @@ def compiled_once(
     compile_graph: Callable[[], Callable[..., Any]],
 ) -> Callable[..., Any]:
     """The code of an equal graph of this code object, or compile_graph()."""
-    statics = [item.example for item in inputs if item.static]
+    statics = [item.example if item.static else None for item in inputs]
     key = _key(output, module, inputs)
     if key is None:
         return compile_graph()
+    named = isinstance(output.context.settings.get("backend"), str)
     graphs = output.symbols.seen.graphs
     for seen in graphs:
-        if seen.key == key and seen.state.check() and seen.is_of(statics):
+        if seen.key == key and seen.state.check() and seen.is_of(statics) is named:
             compiled = seen.compiled()
             if compiled is not None:
                 return compiled
     state, compiled = GlobalState(), compile_graph()
     try:
-        seen = SeenGraph(key, state, [KnownTensor(one) for one in statics], weakref.ref(compiled))
+        held = weakref.ref(compiled) if named else _held(compiled)
     except TypeError:  # of a callable without weak references
         return compiled
-    graphs[:] = [seen, *graphs[: _MOST - 1]]
+    if held is not None:
+        known = [None if one is None else KnownTensor(one) for one in statics]
+        graphs[:] = [SeenGraph(key, state, known, held), *graphs[: _MOST - 1]]
     return compiled
+
+
+def _held(compiled: Callable[..., Any]) -> Callable[[], Any] | None:
+    """The code, for further static tensors, also after the end of the first; None: for no other."""
+    return None if getattr(compiled, "binds_static", False) else lambda: compiled
 
 
 def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput]) -> Hashable | None:
     """All that a backend looks at but the static tensors and the global state; None: unknown."""
     context = output.context
-    if not isinstance(context.settings.get("backend"), str) or context.export or context.hooks:
+    if context.export or context.hooks:
         return None
     if output.symbols.active or not all(map(_is_told, module.graph.nodes)):
         return None
@@ -84,10 +100,14 @@ def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput])
     kinds = [_kind(example) for example in examples]
     if None in kinds or len(set(map(_storage, examples))) < len(examples):
         return None
+    marked = [node for node in module.graph.nodes if node.meta.pop("static", False)]
     try:
         text = dumps(module.graph)
     except (SerializeError, ValueError, TypeError):  # sizes that only the call knows
         return None
+    finally:
+        for node in marked:
+            node.meta["static"] = True
     digest = hashlib.sha256(text.encode()).digest()
     return digest, tuple(kinds), context.backend_now, torch.get_num_threads(), config.describe()
 

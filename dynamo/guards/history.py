@@ -82,7 +82,7 @@ class SeenFrame:
     # The slot of the module that this compilation is for, and its number among those that share the
     # context.
     module: tuple[int, int] | None = None
-    # The latest graphs (framestate/repeated_graphs.py).
+    # The latest graphs (framestate/repeated_graphs.py), of all that share the history's graphs.
     graphs: list[Any] = field(default_factory=list)
     compiled: int = 0
     ended: int = 0  # of those compiled, with objects that they are compiled for
@@ -103,11 +103,11 @@ class SeenFrame:
             return f"{source.name} of module {self.module[1]}"
         return source.name
 
-    def succeeded(self) -> SeenFrame:
+    def succeeded(self, graphs: list[Any]) -> SeenFrame:
         """The history after nothing compiled is left. What is compiled for a parameter or function
         goes with it; that another came is remembered.
         """
-        kept = SeenFrame(resets=History.resets)
+        kept = SeenFrame(resets=History.resets, graphs=graphs)
         kept.parameters, kept.functions = self.parameters, self.functions
         if self.resets == History.resets:
             kept.members, kept.compiled = self.members, self.compiled
@@ -121,6 +121,19 @@ class _Varies:
 VARIES = _Varies()
 
 
+class LatestGraphs:
+    """The latest graphs of code objects, until dynamo.reset()."""
+
+    def __init__(self) -> None:
+        self._graphs: CodeMap[list[Any]] = CodeMap()
+        self._resets = History.resets
+
+    def of(self, code: CodeType) -> list[Any]:
+        if self._resets != History.resets:
+            self._graphs, self._resets = CodeMap(), History.resets
+        return self._graphs.computed(code, list)
+
+
 class History:
     """The sizes and numbers that one CompileContext has seen."""
 
@@ -128,6 +141,7 @@ class History:
 
     def __init__(self) -> None:
         self._frames: CodeMap[SeenFrame] = CodeMap()
+        self.graphs = LatestGraphs()
 
     @property
     def is_empty(self) -> bool:
@@ -137,8 +151,9 @@ class History:
         """The history of a code object; `left`: how much is compiled for it."""
         seen = self._frames.get(code)
         if seen is None:
-            seen = self._frames.set(code, SeenFrame(resets=self.resets))
+            graphs = self.graphs.of(code)
+            seen = self._frames.set(code, SeenFrame(resets=self.resets, graphs=graphs))
         elif not left:
-            seen = self._frames.set(code, seen.succeeded())
+            seen = self._frames.set(code, seen.succeeded(self.graphs.of(code)))
         seen.ended = max(seen.compiled - left, 0)
         return seen
