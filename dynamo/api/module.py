@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo.api.context import CompileContext
-from dynamo.interp.argument_names import NAMES, Names
+from dynamo.interp.argument_names import DEFAULTS, NAMES, Names
 
 
 class CompiledModule:
@@ -189,13 +190,34 @@ def _users_names(local: str, arguments: Sequence[Any]) -> Names:
     if local == "kwargs":
         named = [key for key in kwargs if type(key) is str]
         return tuple([(f"L['kwargs'][{key!r}]", f"L[{key!r}]") for key in named])
-    made: Any = getattr(type(module), "forward", None)  # None: of TorchScript
-    forward = inspect.unwrap(made)
-    code = getattr(forward, "__code__", None)
+    code = getattr(_forward_of(module), "__code__", None)
     if local != "args" or code is None:
         return ()
     parameters = code.co_varnames[1 : code.co_argcount]
     return tuple([(f"L['args'][{i}]", f"L[{name!r}]") for i, name in enumerate(parameters)])
 
 
+def _forward_of(module: Any) -> Any:
+    made: Any = getattr(type(module), "forward", None)  # None: of TorchScript
+    return inspect.unwrap(made)
+
+
+def _defaults(arguments: Sequence[Any]) -> dict[str, Any]:
+    """call_module(module, args, kwargs): keywords of module.forward that have numbers."""
+    module, args, kwargs = arguments[:3]
+    forward = _forward_of(module)
+    if not isinstance(forward, FunctionType):
+        return {}
+    code, defaults = forward.__code__, forward.__defaults__ or ()
+    positional = code.co_varnames[1 + len(args) : code.co_argcount]
+    last = positional[max(len(positional) - len(defaults), 0) :]
+    found = {**(forward.__kwdefaults__ or {}), **dict(zip(reversed(last), reversed(defaults)))}
+    return {
+        f"L['kwargs'][{name!r}]": value
+        for name, value in found.items()
+        if name not in kwargs and type(value) in (int, float)
+    }
+
+
 NAMES.set(call_module.__code__, _users_names)
+DEFAULTS.set(call_module.__code__, _defaults)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import operator
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 import dynamo
+from tests.dynamo.values_support import CountingBackend
 
 CALLS, SOON = 9, 4
 
@@ -449,3 +452,102 @@ def test_graphs_of_other_modes_are_told_apart(graphs):
     model.linear.weight = nn.Parameter(torch.zeros(2, 2))
     assert torch.equal(compiled(x), model.linear.bias.expand(3, 2))
     assert len(graphs) == 4
+
+
+def replace_the_weight(model):
+    model[0].weight = nn.Parameter(torch.randn(3, 3))
+
+
+def replace_each_in_turn(model):
+    for name, value in list(model.named_parameters()):
+        owner, _, key = name.rpartition(".")
+        setattr(model.get_submodule(owner), key, nn.Parameter(value.detach() + 1))
+
+
+def assign_a_state(model):
+    model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()}, assign=True)
+
+
+def replace_a_buffer(model):
+    model[2].running_mean = torch.randn(3)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize(
+    "change", [replace_the_weight, replace_each_in_turn, assign_a_state, replace_a_buffer]
+)
+def test_replaced_parameters_need_no_other_graph(change, grad):
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.BatchNorm1d(3).eval())
+    backend, x = CountingBackend(), torch.randn(4, 3)
+    compiled = dynamo.compile(model, backend=backend)
+    with torch.set_grad_enabled(grad):
+        for _ in range(CALLS):
+            result, expected = compiled(x), model(x)
+            assert torch.equal(result, expected)
+            if grad:
+                given, wanted = (
+                    torch.autograd.grad(r.sum(), list(model.parameters()))
+                    for r in (result, expected)
+                )
+                assert all(map(torch.equal, given, wanted))
+            change(model)
+    assert backend.graphs == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_module_for_each_call_needs_no_other_graph(kept):
+    backend, x, alive = CountingBackend(), torch.randn(4, 3), []
+    compiled = dynamo.compile(lambda module, x: module(x) + 1, backend=backend)
+    for _ in range(CALLS):
+        module = nn.Linear(3, 3)
+        assert torch.equal(compiled(module, x), module(x) + 1)
+        alive.append(module if kept else weakref.ref(module))
+        del module
+    assert backend.graphs == 1
+    gc.collect()
+    assert kept or not any(ref() is not None for ref in alive)
+
+
+def test_a_backend_that_binds_parameters_is_called_for_others():
+    def backend(gm, examples):
+        marks = [n.meta.get("static") for n in gm.graph.nodes if n.op == "placeholder"]
+        graphs.append(marks)
+
+        def run(*varying):
+            left = iter(varying)
+            return gm.forward(*[x if s else next(left) for x, s in zip(examples, marks)])
+
+        run.binds_static = True
+        return run
+
+    graphs, model, x = [], nn.Linear(3, 3), torch.randn(4, 3)
+    compiled = dynamo.compile(model, backend=backend)
+    for _ in range(CALLS):
+        assert torch.equal(compiled(x), model(x))
+        model.weight = nn.Parameter(torch.randn(3, 3))
+    assert 1 < len(graphs) <= SOON
+
+
+def test_a_parameter_of_another_kind_needs_a_graph_of_its_own():
+    backend, model, x = CountingBackend(), nn.Linear(3, 3), torch.randn(4, 3)
+    compiled = dynamo.compile(model, backend=backend)
+    others = [torch.randn(3, 3, dtype=torch.float64), torch.randn(5, 3), torch.randn(3, 3).T]
+    for number, other in enumerate(others):
+        assert torch.equal(compiled(x), model(x))
+        assert backend.graphs == number + 1
+        model.weight, model.bias = nn.Parameter(other), None
+        x = x.to(other.dtype)
+    assert torch.equal(compiled(x), model(x))
+
+
+def test_a_keyword_that_was_left_to_its_default_has_varied():
+    class Scaled(nn.Module):
+        def forward(self, x, by=1.0, *, shift=0):
+            return x * by + shift
+
+    backend, model, x = CountingBackend(), Scaled(), torch.ones(3)
+    compiled = dynamo.compile(model, backend=backend)
+    for by in (2.0, 3.0, 4.5):
+        for kwargs in ({}, {"by": by}, {"by": by, "shift": int(by)}):
+            assert torch.equal(compiled(x, **kwargs), model(x, **kwargs))
+    assert backend.graphs == 3
