@@ -42,6 +42,20 @@ def out_is_returned(x):
     return r is o, o, r
 
 
+@program(matrix)
+def methods_by_name(x):
+    y = x.__getattribute__("tan")() * x.__getattribute__("shape")[0] + x.sin.__call__()
+    return y, x.__getattribute__.__call__("mT"), x.__mul__.__call__(3), torch.cos.__call__(x)
+
+
+@program(matrix)
+def no_attribute_of_the_name(x):
+    try:
+        return x.__getattribute__("tann")
+    except AttributeError as error:
+        return x + 1, str(error)
+
+
 @program(matrix, breaks="TENSOR_METADATA", graphs=2)
 def out_resize(x):
     o = torch.empty(0)

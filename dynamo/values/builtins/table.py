@@ -98,9 +98,13 @@ def handles(*targets: Any) -> Callable[[Handler], Handler]:
 
 def _is_call(receiver: Value, name: str) -> bool:
     """Whether receiver.name() is a call of the receiver."""
-    return name == "__call__" and isinstance(
-        receiver, FunctionValue | MethodValue | BuiltinMethod | BuiltinValue | SlotValue
-    )
+    if name != "__call__":
+        return False
+    own = FunctionValue | MethodValue | BuiltinMethod | BuiltinValue | SlotValue
+    return isinstance(receiver, own) or receiver.python_type() in _OF_C
+
+
+_OF_C = frozenset([types.BuiltinFunctionType, types.MethodWrapperType])
 
 
 def is_none(value: Value | None) -> bool:

@@ -55,6 +55,7 @@ from dynamo.values.objects.reflection import (
 from dynamo.values.objects.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import guard_distinct
+from dynamo.values.tensors.tensor import SPECIAL_METHODS
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -220,6 +221,9 @@ def _getattribute(tx, receiver, name):
     if isinstance(receiver, ObjectValue):
         return receiver.generic_getattr(tx, attribute_name(tx, name))
     return receiver.getattr(tx, attribute_name(tx, name))
+
+
+SPECIAL_METHODS["__getattribute__"] = _getattribute
 
 
 def _setattr(tx, receiver, name, value):
