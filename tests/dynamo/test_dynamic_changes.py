@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import enum
 import math
 
 import pytest
@@ -33,6 +34,19 @@ def sized(*sizes):
 
 def numbers(*values):
     return [(ones(3), *(v if isinstance(v, tuple) else (v,))) for v in values]
+
+
+class Stage(enum.IntEnum):
+    EARLY, MIDDLE, LATE = 0, 2, 5
+
+
+class Odd(enum.IntEnum):
+    ONE = 1
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = enum.IntEnum.__hash__
 
 
 # name: (function, calls, compiles)
@@ -246,6 +260,18 @@ CHANGES = {
         lambda x, n: x * n.real + n.imag * n.numerator + n.conjugate() / n.denominator,
         numbers(2, 3, 4),
         2,
+    ),
+    # -- members of an IntEnum
+    "sum_with_a_member": (lambda x, n: x * (n + Stage.MIDDLE), numbers(2, 3, 4, 7), 2),
+    "stage_of_a_member": (
+        lambda x, n: x + 1 if n == Stage.MIDDLE else x * (Stage.LATE > n) * 2.0,
+        numbers(1, 2, 5, 0, 4),
+        4,
+    ),
+    "a_member_of_its_own_order": (
+        lambda x, n: (x + 1, n == Odd.ONE, Odd.ONE == n, n < Odd.ONE),
+        numbers(1, 2, 5, 0, 4),
+        None,
     ),
     # -- iteration
     "enumerate_from": (

@@ -28,7 +28,7 @@ from dynamo.values.objects.exceptions import call_real, can_read, raise_python
 from dynamo.values.objects.objects import build_object
 from dynamo.values.objects.reflection import refuse_changed
 from dynamo.values.scalars.constant import ConstantValue, is_literal
-from dynamo.values.scalars.operators import COMPARE_FUNCTIONS, constant_or_none
+from dynamo.values.scalars.operators import COMPARE_FUNCTIONS, SWAPPED, constant_or_none
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -77,6 +77,8 @@ class SingletonValue(ConstantValue):
         return True, self.value
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if other.is_symbolic() and (found := other.compare(tx, SWAPPED[op], self)) is not None:
+            return found
         known, real = constant_or_none(other)
         if not known:
             return None

@@ -99,7 +99,7 @@ class SymbolValue(Value):
 
     # -- operators --------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        number = number_of(other)
+        number = _operand_of(other)
         op = op[:-1] if op.endswith("=") else op
         if number is None and other.is_constant():
             return self._folded(tx, op, other.as_constant(), reflected)
@@ -154,7 +154,7 @@ class SymbolValue(Value):
         return ConstantValue(call_real(tx, function, *operands))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        number = number_of(other)
+        number = _operand_of(other)
         if number is None:
             return None
         compare = COMPARE_FUNCTIONS[op]
@@ -301,6 +301,30 @@ def number_of(value: Value) -> Any:
     constant = value.as_constant()
     # Members of an IntEnum and other subclasses stay themselves, with operators of their own.
     return constant if type(constant) in (int, float, bool) else None
+
+
+def _operand_of(value: Value) -> Any:
+    """The same; also of an int that operators take for a number: a member of an IntEnum."""
+    number = number_of(value)
+    if number is None and value.is_constant():
+        constant = value.as_constant()
+        return int(constant) if _has_operators_of_int(type(constant)) else None
+    return number
+
+
+@functools.lru_cache(maxsize=256)
+def _has_operators_of_int(kind: type) -> bool:
+    names = [name for name in vars(int) if name.startswith("__") and callable(vars(int)[name])]
+    return issubclass(kind, int) and all(
+        getattr(kind, name, None) is getattr(int, name) for name in names if name not in _OF_OBJECTS
+    )
+
+
+# Methods of int that no operator calls.
+_OF_OBJECTS = frozenset(
+    ["__new__", "__repr__", "__str__", "__format__", "__hash__", "__getattribute__", "__sizeof__"]
+    + ["__getnewargs__"]
+)
 
 
 def _is_plain_number(value: Value) -> bool:
