@@ -122,6 +122,8 @@ class Lowering:
         """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each)
         and broadcast together. wide_scalars: numbers and 0-dim tensors of wider types are not
         rounded to a half type first, but for a first operand on the CPU."""
+        if any(isinstance(item, complex) for item in inputs):
+            raise NotLowered("complex numbers")
         if compute is None or isinstance(compute, torch.dtype):
             compute = [compute or dtype] * len(inputs)
         types = list(compute)

@@ -739,6 +739,16 @@ def test_complex_falls_back() -> None:
     check(lambda x: ((x * 2).abs() + 1,), x, fallbacks=["mul.Tensor", "abs.default"])
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])
+def test_comparisons_with_complex_numbers_fall_back(dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 1, 2]).to(dtype)
+    check(
+        lambda x: (x == 1 + 2j, torch.ne(x, 1 + 0j)),
+        x,
+        fallbacks=["eq.Scalar", "ne.Scalar"],
+    )
+
+
 def test_operators_kept_on_request() -> None:
     c = check(
         lambda x: (F.gelu(x + 1) * 2,),
