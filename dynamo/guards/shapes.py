@@ -330,8 +330,8 @@ class FrameSymbols:
         if tensor.requires_grad:
             fake.requires_grad_()
             if not tensor.is_leaf:
-                with torch.enable_grad(), self.output.fake_mode:
-                    return fake.view_as(fake)  # type: ignore[return-value]
+                with torch.enable_grad():
+                    return _Derived.apply(fake, lambda: make_fake(self.output.fake_mode, *meta))
         return fake
 
     # -- numbers ----------------------------------------------------------------------------------
@@ -481,6 +481,18 @@ def takes_symbols(backend: Any) -> bool:
     """Whether its graphs may have symbols: unless the backend declares `dynamic_shapes = False`."""
     function = getattr(backend, "func", backend)  # of a functools.partial
     return bool(getattr(function, "dynamic_shapes", True))
+
+
+class _Derived(torch.autograd.Function):
+    """A tensor with a history: no leaf, and no view of one, which nothing may write to."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return make()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return gradient, None
 
 
 def _can_vary(tensor: torch.Tensor) -> bool:

@@ -325,3 +325,25 @@ def test_a_gradient_that_is_a_view_before_its_parameter():
     compiled = dynamo.compile(step, backend="eager", fullgraph=True)
     for rate in (3, 5, 6):
         same(compiled(weight.grad, weight, rate), step(weight.grad, weight, rate))
+
+
+def test_writes_to_tensors_with_histories():
+    """Of sizes that vary; they are no views of leaves, to which autograd refuses writes."""
+    weight = torch.randn(6, requires_grad=True)
+
+    def add(x, w):
+        x += w
+        return x * 2
+
+    def run(function, rows):
+        weight.grad = None
+        given = torch.arange(rows * 6.0).reshape(rows, 6) * weight
+        result = function(given, weight)
+        (result.sum() + given.square().sum()).backward()
+        return [result.detach(), given.detach(), weight.grad.clone(), given._version]
+
+    counting = Counting(lambda gm, inputs: gm.forward)
+    compiled = dynamo.compile(add, backend=counting, fullgraph=True)
+    for rows in (2, 3, 4):
+        same(run(compiled, rows), run(add, rows))
+    assert len(counting.graphs) == 2
