@@ -280,12 +280,12 @@ class _FakeMode(FakeTensorMode):
             self.fake_tensor_converter.set_tensor_memo(gradient, fake)
             return fake
 
-    def _as_plain_view(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _as_plain_view(self, tensor: torch.Tensor) -> FakeTensor:
         """The fake of a view as one of a plain tensor with its sizes."""
-        fake: torch.Tensor = self._over_memory(tensor)
+        fake = self._over_memory(tensor)
         if tensor.requires_grad:
             with torch.enable_grad(), self:
-                fake = fake.requires_grad_().view_as(fake)
+                fake = fake.requires_grad_().view_as(fake)  # type: ignore[assignment]
         self.fake_tensor_converter.set_tensor_memo(tensor, fake)
         return fake
 
