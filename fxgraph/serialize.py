@@ -127,7 +127,9 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     row["args"] = [argument_to_json(arg) for arg in node.args]
     row["kwargs"] = {key: argument_to_json(arg) for key, arg in node.kwargs.items()}
     meta: dict[str, Any] = {
-        key: node.meta[key] for key in ("stack_trace", "source", "static") if key in node.meta
+        key: node.meta[key]
+        for key in ("stack_trace", "source", "static", "parameter")
+        if key in node.meta
     }
     value = node.meta.get("val", node.meta.get("example_value"))
     if isinstance(value, torch.Tensor):

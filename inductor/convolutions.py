@@ -35,7 +35,8 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.node import Node
 from inductor import costs, panel_sample, windows, winograd
-from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import PREPARED, closure
 from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
 from inductor.pack import PACKED, is_innermost, is_packable, packs_convolutions

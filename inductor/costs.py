@@ -22,6 +22,9 @@ or a sweep of the constant; "chosen" is one of those that no measurement has dec
 
 from __future__ import annotations
 
+import os
+import sys
+
 # --- work of one element --------------------------------------------------------------------------
 
 # Arithmetic; division and square roots; transcendental functions; powers and their like. What each
@@ -130,6 +133,15 @@ DERIVED_BYTES, DERIVED_SPARE = 1 << 14, 1 << 16
 # The share of the machine's memory that copies of weights may take in one graph: those of products
 # are as large as the weights or twice as large (chosen).
 WEIGHTS_SHARE = 1 / 8
+
+
+def room_for_copies() -> int:
+    """Bytes that copies of weights may take in one graph."""
+    try:
+        return int(WEIGHTS_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # not of this system
+        return sys.maxsize
+
 
 # --- choices by measurement -----------------------------------------------------------------------
 

@@ -9,6 +9,11 @@ keeps them (runtime/csrc/derivation.h) and makes them again when a parameter has
 that change before every call are no case of their own: to make the values again costs a pass or two
 over the weights, about as much as the library's reordering of weights that are not derived.
 
+Code that several modules share (equal blocks, a model and its average) takes parameters as inputs,
+of which the graph tells that they are some. What is derived from them is kept for each module, as
+far as there is room (costs.WEIGHTS_SHARE), and until the weights end; other modules run a plan
+without it.
+
 On a GPU they are made in their place again, and graphs that the program captures compute them in
 each replay. Of its memory nothing is read: writes that move no version are seen where an alias was
 handed out (`.data`), a graph of the program is replayed, or the address was asked for (`data_ptr`,
@@ -17,8 +22,6 @@ as Triton's launcher, ctypes and CuPy do), not those of kernels by an address th
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +50,7 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass
 class Derivation:
-    """sources: input number of each static input read. steps: nodes computed when one of these has
+    """sources: input number of each parameter read. steps: nodes computed when one of these has
     changed. kept: those of the steps whose values the rest of the graph reads. shared: views among
     the steps that the rest of the graph computes too.
     """
@@ -70,10 +73,11 @@ class Derivation:
 
 
 def sources_of(
-    functional: FunctionalGraph, static: Sequence[bool], inputs: Sequence[Any], gpu: bool = False
+    functional: FunctionalGraph, known: Sequence[bool], inputs: Sequence[Any], gpu: bool = False
 ) -> dict[Node, int]:
-    """The static inputs that values may be derived from: ordinary tensors on the CPU, or also on a
-    GPU, of known size, that the graph does not write, with a version that tells of writes.
+    """The parameters that values may be derived from: ordinary tensors on the CPU, or also on a
+    GPU, of known size, that the graph does not write, with a version that tells of writes. known:
+    by input, whether it is one.
     """
     written = {m.index for m in functional.input_mutations}
     if written:
@@ -82,7 +86,7 @@ def sources_of(
     return {
         node: i
         for i, node in enumerate(placeholders)
-        if static[i] and i not in written and _is_known(node) and is_ordinary(inputs[i], gpu)
+        if known[i] and i not in written and _is_known(node) and is_ordinary(inputs[i], gpu)
     }
 
 
@@ -104,14 +108,6 @@ def _is_known(node: Node) -> bool:
         and val.layout is torch.strided
         and all(isinstance(n, int) for n in (*val.shape, *val.stride()))
     )
-
-
-def room_for_copies() -> float:
-    """Bytes that copies of weights may take in one graph."""
-    try:
-        return costs.WEIGHTS_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not of this system
-        return math.inf
 
 
 def closure(nodes: Iterable[Node], sources: Iterable[Node]) -> dict[Node, set[Node]]:

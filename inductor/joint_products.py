@@ -37,7 +37,8 @@ from fxgraph.args import leaves, map_aggregate
 from fxgraph.node import Node
 from inductor import costs, devices, panel_sample
 from inductor.codegen.triton_products import library_seconds
-from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import PREPARED, closure
 from inductor.devices import EMPTY, Device
 from inductor.lowering.device_products import precision
 from inductor.lowering.layouts import sees_storage

@@ -27,7 +27,6 @@ import dataclasses
 import functools
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +46,7 @@ from fxgraph.aot import (
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from fxgraph.notices import amount_of_memory, notify
+from fxgraph.notices import notify
 from fxgraph.passes import cse, known_masks
 from fxgraph.sizes import Undecided
 from inductor import costs, devices, plan_cache
@@ -78,11 +77,12 @@ from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.recurrent import pack_recurrent
+from inductor.reports import count_of, kernels_of, report, together
 from inductor.runtime import cubin, driver, toolchain
 from inductor.runtime.device_graph import DeviceGraphs, device_for
 from inductor.runtime.driver import load_kernels
-from inductor.runtime.link import Derived, link
-from inductor.runtime.plan import AtenStep, PlanSpec
+from inductor.runtime.link import link
+from inductor.runtime.plan import PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
 from inductor.softmax_attention import spelled_attention
@@ -107,6 +107,7 @@ class Compilation:
     static: list[bool]
     options: Options
     functional: FunctionalGraph | None = None
+    unpacked: FunctionalGraph | None = None  # before the stages that derive from `parameters`
     program: Program | None = None
     results: list[Any] = field(default_factory=list)
     items: list[Scheduled] = field(default_factory=list)
@@ -114,6 +115,7 @@ class Compilation:
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
     floats: list[int] = field(default_factory=list)  # inputs that are tensors in their place
+    parameters: list[int] = field(default_factory=list)  # inputs that are some, though not static
     inference: bool = True  # a part of a training graph hands its values on as they are
     derived: Derivation | None = None
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
@@ -134,7 +136,7 @@ def _functionalize(c: Compilation) -> None:
     if c.functional is None:  # a part of a training graph is functional already
         gm, count = known_masks(c.gm)
         if count:
-            c.notes.append(f"attention: {_count(count, 'mask')} known from the graph alone")
+            c.notes.append(f"attention: {count_of(count, 'mask')} known from the graph alone")
         bound_sizes(gm)
         c.functional = functionalize(gm, c.inputs, keep=LOWERINGS)
         if cse(c.functional.graph_module.graph):
@@ -144,6 +146,7 @@ def _functionalize(c: Compilation) -> None:
         functional = floats_as_tensors(c.functional)
         if functional is not None:
             c.functional, c.floats = functional, numbers
+    c.unpacked = c.functional if c.parameters else None
 
 
 # Seconds of measuring for one graph.
@@ -156,7 +159,9 @@ def _packs(c: Compilation) -> bool:
 
 def _sources(c: Compilation, gpu: bool = False) -> dict[Node, int]:
     assert c.functional is not None
-    return sources_of(c.functional, c.static, c.inputs, gpu)
+    more = c.parameters if _gpu(c) is None else ()
+    known = [static or i in more for i, static in enumerate(c.static)]
+    return sources_of(c.functional, known, c.inputs, gpu)
 
 
 def _widen(c: Compilation) -> None:
@@ -407,7 +412,26 @@ def link_plan(c: Compilation) -> None:
     assert c.spec is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
     plan = link(c.spec, c.library, statics=statics, callables=c.loaded)
+    if c.derived is not None and c.unpacked is not None:
+        plan.unpacked = _unpacked(c)
     c.compiled = _with_device_graphs(c, plan) if c.loaded and c.options.device_graphs else plan
+
+
+def _unpacked(c: Compilation) -> Callable[..., Any]:
+    """The plan without copies of weights, compiled when first called: for modules whose copies have
+    no room beside those of others (costs.WEIGHTS_SHARE).
+    """
+    inputs = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
+    options = dataclasses.replace(c.options, pack=False)
+    part = Compilation(None, inputs, c.static, options, c.unpacked)
+    made: list[Callable[..., Any]] = []
+
+    def call(*varying: Any) -> Any:
+        if not made:
+            made.append(_compiled(part))
+        return made[0](*varying)
+
+    return call
 
 
 def _with_device_graphs(c: Compilation, plan: Any) -> Any:
@@ -481,27 +505,17 @@ def _about(c: Compilation, stage: str) -> str:
     if stage != "compile" or c.spec is None:
         return ""
     units = len(c.spec.units) or int(bool(c.spec.source))
-    return f" ({_count(_kernels(c.spec), 'kernel')} in {_count(units, 'unit')})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _kernels(spec: PlanSpec) -> int:
-    return sum(step.kind in ("kernel", "launch") for step in spec.steps)
+    return f" ({count_of(kernels_of(c.spec), 'kernel')} in {count_of(units, 'unit')})"
 
 
 def new_compilation(
     gm: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> Compilation:
-    return Compilation(gm, list(example_inputs), _static(gm), Options.of(options))
-
-
-def _static(gm: Any) -> list[bool]:
-    """For each placeholder, whether it is a parameter or buffer."""
-    nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    return [bool(n.meta.get("static")) for n in nodes]
+    metas = [n.meta for n in gm.graph.nodes if n.op == "placeholder"]
+    static = [bool(meta.get("static")) for meta in metas]
+    parameters = [i for i, meta in enumerate(metas) if meta.get("parameter")]
+    c = Compilation(gm, list(example_inputs), static, Options.of(options))
+    return dataclasses.replace(c, parameters=parameters)
 
 
 def begin(c: Compilation) -> None:
@@ -587,7 +601,7 @@ def compile_traced(
 
     def tell() -> None:
         if forwards and reports:
-            compiled_report.update(_together(forwards[0], reports))
+            compiled_report.update(together(forwards[0], reports))
 
     def forward() -> Callable[..., Any]:
         compiled = _compiled(c)
@@ -639,27 +653,6 @@ def _tell_of_graphs(compiled: Any, tell: Callable[[], None]) -> None:
     tell()
 
 
-def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The report on a graph and those of its backwards that are compiled."""
-    reports = [forward, *backwards]
-    fallbacks: Counter[str] = Counter()
-    stages: Counter[str] = Counter()
-    for one in reports:
-        fallbacks.update(one.get("fallback_ops", {}))
-        stages.update(one.get("stages", {}))
-    return {
-        "fallback_ops": dict(fallbacks),
-        "kernels": sum(one.get("kernels", 0) for one in reports),
-        "computed": [row for one in reports for row in one.get("computed", ())],
-        "autograd": None,
-        "stages": dict(stages),
-        "notes": [
-            *(f"forward: {note}" for note in forward["notes"]),
-            *(f"backward: {note}" for one in backwards for note in one["notes"]),
-        ],
-    }
-
-
 SIGNALS = (toolchain.NoCompiler, cubin.NoTriton, NoKernels, Undecided, Unfunctionalizable)
 
 
@@ -703,79 +696,6 @@ def _compiled(c: Compilation) -> Any:
     c.compiled.binds_static = True
     c.compiled.compile_report = report(c)
     return c.compiled
-
-
-def fallbacks(spec: PlanSpec) -> dict[str, int]:
-    """How often each aten operator is called by the plan."""
-    return dict(
-        Counter(
-            f"{s.op.removeprefix('aten::').replace('::', '.')}.{_overload(s)}"
-            for s in spec.steps
-            if s.kind == "aten"
-        )
-    )
-
-
-def computed(spec: PlanSpec) -> list[tuple[str, str, int]]:
-    """Of each kernel of the plan, in order: its name, its label, its number of operations."""
-    return [
-        (getattr(s, "symbol", "") or s.kernel, s.label, s.operations)
-        for s in spec.steps
-        if s.kind in ("kernel", "launch")
-    ]
-
-
-def _overload(step: AtenStep) -> str:
-    """As the graph has it: with memory of the plan, an operator runs in its out= form."""
-    return "default" if step.overload in ("", "out") else step.overload
-
-
-def report(c: Compilation) -> dict[str, Any]:
-    kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
-    notes = list(c.notes)
-    compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
-    no_plan = notes[-1] if isinstance(compiled, OnAten) and notes else None
-    plan = getattr(compiled, "plan", compiled)
-    peak = getattr(plan, "peak_bytes", None)
-    for one in (compiled, plan):
-        if isinstance(one, DeviceGraphs):
-            one.notes = notes
-    if peak and (c.library or c.loaded):
-        notes.append(
-            f"memory: at most {amount_of_memory(peak)} at once, besides inputs and what operators "
-            f"allocate inside; {amount_of_memory(plan.arena_bytes)} of it shared by temporaries"
-        )
-    if (derived := getattr(plan, "derived", None)) is not None:
-        _tell_of(derived, notes)
-    return {
-        "fallback_ops": fallbacks(c.spec) if c.spec else {},
-        "kernels": kernels,
-        "computed": computed(c.spec) if c.spec and kernels else [],
-        "autograd": None,
-        "no_plan": no_plan,
-        "peak_bytes": peak,
-        "stages": dict(c.seconds),
-        "notes": notes,
-    }
-
-
-def _tell_of(derived: Derived, notes: list[str]) -> None:
-    """Keep a note on the derived statics, as they are by now."""
-
-    def note() -> str:
-        if not derived.made:
-            return f"derived: {_count(len(derived.values), 'tensor')} of parameters, when called"
-        return (
-            f"derived: {_count(len(derived.values), 'tensor')} of parameters, "
-            f"{amount_of_memory(derived.bytes)}, made {_count(derived.made, 'time')}"
-        )
-
-    def tell() -> None:
-        notes[place] = note()
-
-    place = len(notes)
-    notes.append(note())
-    derived.told = tell
 
 
 _warned: set[str] = set()

@@ -46,7 +46,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import costs, matrices, panel_sample
-from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import PREPARED, closure
 from inductor.lowering.symbolic import GraphSizes
 from inductor.matrices import are_multiplied, matrix_mm
 from inductor.measure import Budget, Candidate, Choice, fastest

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxgraph.aot import FreedGraphsCallable, FunctionalGraph, TrainingGraph
-from inductor import pipeline, plan_cache
+from inductor import pipeline, plan_cache, reports
 from inductor.compiled import plan_of
 from inductor.derive import is_ordinary
 from inductor.floats import WithFloats
@@ -83,7 +83,7 @@ def recall_named(
     if floats:
         c.compiled = WithFloats(c.compiled, floats)
     c.compiled.binds_static = True
-    c.compiled.compile_report = pipeline.report(c)
+    c.compiled.compile_report = reports.report(c)
     return FreedGraphsCallable(c.compiled, spent, inputs), about
 
 

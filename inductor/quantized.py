@@ -21,7 +21,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample
-from inductor.derive import closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import closure
 from inductor.panels import Builder, has_pairs, is_plain, panel_bytes, widens_few
 
 aten = torch.ops.aten

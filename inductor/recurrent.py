@@ -17,7 +17,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.recurrent import reads_packed, recurrent_layer, recurrent_weights
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import PREPARED, closure
 from inductor.rewriter import GraphRewriter
 
 _PROJECTION = 0  # the kind whose packing is a plain matrix's: a layer's projection

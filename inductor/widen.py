@@ -43,7 +43,8 @@ from fxgraph.node import Node
 from fxgraph.sizes import Undecided, hint
 from inductor import attention_backward, costs, panel_sample
 from inductor.convolutions import is_depthwise
-from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.costs import room_for_copies
+from inductor.derive import PREPARED, closure
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, fastest
 from inductor.pack import (

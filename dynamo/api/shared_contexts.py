@@ -10,7 +10,8 @@ Alike are compilations of one function, of closures or partials of one code over
 kinds, of one method of objects of a class with attributes of the same kinds, or of modules of one
 class with the same submodules and sizes of parameters, by the same settings and configuration. The
 first of several that hold parameters has a context of its own, if it was called before the second
-one came: its code may know its parameters; that which the others share takes any. Where their code
+one came: its code may know its parameters; that which the others share takes any, and the backend
+packs those of each module (inductor/derive.py). Where their code
 differs so that each call needs its own, new ones have contexts of their own again. Contexts are
 kept for the latest families that had a second member, until the function or class is gone.
 """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST = 4  # of the latest graphs of a code object
 # Of "began", backends see nothing.
-_TOLD = frozenset({"example_value", "val", "version", "source", "static", "began"})
+_TOLD = frozenset({"example_value", "val", "version", "source", "static", "parameter", "began"})
 _TOLD |= {"stack_trace", "nn_module_stack", "source_fn_stack"}
 
 
@@ -100,14 +100,18 @@ def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput])
     kinds = [_kind(example) for example in examples]
     if None in kinds or len(set(map(_storage, examples))) < len(examples):
         return None
-    marked = [node for node in module.graph.nodes if node.meta.pop("static", False)]
+    named = isinstance(context.settings.get("backend"), str)
+    marks = ("static",) if named else ("static", "parameter")
+    marked = [
+        (node, mark) for node in module.graph.nodes for mark in marks if node.meta.pop(mark, False)
+    ]
     try:
         text = dumps(module.graph)
     except (SerializeError, ValueError, TypeError):  # sizes that only the call knows
         return None
     finally:
-        for node in marked:
-            node.meta["static"] = True
+        for node, mark in marked:
+            node.meta[mark] = True
     digest = hashlib.sha256(text.encode()).digest()
     return digest, tuple(kinds), context.backend_now, torch.get_num_threads(), config.describe()
 

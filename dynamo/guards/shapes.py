@@ -132,9 +132,12 @@ class FrameSymbols:
 
     def has_changed_parameter(self, parameter: torch.Tensor, source: Source) -> bool:
         """Whether other parameters come in this place of the frame: from then on any may. Of an
-        argument, one that was another in an earlier compilation is enough; of a global, a cell or
-        an object's attribute, that they keep coming. Those of modules are known by their module.
+        argument, one that was another in an earlier compilation is enough; of a global, a cell, a
+        module or an object's attribute, that they keep coming. What a list in a module holds is
+        known by its module.
         """
+        if isinstance(source, ModuleItemSource):
+            return self.others_come(parameter, source)
         step: Source = source
         while isinstance(step, SequenceItemSource | DictItemSource) and step.base is not None:
             if isinstance(step, ModuleItemSource):

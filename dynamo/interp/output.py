@@ -362,6 +362,8 @@ class OutputGraph:
         another tensor.
         """
         for item in self.inputs:
+            if item.source == source:
+                item.node.meta.pop("parameter", None)
             if item.static and item.source == source:
                 item.static = False
                 item.node.meta.pop("static", None)

@@ -68,11 +68,7 @@ class StaticPending(Pending):
 
     def wrap(self) -> Value:
         if isinstance(self.real, torch.Tensor):
-            item = self.source
-            varies = isinstance(item, ModuleItemSource) and self.tx.output.symbols.others_come(
-                self.real, item
-            )
-            return wrap_tensor(self.tx, self.real, item, static=not varies)
+            return wrap_tensor(self.tx, self.real, self.source, static=True)
         return super().wrap()
 
 

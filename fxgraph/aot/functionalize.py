@@ -483,7 +483,7 @@ def version_of(fake: Any) -> int:
     return fake._version if counted else 0
 
 
-_KEPT_META = ("stack_trace", "source", "static")
+_KEPT_META = ("stack_trace", "source", "static", "parameter")
 
 
 def _check_input(source: Node, real: Any) -> None:

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from inductor import pipeline
+from inductor import pipeline, reports
 from inductor.runtime import shipped
 from inductor.runtime.link import Derived, Linker, link
 from inductor.runtime.plan import PlanError, PlanSpec, dtype_name
@@ -122,7 +122,7 @@ class _Symbols:
 
 def _check(c: pipeline.Compilation, library: str) -> None:
     assert c.spec is not None and c.functional is not None
-    operators = pipeline.fallbacks(c.spec)
+    operators = reports.fallbacks(c.spec)
     calls = [step.function for step in c.spec.steps if step.kind == "call"]
     ours = any(s.op.partition("::")[0] in _ELSEWHERE for s in c.spec.steps if s.kind == "aten")
     if calls or (operators and not library):

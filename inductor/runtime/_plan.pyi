@@ -43,6 +43,7 @@ class DeviceError(RuntimeError):
     passed_on: bool
 
 def note_replay() -> None: ...
+def collected(phase: str, info: dict[str, int]) -> None: ...
 
 class DeviceKernel:
     """A kernel in a device's memory, made by Driver.load()."""

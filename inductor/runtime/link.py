@@ -8,6 +8,8 @@ pointers.
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,8 @@ def link(
     The Plan has the attributes `peak_bytes` and `arena_bytes` (see MemoryPlan), `kernels`,
     `derived` (a Derived, or None), `statics` (name -> tensor) and `written` (pairs of an input's
     name and the bumps of its version counter), and takes any others that its maker wants to attach.
+    One called with parameters to derive from needs `unpacked`, a callable in its place for those
+    that there is no room for.
 
     Raises PlanError for a plan that contradicts itself, and AttributeError when the library lacks a
     kernel.
@@ -66,14 +70,15 @@ class Derived:
     """Makes the derived statics of a plan, which calls this with the sources when it has none or a
     source has changed.
 
-    made: how often. bytes: of the tensors made last, as their sizes tell. told: called after each.
+    made: how often. told: called after each.
     """
 
     def __init__(self, plan: _plan.Plan, values: Sequence[TensorSpec]) -> None:
         self.plan = plan
         self.values = values
         self.kept: list[torch.Tensor] = []  # on a GPU, where device graphs look for them
-        self.made = self.bytes = 0
+        self.made = self._size = 0
+        self._alive: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self.told: Callable[[], None] | None = None
 
     def __call__(self, *sources: torch.Tensor) -> list[torch.Tensor]:
@@ -88,11 +93,17 @@ class Derived:
             made = self.kept = _in_place(self.kept, made)
             for place in places:  # calls on other streams read them as soon as they are told
                 torch.cuda.current_stream(place).synchronize()
-        self.bytes = sum(tensor.nbytes for tensor in made)
+        self._size = sum(tensor.nbytes for tensor in made)
+        self._alive[id(made[0])] = made[0]
         self.made += 1
         if self.told is not None:
             self.told()
         return made
+
+    @property
+    def bytes(self) -> int:
+        """Of the tensors that are kept, for all modules that were called, as their sizes tell."""
+        return len(self._alive) * self._size
 
 
 def _in_place(kept: list[torch.Tensor], made: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -103,6 +114,15 @@ def _in_place(kept: list[torch.Tensor], made: list[torch.Tensor]) -> list[torch.
         for old, new in zip(kept, made, strict=True):
             old.copy_(new)
     return kept
+
+
+def watch_collections() -> None:
+    """Let what is derived from arguments of calls go with them, at the latest when garbage is
+    collected: nothing tells of the end of a tensor, and weak references to parameters would keep
+    the program from swapping them.
+    """
+    if _plan.collected not in gc.callbacks:
+        gc.callbacks.append(_plan.collected)
 
 
 def watch_replays() -> None:
@@ -193,17 +213,21 @@ class Linker:
             "library": self.library,
         }
 
-    def _derivation(self) -> tuple[Derived, list[int], Any] | None:
+    def _derivation(self) -> tuple[Derived, list[int], Any, int] | None:
         if self.spec.derivation is None:
             return None
-        names = [t.name for t in self.spec.inputs if t.static]
         self.derived = Derived(link(self.spec.derivation.plan), self.spec.derived)
         on_gpu = any(torch.device(value.device).type == "cuda" for value in self.spec.derived)
         capturing = torch.cuda.is_current_stream_capturing if on_gpu else None
         if on_gpu:
             watch_replays()
-        sources = [names.index(name) for name in self.spec.derivation.sources]
-        return self.derived, sources, capturing
+        sources = [self.index[name] for name in self.spec.derivation.sources]
+        most, named = 0, set(self.spec.derivation.sources)
+        if any(not t.static for t in self.spec.inputs if t.name in named):
+            watch_collections()
+            size = sum(storage_bytes(v.dtype, v.size, v.stride) for v in self.spec.derived)
+            most = max(1, costs.room_for_copies() // max(1, hint(size)))
+        return self.derived, sources, capturing, most
 
     def _static_tensors(self, given: Any) -> list[torch.Tensor]:
         names = [t.name for t in self.spec.inputs if t.static]

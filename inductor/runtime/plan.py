@@ -330,11 +330,11 @@ class OutputSpec:
 
 @dataclass
 class DerivationSpec:
-    """Tensors that depend on static inputs alone: made once, kept between calls, and made again
-    when one of these has changed.
+    """Tensors that depend on parameters alone: made once, kept between calls, and made again when
+    one of these has changed.
 
-    sources: names of static inputs. plan: takes them, returns a tensor for each of `values`, none
-    in the memory of a source; it has no kernels.
+    sources: names of inputs. plan: takes them, returns a tensor for each of `values`, none in the
+    memory of a source; it has no kernels.
     """
 
     sources: list[str]
@@ -352,7 +352,7 @@ class PlanSpec:
     `bumps`: of a written input, how often that moves its version counter; else once.
     `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
     `symbols`: those of all sizes. `sizes`: the content of the kernels' SIZES argument.
-    `derivation`: names besides the inputs and constants, of tensors made of static inputs.
+    `derivation`: names besides the inputs and constants, of tensors made of parameters.
     """
 
     inputs: list[TensorSpec | NumberSpec]
@@ -380,9 +380,9 @@ class PlanSpec:
         if len(defined) != len(given):
             raise PlanError("an input or constant name is used twice")
         if self.derivation is not None:
-            statics = {t.name for t in self.inputs if t.static}
-            if missing := set(self.derivation.sources) - statics:
-                raise PlanError(f"derived from {sorted(missing)}, which are no static inputs")
+            tensors = {t.name for t in self.inputs if isinstance(t, TensorSpec)}
+            if missing := set(self.derivation.sources) - tensors:
+                raise PlanError(f"derived from {sorted(missing)}, which are no inputs")
             if self.derivation.plan.source or self.derivation.plan.triton:
                 raise PlanError("a derivation has kernels")
         specs = {b.name: b for b in self.buffers}

@@ -24,7 +24,7 @@ import dynamo
 from dynamo.api.compile import compile_fresh
 from inductor import costs, measure, products
 from inductor.measure import Budget, Choice
-from inductor.pipeline import fallbacks, report
+from inductor.reports import fallbacks, report
 from inductor.runtime import cache
 from tests.inductor.compiling import check, staged
 from tests.inductor.test_derived import notes

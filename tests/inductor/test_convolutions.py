@@ -10,7 +10,7 @@ from torch import nn
 from dynamo.api.compile import compile_fresh
 from inductor.convolutions import depthwise_convolution
 from inductor.panels import has_pairs
-from inductor.pipeline import fallbacks
+from inductor.reports import fallbacks
 from tests.inductor import convolution_cases
 from tests.inductor.compiling import kernels, same_layout, staged
 from tests.inductor.convolution_cases import (

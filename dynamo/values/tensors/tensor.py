@@ -740,7 +740,7 @@ SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
 # -- tensors from outside ------------------------------------------------------------------------
 @subclass_builder(torch.Tensor)
 def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
-    """A graph input. Parameters are static; `wrap_buffer` is for registered buffers."""
+    """A graph input. Parameters are static."""
     return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
 
 
@@ -761,9 +761,7 @@ def tensor_has_symbols(fake: torch.Tensor) -> bool:
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
-    """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
-    identity.
-    """
+    """The Value of an outside tensor. static: a parameter or buffer, guarded by identity."""
     known = tx.output.known_value(obj, source)
     if known is not None:
         return known
@@ -781,8 +779,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     check_usable(obj)
     if source is None:
         source = tx.output.install("tensor", obj)
-    static = static and not source.made_by_frame
-    static = static and not tx.output.symbols.has_changed_parameter(obj, source)
+    parameter = static and not source.made_by_frame
+    static = parameter and not tx.output.symbols.has_changed_parameter(obj, source)
     try:
         node = tx.output.add_input(obj, source, static)
     except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
@@ -791,6 +789,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         tx.guard(source, "static_tensor", obj)
     else:
         tx.guard(source, "tensor", constant_sizes(obj, node.meta["example_value"]))
+        node.meta.update({"parameter": True} if parameter else {})
     value = tx.output.tensor_value(node, node.meta["example_value"], TensorValue)
     value.source = source
     value.real = obj

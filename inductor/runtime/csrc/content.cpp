@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
@@ -33,13 +32,11 @@ size_t holders_of(c10::StorageImpl* storage) { return c10::raw::intrusive_ptr::u
 }  // namespace
 
 uint64_t hash_of(const char* data, size_t bytes) {
-  std::array<uint64_t, 4> lanes{1, 2, 3, 4};  // side by side: one alone waits for its products
+  Lanes lanes;
   size_t at = 0;
-  for (; at + 32 <= bytes; at += 32) {
-    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = mixed(lanes[lane], word(data + at + 8 * lane));
-  }
-  for (; at < bytes; ++at) lanes[0] = mixed(lanes[0], static_cast<unsigned char>(data[at]));
-  return mixed(mixed(mixed(lanes[0], lanes[1]), lanes[2]), lanes[3]);
+  for (; at + 32 <= bytes; at += 32) lanes.mix(data + at, 8);
+  for (; at < bytes; ++at) lanes.values[0] = mixed(lanes.values[0], static_cast<unsigned char>(data[at]));
+  return lanes.hash();
 }
 
 // Those of derived tensors' sources, and of memory with an alias that was handed out before anything was derived.

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -28,6 +29,17 @@ inline uint64_t mixed(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
   return hash ^ (hash >> 32);
 }
+
+// Hashes side by side: one alone waits for its products.
+struct Lanes {
+  std::array<uint64_t, 4> values{1, 2, 3, 4};
+
+  // Four words, `step` bytes from one to the next.
+  void mix(const char* data, size_t step) {
+    for (size_t lane = 0; lane < 4; ++lane) values[lane] = mixed(values[lane], word(data + lane * step));
+  }
+  uint64_t hash() const { return mixed(mixed(mixed(values[0], values[1]), values[2]), values[3]); }
+};
 
 uint64_t hash_of(const char* data, size_t bytes);
 

@@ -9,6 +9,7 @@
 #include <ATen/record_function.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/DimVector.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -283,7 +284,9 @@ class Run {
 
   void bind_derived() {
     Derivation& derivation = *program_.derivation;
-    derived_ = keeps_ ? derivation.last(program_.statics) : derivation.get(program_.statics);
+    c10::SmallVector<const at::Tensor*, 16> sources;
+    for (uint32_t v : derivation.sources()) sources.push_back(&tensor(v));
+    derived_ = keeps_ ? derivation.last(sources) : derivation.get(sources);
     TORCH_CHECK(derived_->tensors.size() == program_.derived_values.size(), "framegraph: ", derived_->tensors.size(),
                 " derived statics, but the plan names ", program_.derived_values.size());
     for (uint32_t v : program_.derived_values) {

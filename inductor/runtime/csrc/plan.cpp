@@ -65,10 +65,21 @@ void check_arguments(const Program& program, PyObject* const* args, size_t count
   }
 }
 
+// Whether copies of the arguments' weights have no room beside those of other modules.
+bool lacks_room(const Program& program, PyObject* const* args) {
+  Derivation* derivation = program.derivation.get();
+  return C10_UNLIKELY(derivation != nullptr && derivation->is_full()) && !derivation->has_room_for(program.sources(args));
+}
+
 PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
   HANDLE_TH_ERRORS
   Linked& plan = Plan::called(object, kwnames);
-  check_arguments(plan.program, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
+  check_arguments(plan.program, args, count);
+  if (lacks_room(plan.program, args)) {
+    const auto other = py::reinterpret_steal<py::object>(PyObject_GetAttrString(object, "unpacked"));
+    return other ? PyObject_Vectorcall(other.ptr(), args, count, nullptr) : nullptr;
+  }
   StateLease state(plan);
   return execute(plan.program, *state, args);
   END_HANDLE_TH_ERRORS
@@ -113,7 +124,8 @@ PyObject* plan_bound(PyObject* object, PyObject*) {
   };
   for (PyObject* tensor : program.statics) add(THPVariable_Unpack(tensor));
   if (program.derivation != nullptr) {
-    for (const at::Tensor& tensor : program.derivation->get(program.statics)->tensors) add(tensor);
+    TORCH_CHECK(program.derivation->is_of_statics(), "framegraph: parameters of this plan are not bound");
+    for (const at::Tensor& tensor : program.derivation->get(program.sources(nullptr))->tensors) add(tensor);
   }
   return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
                                    static_cast<Py_ssize_t>(found.size() * sizeof(void*)));
@@ -147,6 +159,13 @@ PyObject* replayed(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* collected(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count > 0 && PyUnicode_Check(args[0]) && PyUnicode_CompareWithASCIIString(args[0], "stop") == 0) drop_past();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* memory_of(PyObject*, PyObject* tensor) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a tensor is expected, got ", Py_TYPE(tensor)->tp_name);
@@ -159,6 +178,8 @@ PyObject* memory_of(PyObject*, PyObject* tensor) {
 PyMethodDef module_methods[] = {
     {"memory_of", memory_of, METH_O,
      "memory_of(tensor) -> (identity, bytes, users) of its storage, without the Python object that would be a user."},
+    {"collected", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(collected)), METH_FASTCALL,
+     "collected(phase, info): a callback of gc: at the end, lets go what is derived from parameters that are gone."},
     {"moved", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(moved)), METH_FASTCALL,
      "moved(arguments, where: dict[int, int], besides: dict[int, Any]) -> list[int]: the keys of `where`, but for those of "
      "`besides`, whose argument is at another address."},

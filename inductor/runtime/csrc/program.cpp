@@ -425,11 +425,14 @@ void Program::load(PyObject* spec) {
   for (const auto& item : mutated) values.at(item.first).written = true;
   first_write = data["first_write"].cast<uint32_t>();
   if (!data["derivation"].is_none()) {
-    auto [make, sources, capturing] =
-        data["derivation"].cast<std::tuple<py::object, std::vector<uint32_t>, py::object>>();
-    for (uint32_t source : sources) TORCH_CHECK_INDEX(source < statics.size(), "no static input ", source);
+    auto [make, sources, capturing, most] =
+        data["derivation"].cast<std::tuple<py::object, std::vector<uint32_t>, py::object, size_t>>();
+    for (uint32_t source : sources) {
+      const ValueKind kind = values.at(source).kind;
+      TORCH_CHECK_INDEX(kind == ValueKind::Static || kind == ValueKind::Input, "value ", source, " is no input");
+    }
     PyObject* asked = capturing.is_none() ? nullptr : capturing.release().ptr();
-    derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources), asked);
+    derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources), asked, most);
   }
   arena_bytes = parse_number(data["arena_bytes"]);
   arena_device = reinterpret_cast<THPDevice*>(data["arena_device"].cast<py::object>().ptr())->device;
@@ -448,6 +451,15 @@ void Program::load(PyObject* spec) {
   for (AtenCall& call : atens) {
     for (const Bind& bind : call.binds) call.stage = registers.at(bind.reg).stage;
   }
+}
+
+std::vector<const at::Tensor*> Program::sources(PyObject* const* args) const {
+  std::vector<const at::Tensor*> found;
+  for (uint32_t v : derivation->sources()) {
+    const auto place = static_cast<size_t>(values[v].where);
+    found.push_back(&THPVariable_Unpack(values[v].kind == ValueKind::Static ? statics[place] : args[place]));
+  }
+  return found;
 }
 
 Program::~Program() {

@@ -211,6 +211,9 @@ struct Program {
   void load(PyObject* spec);
 
   int traverse(visitproc visit, void* arg) const;
+
+  // The sources of the derivation, in a call with these arguments.
+  std::vector<const at::Tensor*> sources(PyObject* const* args) const;
 };
 
 }  // namespace framegraph
