@@ -312,11 +312,9 @@ def _operand_of(value: Value) -> Any:
     return number
 
 
-@functools.lru_cache(maxsize=256)
 def _has_operators_of_int(kind: type) -> bool:
-    names = [name for name in vars(int) if name.startswith("__") and callable(vars(int)[name])]
     return issubclass(kind, int) and all(
-        getattr(kind, name, None) is getattr(int, name) for name in names if name not in _OF_OBJECTS
+        getattr(kind, name, None) is method for name, method in _OPERATORS_OF_INT.items()
     )
 
 
@@ -325,6 +323,11 @@ _OF_OBJECTS = frozenset(
     ["__new__", "__repr__", "__str__", "__format__", "__hash__", "__getattribute__", "__sizeof__"]
     + ["__getnewargs__"]
 )
+_OPERATORS_OF_INT = {
+    name: getattr(int, name)
+    for name, method in vars(int).items()
+    if name.startswith("__") and callable(method) and name not in _OF_OBJECTS
+}
 
 
 def _is_plain_number(value: Value) -> bool:

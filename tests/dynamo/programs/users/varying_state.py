@@ -615,7 +615,7 @@ PROGRAMS = {
     """,
     ),
     "n_pow_n": (
-        4,
+        2,
         """
         def f(x, n): return x * n ** n
         ---
