@@ -4,8 +4,8 @@
 #              of the long tables, another one for each commit; LINTED=1 leaves lint out
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, programs of
-#              tensor operators, programs whose state changes between calls, training programs and
-#              programs of corners (subclasses, modes, numpy, generators, copies, identities) and
+#              tensor operators, programs whose state changes between calls or that are compiled
+#              one by one, training programs, programs of corners (subclasses, modes, numpy, generators, copies, identities) and
 #              of what surrounds a model (jagged, sparse and distributed tensors, files, logging),
 #              eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
 # make coverage  the lines of each folder that unit tests execute; TESTS=tests/fxgraph chooses some

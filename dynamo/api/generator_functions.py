@@ -69,7 +69,7 @@ class CompiledGeneratorFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        """What the object does not have is the original's: __self__ of a method."""
+        """An attribute of the original: __self__ of a method."""
         if name == "__wrapped__":  # of an object that is being made
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
