@@ -5,9 +5,10 @@
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions, reflection, programs that depend on data, programs of
 #              tensor operators, programs whose state changes between calls or that are compiled
-#              one by one, training programs, programs of corners (subclasses, modes, numpy, generators, copies, identities) and
-#              of what surrounds a model (jagged, sparse and distributed tensors, files, logging),
-#              eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
+#              one by one, training programs, programs of corners (subclasses, modes, numpy,
+#              generators, copies, identities) and of what surrounds a model (jagged, sparse and
+#              distributed tensors, files, logging), eager against compiled; PROGRAMS=5000 SEED=1
+#              repeats a run
 # make coverage  the lines of each folder that unit tests execute; TESTS=tests/fxgraph chooses some
 # make cpython  CPython's own tests with and without the hook: the table of differences
 # make gpu-kit  a folder of wheels, build/gpu-kit, for `make gpu` on a machine without network
