@@ -26,7 +26,7 @@ _IN_GUARDS = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_guards(name):
     """`a OP b == c` holds for what Python gives, and for nothing where that has no 64 bits."""
-    reads = [(LocalSource(local, slot), 0, 0, local) for slot, local in enumerate("abc")]
+    reads = [(LocalSource(local, slot), 0, 0, local, ()) for slot, local in enumerate("abc")]
     code = [("read", 0), ("read", 1), (_IN_GUARDS.get(name, name), 0), ("read", 2), ("eq", 0)]
     rows = [(OPS[op], operand) for op, operand in code]
     payload = SimpleNamespace(reads=reads, conditions=[(rows, "a OP b == c")])

@@ -586,7 +586,7 @@ class Interpreter:
 
 
 def _path_and_class(module: Value | Lazy | None) -> tuple[str, type] | None:
-    """Those of an nn.Module other than an argument of the frame."""
+    """The path and class of an nn.Module; None: of an argument of the frame, or another value."""
     if not isinstance(module, ObjectValue) or not issubclass(module.cls, torch.nn.Module):
         return None
     if module.source is None:  # made by the frame
