@@ -7,7 +7,7 @@ the code that the backend made for the first of them.
 Alike are graphs of one code object with the same text (with the lines of the program), inputs of
 the same kinds and the same static ones, in the same global state. Backends that are functions of
 the program's own are called for each graph, but once where graphs differ in their static tensors
-alone, which such code takes at each call:
+alone, and the code takes these at each call (it does not declare `binds_static`):
 
     self.weight = nn.Parameter(other)    # captured anew, as parameters are known by identity
 """
@@ -67,8 +67,6 @@ def compiled_once(
     if key is None:
         return compile_graph()
     named = isinstance(output.context.settings.get("backend"), str)
-    if not named:
-        _forget_static(module, inputs)
     graphs = output.symbols.seen.graphs
     for seen in graphs:
         if seen.key == key and seen.state.check() and seen.is_of(statics) is named:
@@ -77,23 +75,18 @@ def compiled_once(
                 return compiled
     state, compiled = GlobalState(), compile_graph()
     try:
-        held = weakref.ref(compiled) if named else lambda: compiled
+        held = weakref.ref(compiled) if named else _held(compiled)
     except TypeError:  # of a callable without weak references
         return compiled
-    known = [None if one is None else KnownTensor(one) for one in statics]
-    graphs[:] = [SeenGraph(key, state, known, held), *graphs[: _MOST - 1]]
+    if held is not None:
+        known = [None if one is None else KnownTensor(one) for one in statics]
+        graphs[:] = [SeenGraph(key, state, known, held), *graphs[: _MOST - 1]]
     return compiled
 
 
-def _forget_static(module: GraphModule, inputs: Sequence[GraphInput]) -> None:
-    """Hand static tensors over as parameters that may be others in each call: a backend around
-    another one, which binds those of the first graph, does not tell.
-    """
-    for item in inputs:
-        item.static = False
-    for node in module.graph.nodes:
-        if node.meta.pop("static", False):
-            node.meta["parameter"] = True
+def _held(compiled: Callable[..., Any]) -> Callable[[], Any] | None:
+    """The code, for further static tensors, also after the end of the first; None: for no other."""
+    return None if getattr(compiled, "binds_static", False) else lambda: compiled
 
 
 def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput]) -> Hashable | None:
