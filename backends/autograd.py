@@ -21,6 +21,7 @@ from fxgraph.aot.number_outputs import WithNumbers, numbers_as_tensors, returns_
 from fxgraph.aot.split import split
 from fxgraph.aot.wrapped_training import compile_wrapped_training
 from fxgraph.aot.wrappers import WithWrappers, has_wrappers, plain_graph
+from fxgraph.bound_inputs import note_bound_inputs
 from fxgraph.torch_fx import from_torch_fx
 
 
@@ -30,6 +31,7 @@ class EveryInput:
     """
 
     def __init__(self, compiled: Callable[..., Any], static: Sequence[bool]) -> None:
+        note_bound_inputs()
         self.without_static = compiled
         self.varying = [i for i, fixed in enumerate(static) if not fixed]
         self.compile_report = getattr(compiled, "compile_report", None)

@@ -7,7 +7,8 @@ the code that the backend made for the first of them.
 Alike are graphs of one code object with the same text (with the lines of the program), inputs of
 the same kinds and the same static ones, in the same global state. Backends that are functions of
 the program's own are called for each graph, but once where graphs differ in their static tensors
-alone, and the code takes these at each call (it does not declare `binds_static`):
+alone, and the code takes these at each call: it does not declare `binds_static`, and the backend
+wraps no code of ours that holds them.
 
     self.weight = nn.Parameter(other)    # captured anew, as parameters are known by identity
 """
@@ -25,6 +26,7 @@ import torch
 from dynamo.config import config
 from dynamo.guards.kinds import GlobalState, KnownTensor
 from fxgraph import GraphModule
+from fxgraph.bound_inputs import noted_bound_inputs
 from fxgraph.serialize import SerializeError, dumps
 
 if TYPE_CHECKING:
@@ -73,9 +75,11 @@ def compiled_once(
             compiled = seen.compiled()
             if compiled is not None:
                 return compiled
-    state, compiled = GlobalState(), compile_graph()
+    state = GlobalState()
+    with noted_bound_inputs() as bound:
+        compiled = compile_graph()
     try:
-        held = weakref.ref(compiled) if named else _held(compiled)
+        held = weakref.ref(compiled) if named else _held(compiled, module, bound[0])
     except TypeError:  # of a callable without weak references
         return compiled
     if held is not None:
@@ -84,9 +88,15 @@ def compiled_once(
     return compiled
 
 
-def _held(compiled: Callable[..., Any]) -> Callable[[], Any] | None:
+def _held(
+    compiled: Callable[..., Any], module: GraphModule, binds: bool
+) -> Callable[[], Any] | None:
     """The code, for further static tensors, also after the end of the first; None: for no other."""
-    return None if getattr(compiled, "binds_static", False) else lambda: compiled
+    if binds or getattr(compiled, "binds_static", False):
+        return None
+    for node in module.graph.find_nodes(op="placeholder"):
+        node.meta.pop("static", None)  # a backend of ours that the code calls later binds none
+    return lambda: compiled
 
 
 def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput]) -> Hashable | None:

@@ -528,6 +528,25 @@ def test_a_backend_that_binds_parameters_is_given_none_to_bind():
     assert graphs == [[None, None, None]]
 
 
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_backend_that_wraps_one_which_holds_parameters_sees_others(lazily):
+    def backend(gm, examples):
+        made = [] if lazily else [inductor(gm, examples)]
+
+        def run(*inputs):
+            if not made:
+                made.append(inductor(gm, list(inputs)))
+            return made[0](*inputs)
+
+        return run
+
+    inductor, model, x = dynamo.lookup_backend("inductor"), nn.Linear(3, 3), torch.randn(4, 3)
+    compiled = dynamo.compile(model, backend=backend)
+    for _ in range(CALLS):
+        torch.testing.assert_close(compiled(x), model(x))
+        model.weight = nn.Parameter(torch.randn(3, 3))
+
+
 def test_a_parameter_of_another_kind_needs_a_graph_of_its_own():
     backend, model, x = CountingBackend(), nn.Linear(3, 3), torch.randn(4, 3)
     compiled = dynamo.compile(model, backend=backend)
