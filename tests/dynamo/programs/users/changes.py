@@ -284,4 +284,187 @@ PROGRAMS = {
         layer = None
     """,
     ),
+    "bases_of_a_class": (
+        3,
+        """
+        class One:
+            def by(self): return 1
+        class Two:
+            def by(self): return 2
+        class Scaling(One):
+            def by(self): return super().by() * 10
+        scaling = Scaling()
+        def f(x): return x * scaling.by()
+        ---
+        run(T(3))
+        Scaling.__bases__ = (Two,)
+        run(T(3))
+        Two.by = lambda self: 5
+        run(T(3))
+        Scaling.__bases__ = (One,)
+        run(T(3))
+    """,
+    ),
+    "class_and_dict_of_an_object": (
+        SOME,
+        """
+        class One:
+            def go(self, x): return x * self.a + self.b
+        class Two(One):
+            def go(self, x): return x - self.a
+        one = One()
+        one.a, one.b = 1, 2
+        def f(x): return one.go(x)
+        ---
+        run(T(3))
+        one.__class__ = Two
+        run(T(3))
+        one.__class__ = One
+        one.__dict__ = {"b": 3, "a": 4}
+        run(T(3))
+        vars(one).update(a=5)
+        run(T(3))
+    """,
+    ),
+    "property_replaced": (
+        SOME,
+        """
+        class A:
+            @property
+            def by(self): return 2
+        a = A()
+        def f(x): return x * a.by
+        ---
+        run(T(3))
+        A.by = property(lambda self: 3)
+        run(T(3))
+        A.by = 4
+        run(T(3))
+        a.by = 5
+        run(T(3))
+        A.by = property(lambda self: self.__dict__["by"] * 2)
+        run(T(3))
+    """,
+    ),
+    "cached_properties_in_turn": (
+        SOME,
+        """
+        class A:
+            made = 0
+            @functools.cached_property
+            def number(self):
+                A.made += 1
+                return A.made
+        held = [A(), A(), A()]
+        def f(x, i): return x * held[i].number
+        ---
+        for i in (0, 0, 1, 2, 1): log.append((run(T(3), i), A.made))
+        del held[0].number
+        run(T(3), 0), A.made
+    """,
+    ),
+    "a_function_registered_for_a_type": (
+        SOME,
+        """
+        @functools.singledispatch
+        def apply(value, x): return x
+        @apply.register(int)
+        def _(value, x): return x * value
+        def f(x, value): return apply(value, x)
+        ---
+        for value in (1, "a", 1.5): log.append(run(T(3), value))
+        register = apply.register(float, lambda value, x: x + value) and None
+        for value in (1.5, 2.5, 2): log.append(run(T(3), value))
+    """,
+    ),
+    "keywords_of_a_partial": (
+        SOME,
+        """
+        scale = functools.partial(lambda x, a, b: x * a + b, a=2, b=1)
+        def f(x): return scale(x)
+        ---
+        run(T(3))
+        scale.keywords["a"] = 3
+        run(T(3))
+        scale = functools.partial(scale, b=4)
+        run(T(3))
+        scale.keywords["b"] = 5
+        run(T(3))
+    """,
+    ),
+    "depth_of_a_curriculum": (
+        3,
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stages = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+                for p in self.parameters(): p.data = T(*p.shape)
+                self.depth = 1
+            def forward(self, x):
+                for stage in self.stages[: self.depth]: x = stage(x).relu()
+                return x
+        model = Model()
+        def f(x): return model(x)
+        ---
+        for model.depth in (1, 2, 3, 2, 1): log.append(run(T(2, 3)))
+    """,
+    ),
+    "weights_moved_to_and_from_averages": (
+        SOME,
+        """
+        model = nn.Linear(3, 3)
+        for p in model.parameters(): p.data = T(*p.shape)
+        averages = {k: v.clone() * 0.5 for k, v in model.state_dict().items()}
+        def f(x): return model(x)
+        def swap():
+            for name, p in model.named_parameters():
+                p.data, averages[name] = averages[name], p.data
+        ---
+        for _ in range(4):
+            log.append(run(T(2, 3)).detach())
+            swap()
+    """,
+    ),
+    "functions_of_a_counter": (
+        3,  # the last one raises
+        """
+        state = {"n": 0}
+        def f(x):
+            state["n"] += 1
+            n = state["n"]
+            return x * (n & 3) + n.bit_length() + math.gcd(n, 4) + math.isqrt(n)
+        ---
+        for _ in range(8): log.append(run(T(3)))
+        state["n"] = -9
+        try: run(T(3))
+        except ValueError as error: log.append(str(error))
+        state
+    """,
+    ),
+    "patches_of_an_image": (
+        2,
+        """
+        def f(x):
+            side = math.isqrt(x.shape[1])
+            return x.reshape(x.shape[0], side, side, -1).sum(1)
+        ---
+        for n in (4, 9, 16, 25, 4): log.append(run(T(2, n, 3)))
+    """,
+    ),
+    "defaults_and_code_of_a_function": (
+        SOME,
+        """
+        def scaled(x, by=2): return x * by
+        def f(x): return scaled(x)
+        ---
+        run(T(3))
+        scaled.__defaults__ = (3,)
+        run(T(3))
+        scaled.__defaults__ = (4.5,)
+        run(T(3))
+        scaled.__code__ = (lambda x, by=0: x - by).__code__
+        run(T(3))
+    """,
+    ),
 }
