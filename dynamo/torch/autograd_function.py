@@ -23,6 +23,7 @@ from torch.autograd.function import FunctionCtx
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
@@ -183,7 +184,7 @@ class RoundTripValue(ForwardValue):
             raise _refuse("backward writes to a tensor")
         # They hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
-            if guard.kind not in _LASTING:
+            if guard.kind not in _LASTING and not _is_constant(guard.source):
                 raise _refuse(f"backward reads {guard.source}")
         return result
 
@@ -229,6 +230,12 @@ def _check_lasting(tx: Interpreter, value: Value, first: int) -> None:
 
 # Guards on which functions and classes names stand for.
 _LASTING = frozenset(["id", "type", "type_attr", "function_code", "no_instance_attr", "has_attr"])
+
+
+def _is_constant(source: Source | None) -> bool:
+    """Whether it is a number that no program changes: torch.pi, math.e."""
+    module = source.origin if isinstance(source, AttrSource) else None
+    return isinstance(module, ModuleSource) and module.module in ("torch", "math")
 
 
 def _refuse(text: str) -> Unsupported:

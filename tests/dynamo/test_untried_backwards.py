@@ -1,5 +1,7 @@
 """Functions whose backward has effects, or reads what may change: as in eager, in order."""
 
+import math
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -228,3 +230,32 @@ def test_a_list_that_the_frame_makes_and_changes(backend):
     x = leaf()
     assert dynamo.compile(step, backend=backend)(x) == [5.0]
     assert x.grad.tolist() == [5.0, 5.0, 5.0]
+
+
+class Surrogate(torch.autograd.Function):
+    """A step, whose slope is that of a smooth function."""
+
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.save_for_backward(x)
+        ctx.alpha = alpha
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        slope = ctx.alpha / (1 + (torch.pi / 2 * ctx.alpha * x).pow_(2))
+        return slope * gradient.clone() * math.tau, None
+
+
+def test_a_backward_reads_constants_of_modules():
+    def step(x):
+        spikes = [Surrogate.apply(x * k - 0.5, 2.0) for k in (0.4, 0.8)]
+        sum(s.square().sum() for s in spikes).backward()
+        return spikes
+
+    results = []
+    for call in (step, dynamo.compile(step, backend="eager", fullgraph=True)):
+        x = leaf()
+        results.append(([s.tolist() for s in call(x)], x.grad.tolist()))
+    assert results[0] == results[1]
