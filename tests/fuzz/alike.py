@@ -262,7 +262,7 @@ class AlikeWorld(World):
 class Program(state.Program):
     kind: str = "module"
     world: ClassVar = AlikeWorld
-    ends: ClassVar = "Unsupported|RecompileLimit"  # of fullgraph=True
+    ends: ClassVar = r"'(Unsupported|RecompileLimit\w*)'"  # of fullgraph=True
 
     def definitions(self) -> str:
         kind = KINDS[self.kind]
