@@ -95,7 +95,8 @@ def _held(
     if binds or getattr(compiled, "binds_static", False):
         return None
     for node in module.graph.find_nodes(op="placeholder"):
-        node.meta.pop("static", None)  # a backend of ours that the code calls later binds none
+        if node.meta.pop("static", False):  # a backend of ours that the code calls later binds none
+            node.meta["parameter"] = True
     return lambda: compiled
 
 

