@@ -16,7 +16,9 @@ import torch
 
 from fxgraph import GraphModule
 from fxgraph.expressions import evaluate
+from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
+from fxgraph.symbols import ShapeEnv
 
 
 def call_with_symbols(
@@ -59,6 +61,13 @@ def _call(
     return compiled
 
 
+def _number_of(env: ShapeEnv, symbol: sympy.Symbol) -> Any:
+    """The torch.SymInt or SymFloat of a symbol of ours."""
+    if env.symbols[symbol].is_float:
+        return torch.SymFloat(SymNode(symbol, env, float))
+    return env.symint(symbol)
+
+
 class _Symbols:
     """The symbols of a graph's inputs, ours and torch's."""
 
@@ -91,7 +100,7 @@ class _Symbols:
         )
         node_of = env.create_symfloatnode if info.is_float else env.create_symintnode
         self._torchs[symbol] = node_of(made, hint=info.hint, source=source)
-        self._ours[made] = self._our_env.number(symbol)
+        self._ours[made] = _number_of(self._our_env, symbol)
 
     def examples(self, values: Sequence[Any], examples: Sequence[Any]) -> list[Any]:
         """The examples of inputs with these fake tensors and numbers."""

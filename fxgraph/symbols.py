@@ -206,12 +206,6 @@ class ShapeEnv:
         expr = self.simplify(sympy.sympify(expr))
         return int(expr) if expr.is_Integer else torch.SymInt(SymNode(expr, self, int))
 
-    def number(self, symbol: sympy.Symbol) -> Any:
-        """The torch.SymInt or SymFloat of a symbol."""
-        if self.symbols[symbol].is_float:
-            return torch.SymFloat(SymNode(symbol, self, float))
-        return self.symint(symbol)
-
     def has_data(self) -> bool:
         """Whether a symbol depends on data."""
         return any(info.hint is None for info in self.symbols.values())
