@@ -44,6 +44,7 @@ RESIZES = (
     "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
     "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
 )  # fmt: skip
+_CHANNEL_SHUFFLE = torch.ops.aten.channel_shuffle.default
 _SELECTIONS = (torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)
 _UNIQUES = (
     torch.ops.aten._unique2.default,
@@ -52,6 +53,18 @@ _UNIQUES = (
 )
 # Operators by element to whose results rules give other layouts than kernels do.
 _BY_ELEMENT = frozenset(["copysign", "floor_divide", "binary_cross_entropy"])
+# Operators by element whose kernels on the CPU give contiguous results, whatever they are given.
+_CONTIGUOUS = frozenset(
+    [
+        torch.ops.aten.log_sigmoid_forward.default,
+        torch.ops.aten.pow.Scalar,
+        torch.ops.aten.poisson.default,
+        torch.ops.aten.rrelu_with_noise.default,
+        torch.ops.aten.rrelu_with_noise_functional.default,
+        torch.ops.aten.isin.Tensor_Tensor,
+        torch.ops.aten.isin.Tensor_Scalar,
+    ]
+)
 _PUTS = frozenset(
     [
         torch.ops.aten.index_put.default,
@@ -283,6 +296,10 @@ def corrected(
     if op in _PADS and result.device.type == "cpu":
         # torch 2.11 asks the padded tensor, which has no channels-last layout, for its format.
         return result.contiguous(memory_format=suggest_memory_format(args[0]))
+    if op in _CONTIGUOUS:
+        return _contiguous_on_cpu(result)
+    if op is _CHANNEL_SHUFFLE and result.device.type == "cpu":
+        return result.contiguous(memory_format=suggest_memory_format(args[0]))
     if op is not _FLASH_ATTENTION or not isinstance(result, tuple):
         return result
     # The query's layout, of which torch's rule keeps no strides of dimensions of one element.
@@ -380,6 +397,12 @@ def _by_kernel(
         return result
     dtype, size, _, offset, device = metadata(result)
     return make_fake(mode, dtype, size, stride, offset, device)
+
+
+def _contiguous_on_cpu(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return _contiguous_on_cpu(result[0]), *result[1:]
+    return result.contiguous() if result.device.type == "cpu" else result
 
 
 def _by_element(args: tuple[Any, ...], result: torch.Tensor, mode: Any) -> torch.Tensor:

@@ -84,8 +84,10 @@ def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., 
 
 
 def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-    if op is aten.baddbmm.default:
+    if op in (aten.baddbmm.default, aten.isin.Tensor_Scalar):
         return _contiguous(rule)
+    if op is aten.log_sigmoid_forward.default:
+        return _of_contiguous(rule)
     if op in (aten.xlogy.Tensor, aten.special_xlog1py.default):
         return _where(lambda *args: not refused(op, args), _by_element(rule))
     if op in (aten.im2col.default, aten.col2im.default):
@@ -154,6 +156,16 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
+def _of_contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule with the layout that the operator has on the CPU, whatever its argument's is."""
+
+    @functools.wraps(rule)
+    def decomposed(x: torch.Tensor) -> Any:
+        return rule(x.contiguous() if x.device.type == "cpu" else x)
+
+    return decomposed
+
+
 def _of_none(rule: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of a loss's backward, which divides by the number of elements: there may be none."""
 
@@ -205,7 +217,7 @@ def _in_format(
     @functools.wraps(rule)
     def decomposed(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         result = rule(x, *args, **kwargs)
-        if x.dim() != 4 or x.is_contiguous():
+        if x.dim() not in (4, 5) or x.is_contiguous():
             return result
         return result.contiguous(memory_format=layout(x, *args, **kwargs))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fxgraph.fake_results import PLAIN_RESULTS, metadata
 from fxgraph.symbols import ShapeEnv
@@ -25,6 +26,12 @@ PROGRAMS = {
     "copysign of a number": lambda x: torch.copysign(x[:, 0].t(), -1.0),
     "floor division": lambda x: x[:, 0].t() // torch.ones(5, 3),
     "cut off": lambda x: torch.div(torch.ones(5, 3), x[:, 0].t(), rounding_mode="floor"),
+    "logarithm of a sigmoid": lambda x: F.logsigmoid(x[:, 0].t()),
+    "pow of a number": lambda x: 2.0 ** x[:, 0].t(),
+    "poisson": lambda x: torch.poisson(x[:, 0].t().abs()),
+    "leaky with random slopes": lambda x: F.rrelu(x[:, 0].t(), training=True),
+    "elements of others": lambda x: torch.isin(x[:, 0].t(), x),
+    "elements that are a number": lambda x: torch.isin(x[:, 0].t(), 2.0),
     "made": lambda x: torch.arange(6).reshape(2, 3),
 }
 

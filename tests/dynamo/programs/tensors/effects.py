@@ -581,4 +581,21 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "contiguous_results_of_transposed_tensors": (
+        2,
+        """
+        F = nn.functional
+        def f(x):
+            found = [F.logsigmoid(x) * 0, 2.0 ** x, torch.isin(x, 2.0)]
+            found += [torch.poisson(x * 0)]
+            images = x.expand(2, 4, *x.shape).to(memory_format=torch.channels_last)
+            found += [F.logsigmoid(images) * 0]
+            volumes = T(2, 3, 2, 2, 2).to(memory_format=torch.channels_last_3d)
+            found += [volumes.roll(1, 0), torch.fft.fftshift(volumes)]
+            return found, [one.stride() for one in found]
+        ---
+        run(T(3, 4).t())
+        run(T(3, 4, grad=True).t())
+    """,
+    ),
 }
