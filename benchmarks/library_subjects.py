@@ -11,6 +11,15 @@ from typing import Any
 
 import torch
 
+from benchmarks.library_flows import (
+    generation,
+    layers,
+    nflows,
+    pyro,
+    pytorch_metric_learning,
+    stable_baselines3,
+    zuko,
+)
 from benchmarks.library_images import (
     detection,
     kornia,
@@ -563,5 +572,6 @@ LIBRARIES: dict[str, Callable[[], Subjects]] = {
         open_clip, monai, kornia, diffusers, x_transformers, lucidrains, peft, torch_geometric,
         torchmetrics, gpytorch, torchdiffeq, torchao, captum, tensordict, e3nn, torchaudio, esm,
         rotary, timm_optimizers, metrics, lightning, settings, checked, averaged, torchrl,
+        zuko, nflows, pyro, stable_baselines3, pytorch_metric_learning, layers, generation,
     )
 }  # fmt: skip
