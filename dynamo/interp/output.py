@@ -210,7 +210,8 @@ class OutputGraph:
         # Values of the program's objects, which may hold each other.
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()
-        vars(self.symbols.data).clear()  # in a cycle with the symbols
+        for part in (self.symbols.data, self.symbols.computed):  # in cycles with the symbols
+            vars(part).clear()
         if self.symbols.active:
             self.symbols.env.takes_guards = False
         vars(self).clear()
