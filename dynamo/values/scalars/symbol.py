@@ -27,6 +27,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import call_real, raise_python
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.int_members import has_operators_of_int
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, SWAPPED, binary_op
 from fxgraph.python_numbers import name_of
 from fxgraph.sym_node import (
@@ -308,26 +309,8 @@ def _operand_of(value: Value) -> Any:
     number = number_of(value)
     if number is None and value.is_constant():
         constant = value.as_constant()
-        return int(constant) if _has_operators_of_int(type(constant)) else None
+        return int(constant) if has_operators_of_int(type(constant)) else None
     return number
-
-
-def _has_operators_of_int(kind: type) -> bool:
-    return issubclass(kind, int) and all(
-        getattr(kind, name, None) is method for name, method in _OPERATORS_OF_INT.items()
-    )
-
-
-# Methods of int that no operator calls.
-_OF_OBJECTS = frozenset(
-    ["__new__", "__repr__", "__str__", "__format__", "__hash__", "__getattribute__", "__sizeof__"]
-    + ["__getnewargs__"]
-)
-_OPERATORS_OF_INT = {
-    name: getattr(int, name)
-    for name, method in vars(int).items()
-    if name.startswith("__") and callable(method) and name not in _OF_OBJECTS
-}
 
 
 def _is_plain_number(value: Value) -> bool:
