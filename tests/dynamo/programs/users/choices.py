@@ -103,7 +103,7 @@ PROGRAMS = {
     ),
     "one_of_four": (
         4,  # sizes vary once the rank was another, and sides with such sizes break
-        "",
+        "DATA_DEPENDENT_JUMP",
         """
         def f(x):
             if x.sum() > 3: r = 1.0
