@@ -40,7 +40,10 @@ def compile_named(
         return pipeline.compile_traced(traced, example_inputs, options=options)
     run, c = pipeline.compile_functional(traced, example_inputs, options)
     plan = plan_of(c)
-    if c.cached and c.spec is not None and not (plan is None or isinstance(plan, DeviceGraphs)):
+    # Modules without room for copies of their weights need the graph (see pipeline.link_plan).
+    needed = c.derived is not None and c.unpacked is not None
+    device_graphs = isinstance(plan, DeviceGraphs)
+    if c.cached and c.spec is not None and not (plan is None or device_graphs or needed):
         compiled, spent = c.compiled, traced.spent.items()
         beside = {
             "floats": compiled.positions if isinstance(compiled, WithFloats) else [],

@@ -308,6 +308,50 @@ def test_other_parameters_in_each_call(keeps):
             torch.testing.assert_close(got, expected, **CLOSE)
 
 
+def test_writes_that_put_the_version_back():
+    """As sharding fills parameters, which keep their memory and version."""
+    blocks, x = equal_modules(wide, 3), torch.randn(4, 64)
+    compiled = [dynamo.compile(block) for block in blocks]
+    for row in range(30, 40):
+        compare(compiled, blocks, x)
+        for block in blocks:
+            weight = block[0].weight
+            with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(weight):
+                weight[row].add_(5)
+
+
+def test_new_parameters_of_one_memory_in_each_call(made):
+    """Their copies go with the next ones, and none is taken for that of an earlier parameter."""
+    weight, bias = nn.Parameter(torch.randn(800, 64)), torch.randn(800)
+    linear, x = dynamo.compile(lambda x, w: F.linear(x, w, bias).relu()), torch.randn(4, 64)
+    with torch.no_grad():
+        for _ in range(2):
+            linear(x, nn.Parameter(torch.randn(800, 64)))
+        for row in range(100, 160):
+            for of_memory in (lambda: nn.Parameter(weight.data), lambda: weight):
+                expected = F.linear(x, weight, bias).relu()
+                torch.testing.assert_close(linear(x, of_memory()), expected, **CLOSE)
+            weight[row].add_(5)
+    gc.collect()
+    assert len(made) > 4
+    assert alive(made).count(True) <= 2  # one of code that knows the first parameter
+
+
+def test_views_of_one_buffer_as_parameters(made):
+    """Parameters that are made of views for each call share the copies of these."""
+    blocks, x = equal_modules(wide, 3), torch.randn(4, 64)
+    compiled = [dynamo.compile(block) for block in blocks]
+    compare(compiled, blocks, x)
+    flat = blocks[1][0].weight.detach().clone()
+    before = len(made)
+    for number in range(8):
+        blocks[1][0].weight = nn.Parameter(flat[:])
+        compare(compiled, blocks, x)
+        if number % 4 == 3:
+            flat[number].add_(5)
+    assert len(made) - before <= 4
+
+
 def test_parameters_of_a_function():
     @dynamo.compile
     def linear(x, weight, bias):

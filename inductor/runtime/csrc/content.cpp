@@ -1,6 +1,7 @@
 #include "content.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <cstring>
@@ -132,6 +133,10 @@ getter torch_data = nullptr;
 PyCFunctionWithKeywords torch_numpy = nullptr;
 PyCFunction torch_address = nullptr;
 
+using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+FastFunction torch_versions = nullptr;
+PyCFunctionWithKeywords torch_versions_of_tuple = nullptr;  // of torch before 2.12
+
 // Before torch's own function, which may also be asked by a subclass's __torch_function__.
 void hand_out_of(PyObject* self, bool holds_tensor) {
   if (THPVariable_Check(self)) hand_out(THPVariable_Unpack(self), holds_tensor);
@@ -151,6 +156,45 @@ PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
 PyObject* watched_address(PyObject* self, PyObject* nothing) {
   if (THPVariable_Check(self) && THPVariable_Unpack(self).is_cuda()) note_write(THPVariable_Unpack(self));
   return torch_address(self, nothing);
+}
+
+// Whoever puts versions back has written in between: sharding, which fills parameters before they are used.
+void note_writes(PyObject* written) {
+  if (THPVariable_Check(written)) return note_write(THPVariable_Unpack(written));
+  if (!PyTuple_Check(written) && !PyList_Check(written)) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(written); ++i) {
+    PyObject* tensor = PySequence_Fast_GET_ITEM(written, i);
+    if (THPVariable_Check(tensor)) note_write(THPVariable_Unpack(tensor));
+  }
+}
+
+PyObject* watched_versions(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  if (count > 0) note_writes(args[0]);
+  return torch_versions(self, args, count, names);
+}
+
+PyObject* watched_versions_of_tuple(PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (PyTuple_GET_SIZE(args) > 0) note_writes(PyTuple_GET_ITEM(args, 0));
+  return torch_versions_of_tuple(self, args, kwargs);
+}
+
+template <typename Function>
+PyCFunction as_method(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+void watch_versions() {
+  const py::object found = py::module_::import("torch._C._autograd").attr("_unsafe_set_version_counter");
+  if (!PyCFunction_Check(found.ptr())) return;
+  PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(found.ptr())->m_ml;
+  const auto old = reinterpret_cast<void (*)()>(method->ml_meth);
+  if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
+    torch_versions = reinterpret_cast<FastFunction>(old);
+    method->ml_meth = as_method(watched_versions);
+  } else if (method->ml_flags == (METH_VARARGS | METH_KEYWORDS)) {
+    torch_versions_of_tuple = reinterpret_cast<PyCFunctionWithKeywords>(old);
+    method->ml_meth = as_method(watched_versions_of_tuple);
+  }
 }
 
 // A built-in attribute of torch.Tensor; null where torch has made it of something else.
@@ -177,11 +221,12 @@ void watch_aliases() {
   torch_data = std::exchange(data->d_getset->get, watched_data);
   if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {
     torch_numpy = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(method->ml_meth));
-    method->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(watched_array));
+    method->ml_meth = as_method(watched_array);
   }
   if (PyMethodDef* method = method_of_tensors("data_ptr", METH_NOARGS)) {
     torch_address = std::exchange(method->ml_meth, watched_address);
   }
+  watch_versions();
 }
 
 }  // namespace framegraph

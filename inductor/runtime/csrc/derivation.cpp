@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <unordered_set>
 
@@ -42,20 +43,28 @@ uint64_t sample(const at::Tensor& tensor, const void* data) {
 // Inference tensors have no version that would tell of a write.
 bool has_version(const at::Tensor& tensor) { return !tensor.unsafeGetTensorImpl()->is_inference(); }
 
+// Another parameter of the same memory counts its own writes. torch tells nothing of a counter but its number: it is a
+// pointer alone.
+bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b) {
+  static_assert(sizeof a == sizeof(void*));
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
 Look look(const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const void* data = impl->data();
   const bool watched = extent(tensor) > kWhole || !tensor.is_cpu();
   std::shared_ptr<Content> content = watched ? derived_content(tensor) : nullptr;
   const uint64_t writes = content ? content->version(pass) : 0;
-  return {impl->storage().getWeakStorageImpl(), data,
-          has_version(tensor) ? impl->version_counter().current_version() : 0, sample(tensor, data),
-          std::move(content), writes, tensor.is_cpu() ? 0 : replays};
+  const c10::VariableVersion& counter = impl->version_counter();
+  return {impl->storage().getWeakStorageImpl(), data, counter, has_version(tensor) ? counter.current_version() : 0,
+          sample(tensor, data), std::move(content), writes, tensor.is_cpu() ? 0 : replays};
 }
 
 bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!has_version(tensor) || impl->version_counter().current_version() != seen.version) return false;
+  const c10::VariableVersion& counter = impl->version_counter();
+  if (!has_version(tensor) || !same_counter(counter, seen.counter) || counter.current_version() != seen.version) return false;
   const void* data = impl->data();
   return data == seen.data && impl->unsafe_storage().unsafeGetStorageImpl() == seen.storage._unsafe_get_target() &&
          sample(tensor, data) == seen.sample && (tensor.is_cpu() || replays == seen.replays) &&
@@ -100,11 +109,11 @@ Derivation::~Derivation() {
   Py_XDECREF(capturing_);
 }
 
-// Kept tensors are found by their sources' identities. Another tensor may have one later: `holds` tells.
+// Kept tensors are found by their sources' addresses. Others may have these later: `holds` tells.
 uint64_t Derivation::key_of(c10::ArrayRef<const at::Tensor*> sources) const {
   uint64_t key = 0;
   if (most_ == 0) return key;
-  for (const at::Tensor* source : sources) key = mixed(key, reinterpret_cast<uintptr_t>(source->unsafeGetTensorImpl()));
+  for (const at::Tensor* source : sources) key = mixed(key, reinterpret_cast<uintptr_t>(source->unsafeGetTensorImpl()->data()));
   return key;
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
@@ -18,13 +19,14 @@
 
 namespace framegraph {
 
-// The state of a source when it was read. Two looks are equal if the tensor still has its storage, address and
-// version, its memory no writes that move no version, and the same bytes where they are sampled: another process, or
+// The state of a source when it was read. Two looks are equal if the tensor still has its storage, address, counter of
+// versions and version, its memory no writes that move no version, and the same bytes where they are sampled: another process, or
 // an alias that nobody saw handed out, may write too. Of a GPU's memory, nothing is read: a program's own device graph
 // (watched by link.py) and an alias that was handed out count as writes, whether they are or not.
 struct Look {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak, so that no other storage gets its address meanwhile
   const void* data;
+  c10::VariableVersion counter;  // held, so that no other counter gets its address meanwhile
   uint32_t version;
   uint64_t sample;
   std::shared_ptr<Content> content;  // null for a small source, which is sampled whole
@@ -82,13 +84,14 @@ class Derivation {
  private:
   std::shared_ptr<const Derived> made(c10::ArrayRef<const at::Tensor*> sources) const;
   void keep(uint64_t key, const std::shared_ptr<const Derived>& fresh);
+  // Of one memory, the tensors of one module are kept, though other parameters come with it in each call.
   uint64_t key_of(c10::ArrayRef<const at::Tensor*> sources) const;
 
   PyObject* make_;
   PyObject* capturing_;
   std::vector<uint32_t> sources_;
   size_t most_;
-  std::unordered_map<uint64_t, std::shared_ptr<const Derived>> kept_;  // by the identities of the sources
+  std::unordered_map<uint64_t, std::shared_ptr<const Derived>> kept_;  // by the addresses of the sources' data
 };
 
 // Lets go what is derived from parameters that are gone, in all plans.
