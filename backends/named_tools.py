@@ -21,15 +21,18 @@ def names_tools(backend: Any) -> bool:
         if id(value) in seen:
             continue
         seen[id(value)] = value
-        if any(_is_below(name, _TOOLS) for name in _modules_of(value)):
-            return True
-        if isinstance(value, types.FunctionType):
-            if _imports(value.__code__):
+        with contextlib.suppress(Exception):  # of the program's attributes and classes
+            if _is_tool(value):
                 return True
-            rest += _read_by(value)
-        else:
-            rest += _parts(value)
+            rest += _read_by(value) if isinstance(value, types.FunctionType) else _parts(value)
     return False
+
+
+def _is_tool(value: Any) -> bool:
+    """Whether an object is of a tool, or its own code names one."""
+    if any(_is_below(name, _TOOLS) for name in _modules_of(value)):
+        return True
+    return isinstance(value, types.FunctionType) and _imports(value.__code__)
 
 
 def _modules_of(value: Any) -> list[Any]:
@@ -90,7 +93,16 @@ _WITH_CODE = (types.FunctionType, types.MethodType, type)
 
 
 def _is_followed(value: Any) -> bool:
-    """Whether its code may be what a backend runs: not so of data, torch's operators, and ours."""
+    """Whether its code may be what a backend runs: not so of data, torch's operators, and ours, or
+    of objects that do not tell their class.
+    """
+    try:
+        return _may_run(value)
+    except Exception:
+        return False
+
+
+def _may_run(value: Any) -> bool:
     if type(value).__module__ == "builtins" and not isinstance(value, _WITH_CODE):
         return isinstance(value, types.ModuleType)
     modules = _modules_of(value)

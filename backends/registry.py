@@ -104,7 +104,8 @@ _OURS = ("backends", "dynamo", "inductor")
 
 
 def _asks_for_torch_fx(backend: Backend) -> bool:
-    if getattr(backend, "__module__", "").partition(".")[0] in _OURS:
+    module = getattr(backend, "__module__", None)  # None: of a function that exec() made
+    if isinstance(module, str) and module.partition(".")[0] in _OURS:
         return False
     annotation = None
     with contextlib.suppress(TypeError, ValueError):  # it has no signature

@@ -205,3 +205,33 @@ def test_other_backends_have_our_graphs() -> None:
     for rows in (3, 4, 5):
         dynamo.compile(lambda x: x * x.shape[0], backend=backend)(torch.ones(rows))
     assert set(kinds) == {GraphModule}
+
+
+class TellsNothing:
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class TellsNoClass(type):
+    def __getattribute__(cls, name):
+        raise RuntimeError(name)
+
+
+class OfAnotherClass:
+    __class__ = property(lambda self: type(lambda: None))
+
+
+@pytest.mark.parametrize(
+    "make", [TellsNothing, lambda: TellsNoClass("Made", (), {}), OfAnotherClass]
+)
+def test_objects_that_a_backend_reads_need_not_tell_what_they_are(make):
+    held = make()
+
+    def closes_over(gm, example_inputs):
+        return gm.forward if held is not None else None
+
+    scope = {"held": held}
+    exec("def of_no_module(gm, examples):\n    held\n    return gm.forward", scope)
+    given = functools.partial(lambda _, gm, example_inputs: gm.forward, held)
+    for backend in (closes_over, scope["of_no_module"], given):
+        assert dynamo.compile(lambda x: x + 1, backend=backend)(torch.ones(2)).tolist() == [2, 2]
