@@ -68,8 +68,12 @@ class TorchFxBackend:
             self.__signature__ = inspect.signature(backend)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
+        graph = to_torch_fx(gm)
+        for node in graph.graph.nodes:  # one of ours within, called later, may bind none of them
+            if node.meta.pop("static", False):
+                node.meta["parameter"] = True
         return call_with_symbols(
-            lambda examples: self.backend(to_torch_fx(gm), examples, **options), gm, example_inputs
+            lambda examples: self.backend(graph, examples, **options), gm, example_inputs
         )
 
     def __getattr__(self, name: str) -> Any:
