@@ -95,8 +95,13 @@ class _Symbols:
         if info.is_float and self._our_env.simplify(symbol).is_number:
             self._torchs[symbol] = info.hint
             return
+        # No more is known of torch's symbol than of ours: 0 and 1 are as other numbers.
         made = env.create_symbol(
-            info.hint, source, dynamic_dim=DimDynamic.DYNAMIC, positive=(info.low or 0) > 0 or None
+            info.hint,
+            source,
+            dynamic_dim=DimDynamic.DYNAMIC,
+            positive=(info.low or 0) > 0 or None,
+            do_not_specialize_zero_one=info.low is None or info.low < 2,
         )
         node_of = env.create_symfloatnode if info.is_float else env.create_symintnode
         self._torchs[symbol] = node_of(made, hint=info.hint, source=source)

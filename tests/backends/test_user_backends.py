@@ -109,6 +109,24 @@ def test_assumptions_of_the_tools_are_guards() -> None:
         assert torch.equal(compiled(x), program(x) * (2 if rows > 5 else 1)), rows
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("numbers", [(3, 1, 7, 0, -2, 5), (1, 0, 5, 6), (2, -1, 4, -5, 3)])
+def test_numbers_of_small_and_negative_values(numbers, dynamic) -> None:
+    """The tools know of 0, 1 and the sign of a number no more than the graph does."""
+
+    def counted(x, n):
+        return x * n + torch.arange(abs(n) + 1).sum()
+
+    def decided(x, n):
+        return x.sum(0) * n if n >= 0 else x
+
+    for program in (counted, decided):
+        compiled = dynamo.compile(program, backend=aot_backend([]), dynamic=dynamic)
+        for n in numbers:
+            x = torch.randn(4)
+            assert torch.equal(compiled(x, n), program(x, n)), n
+
+
 def test_inputs_of_one_memory() -> None:
     """Tensors that share memory are traced for their sizes, and written as in eager."""
 
