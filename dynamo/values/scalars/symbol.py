@@ -26,6 +26,7 @@ from dynamo.values.builder import builder
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.exceptions import call_real, raise_python
 from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
+from dynamo.values.scalars.arithmetic import BY_ZERO, masked
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.int_members import has_operators_of_int
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, SWAPPED, binary_op
@@ -131,7 +132,7 @@ class SymbolValue(Value):
             kinds = _types(left, right)
             right = _where(right != 0, right)
             if right is None:
-                raise_python(tx, ZeroDivisionError, _ZERO[op, float in kinds])
+                raise_python(tx, ZeroDivisionError, BY_ZERO[op, float in kinds])
         if op in ("<<", ">>") and not _usually(right >= 0):
             raise_python(tx, ValueError, "negative shift count")
         try:
@@ -558,20 +559,10 @@ def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return function(left, right)
         if bool in _types(left, right):
             return function(_number(left), _number(right))
-        masked = _masked(left, right) if function is operator.and_ else None
-        return function(left, right) if masked is None or _is_data(left, right) else masked
+        remainder = masked(left, right) if function is operator.and_ else None
+        return function(left, right) if remainder is None or _is_data(left, right) else remainder
 
     return rule
-
-
-def _masked(left: Any, right: Any) -> Any:
-    """A size's last bits (`n & 7`), or all but these (`n & -8`), as a remainder."""
-    number, mask = (right, left) if isinstance(left, int) else (left, right)
-    if type(mask) is not int or not isinstance(number, torch.SymInt):
-        return None
-    if mask >= 0 and mask & (mask + 1) == 0:
-        return number % (mask + 1)
-    return number - number % -mask if mask < 0 and -mask & (-mask - 1) == 0 else None
 
 
 def _floordiv(left: Any, right: Any) -> Any:
@@ -585,14 +576,6 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<<": _shift(operator.lshift),
     ">>": _shift(operator.rshift),
     **{op: _logic(BINARY_FUNCTIONS[op]) for op in ("&", "|", "^")},
-}
-_ZERO = {
-    ("/", False): "division by zero",
-    ("/", True): "float division by zero",
-    ("//", False): "integer division or modulo by zero",
-    ("//", True): "float floor division by zero",
-    ("%", False): "integer modulo by zero",
-    ("%", True): "float modulo",
 }
 
 
