@@ -14,6 +14,11 @@ of which the graph tells that they are some. What is derived from them is kept f
 far as there is room (costs.WEIGHTS_SHARE), and until the weights end; other modules run a plan
 without it.
 
+Writes are seen by the version of a parameter and of the tensors whose memory it is part of. Where
+someone else holds that memory (an array, a capsule, a storage), each call reads it whole. Not seen
+but in samples are writes by an address that was kept (`data_ptr`), and through an array that was
+made before the first compile.
+
 On a GPU they are made in their place again, and graphs that the program captures compute them in
 each replay. Of its memory nothing is read: writes that move no version are seen where an alias was
 handed out (`.data`), a graph of the program is replayed, or the address was asked for (`data_ptr`,
@@ -33,6 +38,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves
 from fxgraph.node import Node
 from inductor import costs, devices
+from inductor.runtime._plan import has_foreign_memory
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
@@ -91,12 +97,16 @@ def sources_of(
 
 
 def is_ordinary(tensor: Any, gpu: bool = False) -> bool:
-    """Whether values may be derived from a tensor: a plain strided one on the CPU, or on a GPU."""
+    """Whether values may be derived from a tensor: a plain strided one on the CPU, or on a GPU. Not
+    of memory that torch has not allocated, or shares between processes: each call would have to
+    read all of that to see writes of arrays or other processes.
+    """
     return (
         type(tensor) in _TENSORS
         and (tensor.device.type == "cpu" or (gpu and devices.is_gpu(tensor.device)))
         and tensor.layout is torch.strided
         and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
+        and not has_foreign_memory(tensor)
     )
 
 

@@ -41,19 +41,24 @@ c10::TensorImpl* impl_of(PyObject* tensor) {
 }
 
 // A tensor's version counter, which only tensors detached from the tensor share. While it is held, no other tensor gets
-// it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory.
+// it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory. Weakly: where
+// memory is watched for writes, those who share a counter are counted.
 class VersionCounter final : public TensorMark {
  public:
-  explicit VersionCounter(const c10::VariableVersion& counter) : held_(counter) { address = address_of(counter); }
+  explicit VersionCounter(const c10::VariableVersion& counter) {
+    address = address_of(counter);
+    auto* target = static_cast<c10::intrusive_ptr_target*>(const_cast<void*>(address));
+    held_ = Held(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(target));
+  }
   ~VersionCounter() override { known().erase(address); }
   bool is_on(PyObject* object) const override {
     if (!THPVariable_CheckExact(object) && !guards::is_tensor(object)) return false;
     c10::TensorImpl* impl = impl_of(object);
     return !impl->is_inference() && address_of(impl->version_counter()) == address;
   }
-  bool is_in_use() const override { return !held_.unique(); }
+  bool is_in_use() const override { return !held_.expired(); }
 
-  // One for all trees, so that its own reference is the only one after the tensors' are gone.
+  // One for all trees.
   static std::unordered_map<const void*, std::weak_ptr<const TensorMark>>& known() {
     static auto* map = new std::unordered_map<const void*, std::weak_ptr<const TensorMark>>();
     return *map;
@@ -64,7 +69,9 @@ class VersionCounter final : public TensorMark {
   }
 
  private:
-  c10::VariableVersion held_;
+  using Held = c10::weak_intrusive_ptr<c10::intrusive_ptr_target>;
+
+  Held held_{c10::intrusive_ptr<c10::intrusive_ptr_target>()};
 };
 
 // Sizes or strides to compare with; a dimension may be left out.

@@ -73,5 +73,6 @@ class Driver:
 
 set_arena_limit: Callable[[int], None]
 moved: Callable[[Sequence[Any] | Tensors, Mapping[int, int], Mapping[int, Any]], list[int]]
+has_foreign_memory: Callable[[torch.Tensor], bool]
 memory_of: Callable[[torch.Tensor], tuple[int, int, int]]
 idle_arena_bytes: Callable[[], int]

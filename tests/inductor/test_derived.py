@@ -16,8 +16,6 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import dynamo
 from dynamo.api.compile import compile_fresh
@@ -607,109 +605,6 @@ def test_inference_tensors():
             torch.testing.assert_close(compiled(x), module(x), **CLOSE)
             module[0].weight[0, 0, 0, 0] += 1
     assert not [note for note in notes(context) if note.startswith("derived")]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda w: w.mul_(1.5),
-        lambda w: w.neg_(),
-        lambda w: w[700].add_(1),
-        lambda w: w[:, 5:].zero_(),
-        lambda w: w.mul_(torch.rand(w.shape, generator=torch.Generator().manual_seed(2)) > 0.05),
-    ],
-    ids=["scaled", "negated", "one row", "columns", "pruned"],
-)
-def test_writes_that_move_no_version(write):
-    """Of a weight that is not sampled whole."""
-    module = settled(nn.Sequential(nn.Linear(64, 800), nn.BatchNorm1d(800)))
-    compiled = dynamo.compile(module)
-    x = torch.randn(4, 64)
-    with torch.no_grad():
-        compiled(x)
-        before = module[0].weight._version
-        write(module[0].weight.data)
-        assert module[0].weight._version == before
-        torch.testing.assert_close(compiled(x), module(x), **CLOSE)
-
-
-def linear_and_norm():
-    module = settled(nn.Sequential(nn.Linear(64, 800), nn.BatchNorm1d(800)))
-    return module, dynamo.compile(module), torch.randn(4, 64)
-
-
-ALIASES = {
-    "data": lambda w: w.data,
-    "array": lambda w: w.detach().numpy(),
-    "array of the weight": lambda w: w.requires_grad_(False).numpy(),
-    "array of data": lambda w: np.asarray(w.data),
-    "view of data": lambda w: w.data.t()[3:],
-}
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["made after a call", "made before"])
-@pytest.mark.parametrize("kind", ALIASES)
-def test_one_element_is_written_through_an_alias(kind, before):
-    """One that is not sampled, in every call, by an alias without a version that stays alive."""
-    module, compiled, x = linear_and_norm()
-    with torch.no_grad():
-        if not before:
-            compiled(x)
-        alias = ALIASES[kind](module[0].weight)
-        compiled(x)
-        for number in range(3):
-            alias[33, 5] = number
-            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
-        del alias
-        compiled(x)
-        module[0].weight.data[700, 33] += 5
-        torch.testing.assert_close(compiled(x), module(x), **CLOSE)
-
-
-def test_one_element_is_written_by_a_graph():
-    def write(w):
-        w.data[700, 33] += 5
-
-    module, compiled, x = linear_and_norm()
-    write = dynamo.compile(write)
-    with torch.no_grad():
-        for _ in range(3):
-            write(module[0].weight)
-            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
-
-
-def test_memory_of_symbolic_size_has_aliases():
-    """As torch's own traces make it, with a storage that has no number of bytes."""
-    mode = FakeTensorMode(shape_env=ShapeEnv())
-    seen = []
-
-    def read(x):
-        y = x * 2
-        seen.append((y.data.shape[1], y.untyped_storage()))
-        return y + 1
-
-    sizes = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC])
-    fake = mode.from_tensor(torch.ones(9, 700), symbolic_context=sizes)
-    with mode:
-        assert torch.func.functionalize(read)(fake).shape == fake.shape
-    assert seen[0][0] == 700
-
-
-def test_aliases_that_write_nothing_make_nothing_again(monkeypatch):
-    def counting(self, *sources):
-        made.append(self)
-        return real(self, *sources)
-
-    made, real = [], Derived.__call__
-    monkeypatch.setattr(Derived, "__call__", counting)
-    module, compiled, x = linear_and_norm()
-    with torch.no_grad():
-        compiled(x)
-        state, copied = module.state_dict(), copy.deepcopy(module)
-        alias = module[0].weight.data
-        for _ in range(3):
-            compiled(x)
-    assert len(made) == 1 and torch.equal(alias, copied[0].weight) and state
 
 
 def test_derived_tensors_die_with_the_compiled_code(monkeypatch):

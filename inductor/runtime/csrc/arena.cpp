@@ -47,10 +47,12 @@ c10::Storage storage_of(size_t bytes, c10::DataPtr data, bool resizable) {
                       c10::GetCPUAllocator(), resizable);
 }
 
+void free_block(void* block) { std::free(block); }
+
 c10::Storage allocate(size_t bytes) {
   void* data = std::aligned_alloc(kCacheLine, bytes);
   TORCH_CHECK(data != nullptr, "framegraph: no memory for an arena of ", bytes, " bytes");
-  return storage_of(bytes, {data, data, [](void* p) { std::free(p); }, c10::Device(c10::DeviceType::CPU)}, false);
+  return storage_of(bytes, {data, data, free_block, c10::Device(c10::DeviceType::CPU)}, false);
 }
 
 // Drops the least recently used blocks into `dropped`, whose memory the caller frees without the lock.
@@ -110,6 +112,8 @@ c10::Storage cut(size_t bytes, bool resizable) {
 }
 
 }  // namespace
+
+bool is_of_results(c10::DeleterFnPtr deleter) { return deleter == give_back || deleter == free_block; }
 
 c10::Storage acquire_arena(size_t bytes) {
   if (bytes >= kCut) return cut(bytes, /*resizable=*/false);

@@ -6,6 +6,7 @@
 // is more); the rest goes back to the system.
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
@@ -21,6 +22,9 @@ void release_arena(c10::Storage&& arena) noexcept;
 
 // A storage of `bytes` whose memory goes back to the pool when its last tensor dies, in any thread.
 c10::Storage pooled_storage(size_t bytes);
+
+// Whether a tensor's memory that this function frees came from the pool.
+bool is_of_results(c10::DeleterFnPtr deleter);
 
 // The most bytes that idle arenas may hold. Frees the excess at once.
 void set_arena_limit(size_t bytes);

@@ -1,12 +1,16 @@
 #include "content.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include <ATen/MapAllocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/Storage.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <unordered_map>
 #include <utility>
+
+#include "arena.h"
 
 namespace framegraph {
 namespace {
@@ -28,7 +32,28 @@ std::optional<uint64_t> hash_of_memory(const c10::StorageImpl& storage) {
   return hash_of(static_cast<const char*>(storage.data()), storage.nbytes());
 }
 
-size_t holders_of(c10::StorageImpl* storage) { return c10::raw::intrusive_ptr::use_count(storage); }
+// What frees a part of a storage (`storage[8:16]`, as tensors of a mapped file are made), whose context is the whole;
+// null if torch makes parts otherwise.
+c10::DeleterFnPtr deleter_of_parts() {
+  static const c10::DeleterFnPtr known = [] {
+    const py::object whole = py::module_::import("torch").attr("UntypedStorage")(8);
+    const py::object part = whole[py::slice(0, 4, 1)];
+    const c10::Storage& storage = THPStorage_Unpack(part.ptr());
+    const bool refers = storage.data_ptr().get_context() == THPStorage_Unpack(whole.ptr()).unsafeGetStorageImpl();
+    return refers ? storage.data_ptr().get_deleter() : nullptr;
+  }();
+  return known;
+}
+
+bool is_foreign(const c10::DataPtr& memory) {
+  const c10::DeleterFnPtr deleter = memory.get_deleter();
+  if (memory.get() == nullptr || deleter == c10::GetCPUAllocator()->raw_deleter() || is_of_results(deleter)) return false;
+  if (const auto* mapped = at::MapAllocator::fromDataPtr(memory)) {
+    return (mapped->flags() & (at::ALLOCATOR_MAPPED_SHARED | at::ALLOCATOR_MAPPED_SHAREDMEM)) != 0;
+  }
+  if (deleter == nullptr || deleter != deleter_of_parts()) return true;
+  return is_foreign(static_cast<const c10::StorageImpl*>(memory.get_context())->data_ptr());
+}
 
 }  // namespace
 
@@ -50,7 +75,9 @@ class Contents {
 
   const std::shared_ptr<Content>& at(c10::StorageImpl* storage) {
     if (all_.size() >= most_) {
-      for (auto each = all_.begin(); each != all_.end();) each = each->second->is_needed() ? std::next(each) : all_.erase(each);
+      for (auto each = all_.begin(); each != all_.end();) {
+        each = each->second->is_needed() ? std::next(each) : all_.erase(each);
+      }
       most_ = std::max(kFewest, 2 * all_.size());
     }
     // The weak reference of an entry keeps any other storage from its address.
@@ -77,21 +104,78 @@ Contents& contents() {
 Content::Content(c10::StorageImpl* storage)
     : storage_(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(storage)) {}
 
+namespace {
+
+size_t holders_of(const c10::StorageImpl& storage) {
+  // Its object in Python holds it even where nothing refers to that.
+  return c10::raw::intrusive_ptr::use_count(const_cast<c10::StorageImpl*>(&storage)) -
+         (storage.pyobj_slot()->has_unique_reference() ? 1 : 0);
+}
+
+}  // namespace
+
 bool Content::is_needed() const {
-  const auto storage = storage_.lock();
-  return storage && (derived_ || holders_of(storage.get()) - 1 > holders_);
+  if (storage_.expired()) return false;
+  return derived_ || std::any_of(counters_.begin(), counters_.end(), [](const Sharing& s) { return s.counter.users() > 0; });
+}
+
+void Content::add(const c10::VariableVersion& counter, size_t elsewhere) {
+  if (!counter.enabled()) return;  // of an inference tensor
+  const auto is_it = [&](const Sharing& s) { return s.counter.is(counter); };
+  const auto found = std::find_if(counters_.begin(), counters_.end(), is_it);
+  if (found != counters_.end()) {
+    found->elsewhere = std::max(found->elsewhere, elsewhere);
+    return;
+  }
+  settle();
+  const auto is_gone = [](const Sharing& s) { return s.counter.users() == 0; };
+  counters_.erase(std::remove_if(counters_.begin(), counters_.end(), is_gone), counters_.end());
+  counters_.push_back({Counter(counter), counter.current_version(), elsewhere});
+}
+
+size_t Content::settle() {
+  size_t users_here = 0;
+  for (Sharing& each : counters_) {
+    const uint32_t now = each.counter.version();
+    if (now != each.version) {
+      each.version = now;
+      ++version_;
+      hash_.reset();
+    }
+    const size_t users = each.counter.users();
+    users_here += users - std::min(users, each.elsewhere);
+  }
+  return users_here;
+}
+
+bool Content::has_unknown_holders() {
+  const c10::StorageImpl* storage = storage_._unsafe_get_target();
+  if (storage->data() != data_) {
+    data_ = storage->data();
+    foreign_ = storage->device_type() == c10::DeviceType::CPU && is_foreign(storage->data_ptr());
+  }
+  return holders_of(*storage) > settle() || foreign_;
 }
 
 uint64_t Content::version(uint64_t pass) {
-  if (!open_ || pass == pass_) return version_;
+  if (pass == pass_) return version_;
   pass_ = pass;
-  const auto storage = storage_.lock();
-  if (!storage) return version_;
-  const std::optional<uint64_t> now = hash_of_memory(*storage);
-  if (!now || (hash_ && now != hash_)) ++version_;
+  const bool unknown = has_unknown_holders();
+  if (C10_LIKELY(!unknown && !open_)) {
+    hash_.reset();
+    return version_;
+  }
+  const std::optional<uint64_t> now = hash_of_memory(*storage_._unsafe_get_target());
+  // Without a hash of before, who has come since may have written.
+  if (!now || now != hash_) ++version_;
   hash_ = now;
-  open_ = holders_of(storage.get()) - 1 > holders_;
+  open_ = unknown;
   return version_;
+}
+
+bool has_foreign_memory(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = large_memory(tensor);
+  return storage != nullptr && storage->device_type() == c10::DeviceType::CPU && is_foreign(storage->data_ptr());
 }
 
 std::shared_ptr<Content> derived_content(const at::Tensor& tensor) {
@@ -99,23 +183,36 @@ std::shared_ptr<Content> derived_content(const at::Tensor& tensor) {
   if (storage == nullptr) return nullptr;
   const std::shared_ptr<Content>& content = contents().at(storage);
   content->derived_ = true;
+  content->add(tensor.unsafeGetTensorImpl()->version_counter());
   return content;
 }
 
-void hand_out(const at::Tensor& tensor, bool holds_tensor) {
+void hand_out(const at::Tensor& tensor) {
   c10::StorageImpl* storage = large_memory(tensor);
   if (storage == nullptr) return;
   Content& content = *contents().at(storage);
-  // An array holds the tensor that it was asked of, which may be an alias that nobody else holds.
-  const size_t holders = holders_of(storage) - (holds_tensor ? 1 : 0);
-  if (content.open_) {
-    content.holders_ = std::min(content.holders_, std::max<size_t>(holders, 1));
-    return;
-  }
+  content.add(tensor.unsafeGetTensorImpl()->version_counter());
+  if (!content.derived_) return;
+  content.settle();
+  if (!content.hash_) content.hash_ = hash_of_memory(*storage);
   content.open_ = true;
-  content.holders_ = std::max<size_t>(holders, 1);
-  content.hash_.reset();
-  if (content.derived_) content.hash_ = hash_of_memory(*storage);
+}
+
+void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old) {
+  c10::StorageImpl* storage = large_memory(value);
+  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  if (storage == old || !counter.enabled()) return;
+  if (storage != nullptr) {
+    Content& content = *contents().at(storage);
+    content.add(value.unsafeGetTensorImpl()->version_counter());
+    // Other tensors that share the counter stay behind.
+    content.add(counter, Counter(counter).users() - 1);
+  }
+  Content* content = old == nullptr ? nullptr : contents().find(old);
+  if (content == nullptr) return;
+  for (Content::Sharing& each : content->counters_) {
+    if (each.counter.is(counter)) ++each.elsewhere;
+  }
 }
 
 void note_write(const at::Tensor& tensor) {
@@ -125,108 +222,6 @@ void note_write(const at::Tensor& tensor) {
   if (content == nullptr) return;
   ++content->version_;
   content->hash_.reset();
-}
-
-namespace {
-
-getter torch_data = nullptr;
-PyCFunctionWithKeywords torch_numpy = nullptr;
-PyCFunction torch_address = nullptr;
-
-using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-FastFunction torch_versions = nullptr;
-PyCFunctionWithKeywords torch_versions_of_tuple = nullptr;  // of torch before 2.12
-
-// Before torch's own function, which may also be asked by a subclass's __torch_function__.
-void hand_out_of(PyObject* self, bool holds_tensor) {
-  if (THPVariable_Check(self)) hand_out(THPVariable_Unpack(self), holds_tensor);
-}
-
-PyObject* watched_data(PyObject* self, void* closure) {
-  hand_out_of(self, false);
-  return torch_data(self, closure);
-}
-
-PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
-  hand_out_of(self, true);
-  return torch_numpy(self, args, kwargs);
-}
-
-// Whoever asks for an address of a GPU may give it to a kernel that writes there: Triton's launcher, ctypes, CuPy.
-PyObject* watched_address(PyObject* self, PyObject* nothing) {
-  if (THPVariable_Check(self) && THPVariable_Unpack(self).is_cuda()) note_write(THPVariable_Unpack(self));
-  return torch_address(self, nothing);
-}
-
-// Whoever puts versions back has written in between: sharding, which fills parameters before they are used.
-void note_writes(PyObject* written) {
-  if (THPVariable_Check(written)) return note_write(THPVariable_Unpack(written));
-  if (!PyTuple_Check(written) && !PyList_Check(written)) return;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(written); ++i) {
-    PyObject* tensor = PySequence_Fast_GET_ITEM(written, i);
-    if (THPVariable_Check(tensor)) note_write(THPVariable_Unpack(tensor));
-  }
-}
-
-PyObject* watched_versions(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  if (count > 0) note_writes(args[0]);
-  return torch_versions(self, args, count, names);
-}
-
-PyObject* watched_versions_of_tuple(PyObject* self, PyObject* args, PyObject* kwargs) {
-  if (PyTuple_GET_SIZE(args) > 0) note_writes(PyTuple_GET_ITEM(args, 0));
-  return torch_versions_of_tuple(self, args, kwargs);
-}
-
-template <typename Function>
-PyCFunction as_method(Function* function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-
-void watch_versions() {
-  const py::object found = py::module_::import("torch._C._autograd").attr("_unsafe_set_version_counter");
-  if (!PyCFunction_Check(found.ptr())) return;
-  PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(found.ptr())->m_ml;
-  const auto old = reinterpret_cast<void (*)()>(method->ml_meth);
-  if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
-    torch_versions = reinterpret_cast<FastFunction>(old);
-    method->ml_meth = as_method(watched_versions);
-  } else if (method->ml_flags == (METH_VARARGS | METH_KEYWORDS)) {
-    torch_versions_of_tuple = reinterpret_cast<PyCFunctionWithKeywords>(old);
-    method->ml_meth = as_method(watched_versions_of_tuple);
-  }
-}
-
-// A built-in attribute of torch.Tensor; null where torch has made it of something else.
-template <typename Descriptor>
-Descriptor* attribute_of_tensors(const char* name, PyTypeObject& kind) {
-  PyObject* found = PyObject_GetAttrString(THPVariableClass, name);  // its class keeps it alive
-  if (found == nullptr) PyErr_Clear();
-  Py_XDECREF(found);
-  return found != nullptr && Py_IS_TYPE(found, &kind) ? reinterpret_cast<Descriptor*>(found) : nullptr;
-}
-
-PyMethodDef* method_of_tensors(const char* name, int flags) {
-  auto* found = attribute_of_tensors<PyMethodDescrObject>(name, PyMethodDescr_Type);
-  return found != nullptr && found->d_method->ml_flags == flags ? found->d_method : nullptr;
-}
-
-}  // namespace
-
-// Replaced are the functions in torch's tables, which descriptors read at each access: what programs see, and capture
-// compares, stays as it is.
-void watch_aliases() {
-  auto* data = attribute_of_tensors<PyGetSetDescrObject>("data", PyGetSetDescr_Type);
-  if (torch_data != nullptr || data == nullptr) return;
-  torch_data = std::exchange(data->d_getset->get, watched_data);
-  if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {
-    torch_numpy = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(method->ml_meth));
-    method->ml_meth = as_method(watched_array);
-  }
-  if (PyMethodDef* method = method_of_tensors("data_ptr", METH_NOARGS)) {
-    torch_address = std::exchange(method->ml_meth, watched_address);
-  }
-  watch_versions();
 }
 
 }  // namespace framegraph

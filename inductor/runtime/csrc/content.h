@@ -1,18 +1,20 @@
-// Writes that move no version counter, to memory that tensors are derived from: through `.data` or an array of numpy.
-// Of a GPU's memory nothing is read: each question is answered as after a write while an alias may be alive, and once
-// after its address was asked for.
+// Writes that move no version counter of a tensor, to memory that others are derived from: through `.data`, an array of
+// numpy, a buffer that parameters are views of. Of a GPU's memory nothing is read: each question is answered as after a
+// write while an alias may be alive, and once after its address was asked for.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
 
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace framegraph {
 
@@ -43,34 +45,91 @@ struct Lanes {
 
 uint64_t hash_of(const char* data, size_t bytes);
 
-// The memory of a storage, with a version that such writes move. While an alias may write, asking for the version
-// reads all of the memory; before and after, nothing. The GIL guards the members.
+// A counter of versions, which a tensor shares with its views and what is detached from it. torch tells of a counter but
+// its number: it is a pointer to an object that is counted. Weak: those who share it are counted, and no other counter
+// gets its address meanwhile.
+class Counter {
+ public:
+  explicit Counter(const c10::VariableVersion& counter)
+      : held_(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(target_of(counter))) {}
+
+  bool is(const c10::VariableVersion& counter) const { return held_._unsafe_get_target() == target_of(counter); }
+  size_t users() const { return held_.use_count(); }
+
+  // The last one, after the last tensor has ended.
+  uint32_t version() const {
+    alignas(c10::VariableVersion) char bits[sizeof(c10::VariableVersion)];
+    const c10::intrusive_ptr_target* target = held_._unsafe_get_target();
+    std::memcpy(bits, &target, sizeof target);
+    return reinterpret_cast<const c10::VariableVersion*>(bits)->current_version();
+  }
+
+ private:
+  static c10::intrusive_ptr_target* target_of(const c10::VariableVersion& counter) {
+    static_assert(sizeof counter == sizeof(c10::intrusive_ptr_target*));
+    c10::intrusive_ptr_target* target;
+    std::memcpy(&target, &counter, sizeof target);
+    return target;
+  }
+
+  c10::weak_intrusive_ptr<c10::intrusive_ptr_target> held_;
+};
+
+// The memory of a storage, with a version that writes move. Each tensor on the memory shares one of the counters known
+// here, whose versions are read; where the storage has more holders than these, or memory that others may write, asking
+// for the version reads all of the memory. The GIL guards the members.
 class Content {
  public:
   explicit Content(c10::StorageImpl* storage);
 
-  // pass: a number of the asking round; a second question of a round reads nothing.
+  // pass: a number of the asking round; a second question of a round reads nothing. The storage is alive.
   uint64_t version(uint64_t pass);
+
+  // Tensors that share the counter are on this memory; so many of them, at least, are not.
+  void add(const c10::VariableVersion& counter, size_t elsewhere = 0);
 
  private:
   friend std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
-  friend void hand_out(const at::Tensor& tensor, bool holds_tensor);
+  friend void hand_out(const at::Tensor& tensor);
+  friend void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old);
   friend void note_write(const at::Tensor& tensor);
   friend class Contents;
 
+  // elsewhere: of the tensors that share the counter, so many are on other memory, at least.
+  struct Sharing {
+    Counter counter;
+    uint32_t version;
+    size_t elsewhere;
+  };
+
   bool is_needed() const;
+  // Reads the counters; how many tensors share them.
+  size_t settle();
+  bool has_unknown_holders();
 
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  std::vector<Sharing> counters_;
+  const void* data_ = nullptr;  // when `foreign_` was told of it
+  bool foreign_ = false;
   bool derived_ = false;  // whether tensors are, or were, derived from it
-  bool open_ = false;     // whether an alias may be alive
-  size_t holders_ = 0;    // of the storage, before that alias
+  bool open_ = false;     // whether something may have written since the version was asked for
   std::optional<uint64_t> hash_;
   uint64_t version_ = 0;
   uint64_t pass_ = 0;
 };
 
+// Whether the memory of a tensor is the host's and torch has not allocated it, or shares it between processes: arrays
+// of numpy, buffers and other processes write there, of which nothing tells.
+bool has_foreign_memory(const at::Tensor& tensor);
+
 // The content of a tensor that something is derived from; null for little memory.
 std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
+
+// An alias of the tensor's memory, which another counter counts the writes of, or none, is about to be made.
+void hand_out(const at::Tensor& tensor);
+
+// The memory of `value` is the tensor's from now on, whose storage was `old`; null if it had none.
+void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old);
 
 // A graph writes the tensor without a new version, as eager does through `.data`.
 void note_write(const at::Tensor& tensor);

@@ -6,7 +6,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <unordered_set>
 
@@ -43,13 +42,6 @@ uint64_t sample(const at::Tensor& tensor, const void* data) {
 // Inference tensors have no version that would tell of a write.
 bool has_version(const at::Tensor& tensor) { return !tensor.unsafeGetTensorImpl()->is_inference(); }
 
-// Another parameter of the same memory counts its own writes. torch tells nothing of a counter but its number: it is a
-// pointer alone.
-bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b) {
-  static_assert(sizeof a == sizeof(void*));
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
 Look look(const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const void* data = impl->data();
@@ -57,14 +49,16 @@ Look look(const at::Tensor& tensor, uint64_t pass) {
   std::shared_ptr<Content> content = watched ? derived_content(tensor) : nullptr;
   const uint64_t writes = content ? content->version(pass) : 0;
   const c10::VariableVersion& counter = impl->version_counter();
-  return {impl->storage().getWeakStorageImpl(), data, counter, has_version(tensor) ? counter.current_version() : 0,
-          sample(tensor, data), std::move(content), writes, tensor.is_cpu() ? 0 : replays};
+  const uint32_t version = has_version(tensor) ? counter.current_version() : 0;
+  return {impl->storage().getWeakStorageImpl(), data, Counter(counter), version, sample(tensor, data), std::move(content),
+          writes, tensor.is_cpu() ? 0 : replays};
 }
 
 bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::VariableVersion& counter = impl->version_counter();
-  if (!has_version(tensor) || !same_counter(counter, seen.counter) || counter.current_version() != seen.version) return false;
+  if (!has_version(tensor) || !seen.counter.is(counter)) return false;
+  if (counter.current_version() != seen.version) return false;
   const void* data = impl->data();
   return data == seen.data && impl->unsafe_storage().unsafeGetStorageImpl() == seen.storage._unsafe_get_target() &&
          sample(tensor, data) == seen.sample && (tensor.is_cpu() || replays == seen.replays) &&
@@ -113,7 +107,9 @@ Derivation::~Derivation() {
 uint64_t Derivation::key_of(c10::ArrayRef<const at::Tensor*> sources) const {
   uint64_t key = 0;
   if (most_ == 0) return key;
-  for (const at::Tensor* source : sources) key = mixed(key, reinterpret_cast<uintptr_t>(source->unsafeGetTensorImpl()->data()));
+  for (const at::Tensor* source : sources) {
+    key = mixed(key, reinterpret_cast<uintptr_t>(source->unsafeGetTensorImpl()->data()));
+  }
   return key;
 }
 

@@ -26,7 +26,7 @@ namespace framegraph {
 struct Look {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak, so that no other storage gets its address meanwhile
   const void* data;
-  c10::VariableVersion counter;  // held, so that no other counter gets its address meanwhile
+  Counter counter;
   uint32_t version;
   uint64_t sample;
   std::shared_ptr<Content> content;  // null for a small source, which is sampled whole

@@ -175,7 +175,16 @@ PyObject* memory_of(PyObject*, PyObject* tensor) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* foreign(PyObject*, PyObject* tensor) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a tensor is expected, got ", Py_TYPE(tensor)->tp_name);
+  return PyBool_FromLong(has_foreign_memory(THPVariable_Unpack(tensor)));
+  END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef module_methods[] = {
+    {"has_foreign_memory", foreign, METH_O,
+     "has_foreign_memory(tensor) -> bool: whether others than torch may write its memory (arrays, other processes)."},
     {"memory_of", memory_of, METH_O,
      "memory_of(tensor) -> (identity, bytes, users) of its storage, without the Python object that would be a user."},
     {"collected", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(collected)), METH_FASTCALL,
