@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import torch
 
 from fxgraph.aot.functional import is_view, root_of
+from fxgraph.aot.sharing import overlap
 from fxgraph.aot.view_steps import Step, steps_of
 from fxgraph.aot.views import ViewCall
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.symbolic_values import is_symbolic, layout_numbers
 
 aten = torch.ops.aten
 
@@ -67,20 +69,33 @@ def own_memory(
     graph: Graph, gradients: Sequence[Node], tangents: Collection[Node]
 ) -> tuple[Node, ...]:
     """Gradients that are memory of the caller's, or of another gradient, are copied; but one view
-    of a tangent may be handed on, to whoever it is for.
+    of a tangent may be handed on, to whoever it is for, and views of one value that do not meet, as
+    the parts of the gradient of a `cat`, stay views.
     """
-    taken: dict[Node, Node] = {}
+    taken: dict[Node, list[Node]] = {}
     results = []
     for node in gradients:
         root = root_of(node)
-        passed_on = root in tangents and taken.get(root, node) is node
-        if not passed_on and (root.op in ("placeholder", "get_attr") or root in taken):
+        others = taken.get(root, [])
+        if root in tangents:
+            apart = all(other is node for other in others)
+        else:
+            apart = root.op not in ("placeholder", "get_attr") and _apart(node, others)
+        if not apart:
             copy = graph.call_function(aten.clone.default, (node,))
             copy.meta.update(node.meta)
             node = root = copy
-        taken[root] = node
+        taken.setdefault(root, []).append(node)
         results.append(node)
     return tuple(results)
+
+
+def _apart(node: Node, others: Sequence[Node]) -> bool:
+    """Whether a view of a value has no element within the range of the others."""
+    values = [one.meta["val"] for one in (node, *others)]
+    if any(is_symbolic(n) for one in values for n in layout_numbers(one)):
+        return not others
+    return not any(overlap(values[0], other) for other in values[1:])
 
 
 def shares_memory(gradients: Sequence[Node]) -> bool:

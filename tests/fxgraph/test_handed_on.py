@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector
 
 import dynamo
 
@@ -22,6 +23,15 @@ PROGRAMS = {
     "repeated": (lambda x: x.unsqueeze(0).expand(4, 2, 3) + 0, 1),
     "permuted": (lambda x, y: (x.t() + y.t()).contiguous(), 2),
     "detached in part": (lambda x, y: x + y.detach() + y, 2),
+}
+PARTS = {
+    "joined and scaled": (lambda x, y, z: torch.cat([x, y, z]).sin() * 2, 3),
+    "joined flat": (lambda x, y: torch.cat([x.view(-1), y.view(-1)]) * y.sum(), 2),
+    "joined in rows and scaled": (lambda x, y: torch.cat([x, y], 1) * 2, 2),
+    "stacked and scaled": (lambda x, y: torch.stack([x, y]).tanh(), 2),
+    "parameters": (lambda x, y: parameters_to_vector([x, y]).cos(), 2),
+    "unbound twice": (lambda x, y: torch.stack([*x.unbind(), *y.unbind()]).sin(), 2),
+    "of one value": (lambda x, y: (x.view(6) + y.t().reshape(6)) * 2, 2),
 }
 TANGENTS = {
     "held": lambda shape: torch.ones(shape),
@@ -73,6 +83,15 @@ def test_memory_of_gradients(name, backend):
             thrice = accumulated(function, count, tangent, 3)
             assert accumulated(compiled, count, tangent, 3) == thrice, kind
         assert returned(compiled, count, tangent) == returned(function, count, tangent), kind
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_one_gradient_are_views_of_it(name):
+    function, count = PARTS[name]
+    compiled = dynamo.compile(function, backend="aot_eager")
+    expected = accumulated(function, count, torch.ones, 1)
+    assert accumulated(compiled, count, torch.ones, 1) == expected
+    assert returned(compiled, count, torch.ones) == returned(function, count, torch.ones)
 
 
 def test_a_tangent_that_is_dropped_is_kept_by_the_leaf():
