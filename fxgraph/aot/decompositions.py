@@ -166,6 +166,15 @@ def _of_contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
+def _rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The functional operator, which follows its argument's layout, of what the kernel reads: a
+    contiguous copy on the CPU.
+    """
+    if x.device.type != "cpu" or x.is_contiguous():
+        return NotImplemented
+    return aten.rrelu_with_noise_functional.default(x.contiguous(), *args, **kwargs)
+
+
 def _of_none(rule: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of a loss's backward, which divides by the number of elements: there may be none."""
 
@@ -237,6 +246,7 @@ def table(
     keep: overloads or packets that stay whole. more: rules that are added or that replace ours.
     """
     rules = {**_every_rule(), **foreach.rules(), **fused.rules()}
+    rules[aten.rrelu_with_noise_functional.default] = _rrelu
     for kept in keep:
         if isinstance(kept, torch._ops.OpOverloadPacket):
             for overload in kept.overloads():

@@ -650,3 +650,22 @@ def test_results_that_their_target_cannot_hold_raise(backend):
 
     with pytest.raises(RuntimeError, match="Long can't be cast to the desired output type Bool"):
         dynamo.compile(program, backend=backend)(torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("training", [False, True])
+def test_random_slopes_of_a_transposed_tensor(backend, training):
+    """The kernel's result is contiguous, that of its functional variant follows its argument."""
+
+    def program(x):
+        y = F.rrelu(x, training=training)
+        return y, y.view(-1) * 2
+
+    def seen(function):
+        torch.manual_seed(0)
+        x = torch.linspace(-1, 1, 12).reshape(4, 3).t().requires_grad_()
+        results = function(x)
+        (gradient,) = torch.autograd.grad(sum(y.sum() for y in results), x)
+        return [(y.tolist(), y.stride()) for y in results], gradient.tolist()
+
+    assert seen(dynamo.compile(program, backend=backend)) == seen(program)
