@@ -422,15 +422,20 @@ def _holds_data(module: GraphModule) -> bool:
 
 
 def _used(module: GraphModule) -> list[bool]:
-    """For each input of a body, whether a result depends on it."""
+    """For each input of a body, whether gradients of a result may reach it."""
     found: set[Node] = set()
     todo = [module.graph.output_node()]
     while todo:
         node = todo.pop()
-        if node not in found:
+        if node not in found and _may_require_grad(node):
             found.add(node)
             todo += node.all_input_nodes
     return [node in found for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _may_require_grad(node: Node) -> bool:
+    values = leaves(_seen(node))
+    return not values or any(not isinstance(v, torch.Tensor) or v.requires_grad for v in values)
 
 
 def _gives_tensors(module: GraphModule) -> bool:

@@ -23,6 +23,10 @@ def one_unused(x, w):
     return torch.cond(x.sum() > 0, lambda a, b: a.sin() * 2, lambda a, b: a * b, (x, w))
 
 
+def one_detached(x, w):
+    return torch.cond(x.sum() > 0, lambda a, b: a.sin() + b.detach(), lambda a, b: a * b, (x, w))
+
+
 def scanned(x, w):
     return scan(lambda c, row: ((c * row).tanh(), (c + row).sin() * w), w + 0, x)
 
@@ -38,7 +42,7 @@ def looped(x, w):
         )
 
 
-PROGRAMS = {f.__name__: f for f in (cond, one_unused, scanned, mapped, looped)}
+PROGRAMS = {f.__name__: f for f in (cond, one_unused, one_detached, scanned, mapped, looped)}
 
 
 def step(fn, x, w, *, grad):
