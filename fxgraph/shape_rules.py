@@ -7,6 +7,7 @@ rule runs. tests/fxgraph compares each with torch's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -249,9 +250,15 @@ FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16}
 
 def _unary(x: torch.Tensor) -> list[Meta] | None:
     """Pointwise on a float tensor whose memory is in row-major order."""
-    plain = x.dtype in FLOATS and x.is_contiguous() and x.numel() > 0
+    plain = x.dtype in FLOATS and x.is_contiguous() and _strides_are_products(x)
     # Not x's strides: where a size is 1, those may be anything.
     return [_meta(x, x.shape, _contiguous(x.shape))] if plain else None
+
+
+def _strides_are_products(x: torch.Tensor) -> bool:
+    """Whether row-major strides are the products of the sizes behind: none of those is 0."""
+    count = x.numel()
+    return bool(count > 0 if type(count) is int else math.prod(x.shape[1:]) > 0)
 
 
 def _clamp(x: torch.Tensor, low: Any = None, high: Any = None) -> list[Meta] | None:

@@ -32,7 +32,13 @@ from fxgraph.args import leaves
 from fxgraph.expressions import negated
 from fxgraph.fallible_operations import may_fail, unused_that_may_fail
 from fxgraph.higher_order import branch, loop
-from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic, layout_numbers
+from fxgraph.symbolic_values import (
+    depends_on_data,
+    expr_of,
+    hint_of,
+    is_symbolic,
+    layout_numbers,
+)
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -122,7 +128,7 @@ def side_scope(tx: Interpreter, state: State, may_fail: bool = False) -> Iterato
         raise Refused("a side makes a tensor of what comes from outside")
     if output.symbols.data.assumptions() != assumed:
         raise Refused("a side assumes something of data")
-    _check_inputs(graph, output.context.fullgraph)
+    _check_inputs(graph)
     _check_nodes(graph, may_fail)
 
 
@@ -177,31 +183,25 @@ def _inputs(side: Subgraph) -> list[Any]:
     return [node.meta["example_value"] for node in side.graph.find_nodes(op="placeholder")]
 
 
-def _check_inputs(side: Subgraph, may_vary: bool) -> None:
+def _check_inputs(side: Subgraph) -> None:
     """Refuse sides with inputs other than tensors and numbers."""
-    for value in _inputs(side):
-        tensor = isinstance(value, torch.Tensor)
-        numbers = (*value.shape, *value.stride()) if tensor else (value,)
-        if not tensor and not is_symbolic(value):
-            raise Refused("a side uses more than tensors")
-        varying = [n for n in numbers if is_symbolic(n) and not depends_on_data(n)]
-        if varying and not may_vary:
-            raise Refused("a side uses a size or number that varies, and fullgraph is not set")
+    if not all(isinstance(value, torch.Tensor) or is_symbolic(value) for value in _inputs(side)):
+        raise Refused("a side uses more than tensors")
 
 
 def lift_sizes(tx: Interpreter, side: Subgraph) -> bool:
-    """Have a side take the numbers of data that sizes of its tensors are made of; whether there are
-    any.
+    """Have a side take the numbers that sizes of its tensors are made of; whether any of them
+    depends on data.
     """
     values = [node.meta.get("example_value") for node in side.graph.nodes]
     numbers = [n for value in leaves(values) for n in layout_numbers(value)]
-    if not any(map(depends_on_data, numbers)):
+    if not numbers:
         return False
     found = {symbol for number in numbers for symbol in number.node.expr.free_symbols}
     found -= side.numbers.made if side.numbers is not None else set()
     for node in tx.output.symbols.nodes_of(sorted(found, key=str)):
         side.local(node)
-    return True
+    return any(map(depends_on_data, numbers))
 
 
 def state_condition(tx: Interpreter, side: Subgraph, condition: Any, truth: bool) -> None:
@@ -361,18 +361,30 @@ def joined_fake(
     """The fake result of a node, joined from two: of its bodies, or of an input and its body's
     result. histories: the arguments of JoinedHistory, if not these two.
     """
-    metadata = [
-        ([expr_of(n) for n in (*t.shape, *t.stride())], t.dtype, t.device, t.requires_grad)
-        for t in (one, other)
-    ]
-    if metadata[0] != metadata[1]:
+    forms = [(t.ndim, t.dtype, t.device, t.requires_grad) for t in (one, other)]
+    if forms[0] != forms[1] or not all(_are_one_number(*pair) for pair in _numbers(one, other)):
         kinds = " and ".join(_described(t) for t in (one, other))
         raise Refused(f"the sides leave tensors that differ: {kinds}")
+    if not all(left == right for left, right in _numbers(one, other)):  # guarded
+        raise Refused("the sides leave tensors of sizes that vary apart")
     made = like(tx, one)
     if one.requires_grad:
         with tx.output.fake_mode, torch.enable_grad():
             made = JoinedHistory.apply(made.detach(), *(histories or (one, other)))
     return made
+
+
+def _numbers(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[Any, Any]]:
+    """The sizes and strides of two tensors, in pairs."""
+    return zip((*one.shape, *one.stride()), (*other.shape, *other.stride()), strict=True)
+
+
+def _are_one_number(one: Any, other: Any) -> bool:
+    """Whether two numbers are the same, or are so in this call and do not depend on data."""
+    if expr_of(one) == expr_of(other):
+        return True
+    hints = hint_of(one), hint_of(other)
+    return hints[0] is not None and hints[0] == hints[1]
 
 
 def with_sizes_of_data(

@@ -17,20 +17,18 @@ Nodes that only choose bodies and call them run in C++ (csrc/parts_call.cpp).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from fxgraph.args import leaves
-from fxgraph.expression_nodes import ExpressionNodes
-from fxgraph.expressions import evaluate
+from fxgraph.expression_nodes import ExpressionNodes, integers_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.higher_order import branch, loop
 from fxgraph.node import Node
-from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic, layout_numbers
+from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbol, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 # A body is compiled for so many kinds of inputs: sizes, and whether gradients are asked for.
@@ -60,9 +58,10 @@ class Body:
         self.static = static
         self.compiled: dict[Any, tuple[Callable[..., Any], list[int]]] = {}
         self.general = _General.of(self.module, operands) if operands else None
-        for variant in (self.module, None if self.general is None else self.general.module):
-            if variant is not None and _holds_data(variant):
-                variant.meta["fake_mode"] = fake_mode
+        if self.general is not None:
+            self.general.module.meta["fake_mode"] = fake_mode
+        if _holds_data(self.module):
+            self.module.meta["fake_mode"] = fake_mode
         self.unused = [not used for used in _used(self.module)]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -74,9 +73,9 @@ class Body:
         """The callable for such inputs (the variant compiled for them, or else the graph), with the
         places of the inputs that it takes.
         """
-        grad = torch.is_grad_enabled()
-        if self.general is not None:
-            return self._general_for(self.general, inputs)
+        grad, general = torch.is_grad_enabled(), self.general
+        if general is not None and (grad in self.compiled or general.may_be_compiled()):
+            return self._general_for(general, inputs)
         key = (grad, *map(_kind, inputs))
         known = self.compiled.get(key)
         if known is None:
@@ -88,7 +87,7 @@ class Body:
     def _general_for(
         self, general: _General, inputs: Sequence[Any]
     ) -> tuple[Callable[..., Any], list[int]]:
-        """The same where sizes or numbers depend on data, and one variant is for all of them."""
+        """The same where sizes or numbers vary, and one variant is for all of them."""
         if not general.fits(inputs):
             return self.module.forward, list(range(len(inputs)))
         return self.compile_general(general)
@@ -117,23 +116,34 @@ class Body:
 
 
 class _General:
-    """A body over symbols. seen: the values of its inputs while compiling. taken: their order."""
+    """A body over symbols. seen: the values of its inputs while compiling. taken: their order.
+    env: of its symbols, if capture can have guards on any of them.
+    """
 
     def __init__(self, module: GraphModule, seen: Sequence[Any], taken: list[int]) -> None:
         self.module = module
         self.seen = seen
         self.taken = taken
-        self.symbols = {v.node._expr: i for i, v in enumerate(seen) if is_symbol(v)}
+        symbols = {v.node._expr: i for i, v in enumerate(seen) if is_symbol(v)}
+        self._places = list(symbols.values())
+        numbers = [expr_of(n) for value in seen for n in _numbers(value)]
+        self._computed = integers_of(numbers, list(symbols))
+        guarded = [seen[i] for i in self._places if not depends_on_data(seen[i])]
+        self._env = guarded[0].node.shape_env if guarded else None
+
+    def may_be_compiled(self) -> bool:
+        """Whether guards can still be made of what a backend asks of sizes."""
+        return self._env is None or self._env.takes_guards
 
     @classmethod
     def of(cls, body: GraphModule, seen: Sequence[Any]) -> _General | None:
-        """None: no size or number depends on data, some are not among the inputs, or inputs are
-        told by examples alone (in a loop's body).
+        """None: no size or number varies, some are not among the inputs, or inputs are told by
+        examples alone (in a loop's body).
         """
         if any(value is None for value in seen):
             return None
         numbers = [number for value in seen for number in layout_numbers(value)]
-        if not any(map(depends_on_data, numbers)):
+        if not numbers:
             return None
         known = {value.node._expr for value in seen if is_symbol(value)}
         if not all(number.node.expr.free_symbols <= known for number in numbers):
@@ -144,21 +154,22 @@ class _General:
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether these inputs are as while compiling, but for the values of symbols."""
-        values = {symbol: inputs[i] for symbol, i in self.symbols.items()}
-        return all(map(functools.partial(_is_as_seen, values), self.seen, inputs))
+        if not all(map(_is_as_seen, self.seen, inputs)):
+            return False
+        given = [n for value in inputs for n in _numbers(value)]
+        return self._computed(*[inputs[i] for i in self._places]) == given
 
 
-def _is_as_seen(values: Mapping[Any, Any], seen: Any, given: Any) -> bool:
-    if not isinstance(seen, torch.Tensor):
-        return not isinstance(given, torch.Tensor)
-    if not isinstance(given, torch.Tensor) or given.dim() != seen.dim():
-        return False
-    kinds = [(t.dtype, t.device, t.requires_grad) for t in (seen, given)]
-    numbers = zip((*seen.shape, *seen.stride()), (*given.shape, *given.stride()), strict=True)
-    return kinds[0] == kinds[1] and all(
-        (evaluate(one.node.expr, values) if is_symbolic(one) else one) == other
-        for one, other in numbers
-    )
+def _numbers(value: Any) -> Sequence[Any]:
+    return (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else ()
+
+
+def _is_as_seen(seen: Any, given: Any) -> bool:
+    """Whether an input is as while compiling, but for numbers."""
+    if not isinstance(seen, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return isinstance(seen, torch.Tensor) is isinstance(given, torch.Tensor)
+    kinds = [(t.dtype, t.device, t.requires_grad, t.dim()) for t in (seen, given)]
+    return kinds[0] == kinds[1]
 
 
 def _over_symbols(body: GraphModule, seen: Sequence[Any], taken: Sequence[int]) -> GraphModule:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxgraph.symbolic_values import depends_on_data
+from fxgraph.symbolic_values import is_symbolic
 
 
 def memories(inputs: Sequence[Any]) -> list[Hashable]:
@@ -33,9 +33,9 @@ def memories(inputs: Sequence[Any]) -> list[Hashable]:
 
 
 def _has_elements(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has elements, or may have, where its sizes depend on data."""
+    """Whether the tensor has elements, or may have, where its sizes vary."""
     count = tensor.numel()
-    return depends_on_data(count) or bool(count)
+    return is_symbolic(count) or bool(count)
 
 
 def _join(inputs: Sequence[Any], keys: list[Any]) -> None:

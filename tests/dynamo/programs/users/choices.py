@@ -102,8 +102,8 @@ PROGRAMS = {
         """,
     ),
     "one_of_four": (
-        4,  # sizes vary once the rank was another, and sides with such sizes break
-        "DATA_DEPENDENT_JUMP",
+        2,
+        "",
         """
         def f(x):
             if x.sum() > 3: r = 1.0
