@@ -49,6 +49,9 @@ class Odd(enum.IntEnum):
     __hash__ = enum.IntEnum.__hash__
 
 
+COMPARED = ((3, 4), (5, 4), (6, 9), (7, 1), (2, 2), (4, 8))
+
+
 # name: (function, calls, compiles)
 CHANGES = {
     # -- sizes that are equal at first
@@ -295,6 +298,42 @@ CHANGES = {
         batches((3, 5), (4, 2), (6, 7), (7, 3)),
         2,
     ),
+    # -- bools as numbers
+    "times_a_comparison": (lambda x, a, b: x * (a < b), numbers(*COMPARED), 3),
+    "comparisons_in_arithmetic": (
+        lambda x, a, b: (x + (a < b)) / ((a == b) + 1.5) + (x > (a > b)) - (a >= b) ** x,
+        numbers(*COMPARED),
+        3,
+    ),
+    "a_comparison_and_tensors_of_ints": (
+        lambda x, a, b: (
+            x.long() * (a < b) + (a == b),
+            x.to(torch.uint8) * (a > b),
+            x.int() & (a < b),
+        ),
+        numbers(*COMPARED),
+        3,
+    ),
+    "a_comparison_and_tensors_of_bools": (
+        lambda x, a, b: ((x > 1) * (a < b), (x > 1) + (a < b), (x > 1) | (a < b)),
+        numbers(*COMPARED),
+        None,
+    ),
+    "a_comparison_written": (
+        lambda x, a, b: (x * 1).mul_(a < b).add_(a > b),
+        numbers(*COMPARED),
+        None,
+    ),
+    "a_comparison_of_sizes": (
+        lambda x: x * (x.shape[0] > 3) + (x.shape[0] % 2 == 0),
+        sized((2, 3), (5, 3), (4, 3), (3, 3), (8, 3)),
+        2,
+    ),
+    "a_comparison_of_floats": (
+        lambda x, a, b: x * (a < b) + (a == b),
+        numbers((0.5, 1.5), (2.5, 1.5), (3.5, 3.5), (1.25, 7.5), (9.5, 0.25)),
+        3,
+    ),
 }
 
 
@@ -310,6 +349,7 @@ BY_INDUCTOR = [
     *("rows_of_a_square", "padded_to_a_power_of_two", "pairs_as_a_size", "exponent", "parts"),
     *("power_of_a_negative_three", "rows_to_a_power", "pairs"),
     *("a_float_of_the_rows", "a_float_of_a_result", "a_float_of_written_rows"),
+    *("comparisons_in_arithmetic", "a_comparison_and_tensors_of_ints", "a_comparison_of_sizes"),
 ]
 
 
@@ -371,3 +411,14 @@ def test_a_float_has_no_numerator():
     for a in (0.5, 0.25, 0.75):
         with pytest.raises(AttributeError, match="numerator"):
             call(ones(3), a)
+
+
+def test_no_bool_is_subtracted():
+    def f(x, a):
+        return x - (a > 3)
+
+    call = dynamo.compile(f, backend="eager")
+    for a in (2, 4, 3, 7):
+        for function in (f, call):
+            with pytest.raises(RuntimeError, match="Subtraction"):
+                function(ones(3), a)
