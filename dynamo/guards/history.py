@@ -76,8 +76,9 @@ class SeenFrame:
     why: dict[str, str] = field(default_factory=dict)
     # Of parameters that are arguments: the one, or VARIES.
     parameters: dict[str, Any] = field(default_factory=dict)
-    # Of functions that are globals: a weak reference to the one, or VARIES.
-    functions: dict[str, Any] = field(default_factory=dict)
+    # Of functions that are globals, and of other objects that code is compiled for: a weak
+    # reference to the one, or VARIES.
+    objects: dict[str, Any] = field(default_factory=dict)
     members: dict[str, list[KnownTensor]] = field(default_factory=dict)  # of modules
     # The slot of the module that this compilation is for, and its number among those that share the
     # context.
@@ -108,7 +109,7 @@ class SeenFrame:
         goes with it; that another came is remembered.
         """
         kept = SeenFrame(resets=History.resets, graphs=graphs)
-        kept.parameters, kept.functions = self.parameters, self.functions
+        kept.parameters, kept.objects = self.parameters, self.objects
         if self.resets == History.resets:
             kept.members, kept.compiled = self.members, self.compiled
         return kept

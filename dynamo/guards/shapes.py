@@ -64,8 +64,6 @@ from fxgraph.symbolic_values import expr_of, layout_numbers
 from fxgraph.symbols import ShapeEnv
 
 if TYPE_CHECKING:
-    from types import FunctionType
-
     from dynamo.api.context import CompileContext
     from dynamo.interp.output import OutputGraph
 
@@ -150,11 +148,15 @@ class FrameSymbols:
             self.seen.parameters[source.name] = VARIES
         return self.seen.parameters[source.name] is VARIES
 
-    def has_changed_function(self, function: FunctionType, source: Source) -> bool:
-        """Whether a global or class held another function of this code in an earlier compile."""
-        before = self.seen.functions.setdefault(source.name, weakref.ref(function))
-        if before is not VARIES and before() is not function:
-            self.seen.functions[source.name] = before = VARIES
+    def has_changed_object(self, obj: Any, source: Source) -> bool:
+        """Whether the source led to another object in an earlier compile, such as a global or class
+        to another function of this code. Unknown of those without weak references.
+        """
+        if not type(obj).__weakrefoffset__:
+            return False
+        before = self.seen.objects.setdefault(source.name, weakref.ref(obj))
+        if before is not VARIES and before() is not obj:
+            self.seen.objects[source.name] = before = VARIES
         return before is VARIES
 
     def others_come(self, tensor: torch.Tensor, source: Source) -> bool:

@@ -15,8 +15,8 @@ breaks at the jump.
 Elements that a side picks, and numbers that it reads, are symbols of its own graph (dynamo/guards/
 data_symbols.py); sizes of what the sides leave may differ by them.
 
-Where sizes vary, a side takes the numbers that the sizes of its tensors are made of, and is compiled
-once; sizes of what both leave that are equal while capturing are guarded to be.
+Where sizes vary, a side takes the numbers that the sizes of its tensors are made of, and is
+compiled once; sizes of what both leave that are equal while capturing are guarded to be.
 
 A side that leaves a tensor as it was hands on that object; of a view, it gives a copy. Either may
 be seen where one of both is written, and a copy where it leaves the frame together with the other:

@@ -178,6 +178,7 @@ class OutputGraph:
         self.checkpointed: dict[int, list[Any]] = {0: []}
         self.checkpoint_reads: list[Reads] = []  # see torch/checkpoint_reads.py
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
+        self.contexts: list[Any] = []  # of autograd.Functions that were given the program's objects
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; objects live on, so that ids stay theirs.
@@ -207,6 +208,8 @@ class OutputGraph:
         if not self.compiled:
             self.graph.discard()
         forget_real_tensors(self.fake_mode)
+        for context in self.contexts:
+            vars(context).clear()
         # Values of the program's objects, which may hold each other.
         for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
             vars(value).clear()

@@ -10,9 +10,11 @@ marked `traceable`: compiling backends may then run both once, on fake tensors.
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.containers.sets import SetValue
 from dynamo.values.effects.side_effects import SERIALS
+from dynamo.values.functions.function import MethodValue
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
 from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
@@ -277,6 +280,8 @@ def _apply(tx, owner, *args, **kwargs):
     given = [arg for place, arg in enumerate(args) if place not in objects]
     with _real_tensors_read(tx):
         result = call_in_graph(tx, "call_function", apply, given, kwargs)
+    if objects:
+        tx.output.contexts += _contexts(result)
     if traceable:
         _mark(result, owner.cls, args)
     return result
@@ -358,14 +363,14 @@ class AppliedTo:
 
     __name__ = "apply"
 
-    def __init__(self, cls: type, objects: dict[int, Any]) -> None:
+    def __init__(self, cls: type, objects: dict[int, _Held]) -> None:
         self.__self__, self.__func__ = cls, cls.apply.__func__  # type: ignore[attr-defined]
         self.objects = objects
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         every = list(args)
         for place, obj in self.objects.items():
-            every.insert(place, obj)
+            every.insert(place, obj())
         return self.__self__.apply(*every, **kwargs)  # type: ignore[attr-defined]
 
 
@@ -376,20 +381,58 @@ def _holds_container(tx: Interpreter, value: Value) -> bool:
     return isinstance(value, (ListValue, DictValue, SetValue))
 
 
-def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, Any]:
+def _itself(obj: Any) -> Any:
+    return obj
+
+
+class _Held:
+    """An object, or a method by its function and object: guards keep it, and not the graph, but of
+    programs without guards.
+    """
+
+    def __init__(self, tx: Interpreter, parts: Sequence[Any]) -> None:
+        guarded = not (tx.output.context.export or tx.output.context.hooks)
+        self.parts: list[Callable[[], Any]] = [
+            weakref.ref(part)
+            if guarded and type(part).__weakrefoffset__
+            else functools.partial(_itself, part)
+            for part in parts
+        ]
+
+    def __call__(self) -> Any:
+        found = [part() for part in self.parts]
+        return found[0] if len(found) == 1 else types.MethodType(found[0], found[1])
+
+
+def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, _Held]:
     """Place -> object, for configurations, functions and other arguments that no graph holds."""
-    objects: dict[int, Any] = {}
+    objects: dict[int, _Held] = {}
     for place, arg in enumerate(args):
         try:
             arg.as_proxy()
         except Unsupported:
-            if arg.source is None or arg.outside is None or isinstance(arg.outside, torch.Tensor):
+            parts = [arg.function, arg.receiver] if isinstance(arg, MethodValue) else [arg]
+            if not all(_is_held(tx, part) for part in parts):
                 raise
-            tx.guard(arg.source, "id", arg.outside)
-            objects[place] = arg.outside
+            objects[place] = _Held(tx, [_guarded_object(tx, part) for part in parts])
     if objects and tx.output.side_effects.changes_objects():
         raise _refuse("an argument may hold an object that the frame has changed")
     return objects
+
+
+def _is_held(tx: Interpreter, value: Value) -> bool:
+    """Whether a node can call with the object that the program has there: the same one each time.
+    The methods, partials and nested functions of a call are others in the next.
+    """
+    if value.source is None or value.outside is None or isinstance(value.outside, torch.Tensor):
+        return False
+    return not tx.output.symbols.has_changed_object(value.outside, value.source)
+
+
+def _guarded_object(tx: Interpreter, value: Value) -> Any:
+    assert value.source is not None, "an object that is held"
+    tx.guard(value.source, "id", value.outside)
+    return value.outside
 
 
 def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> Body | None:
@@ -400,12 +443,22 @@ def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]
         return None
 
 
+def _tensors(result: Value) -> list[TensorValue]:
+    leaves = result.wrapped() if isinstance(result, TupleValue) else [result]
+    return [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+
+
+def _contexts(result: Value) -> list[Any]:
+    """The contexts of a forward that ran on fake tensors, which may hold its arguments."""
+    nodes = [leaf.fake.grad_fn for leaf in _tensors(result)]
+    return [node for node in nodes if isinstance(node, torch.autograd.function.BackwardCFunction)]
+
+
 def _mark(result: Value, cls: type, args: Sequence[Value]) -> None:
     """Mark the node that calls apply, from its results; "views": its memory is that of an
     argument, but not by a view that autograd knows.
     """
-    leaves = result.wrapped() if isinstance(result, TupleValue) else [result]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+    tensors = _tensors(result)
     given = {memory_of(arg.fake) for arg in args if isinstance(arg, TensorValue)}
     for leaf in tensors:
         node = leaf.node

@@ -543,7 +543,7 @@ def function_guard(tx: Interpreter, function: types.FunctionType, source: Source
     of_class = isinstance(source, AttrSource) and isinstance(source.origin, TypeSource)
     if of_class and (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
         return  # the class is guarded; library methods are not replaced behind our back
-    if isinstance(source, GlobalSource) and not tx.output.symbols.has_changed_function(
+    if isinstance(source, GlobalSource) and not tx.output.symbols.has_changed_object(
         function, source
     ):
         tx.guard(source, "id", function)

@@ -187,7 +187,7 @@ def _is_replaced(tx: Interpreter, instance: Source, name: str, found: Any) -> bo
     """
     if type(found) is not types.FunctionType:
         return False
-    return tx.output.symbols.has_changed_function(found, AttrSource(TypeSource(instance), name))
+    return tx.output.symbols.has_changed_object(found, AttrSource(TypeSource(instance), name))
 
 
 def _is_data(found: Any) -> bool:
