@@ -185,7 +185,7 @@ CHANGES = {
         numbers(2, 4, 3, 7, 5, 8),
         3,
     ),
-    "membership_as_a_number": (lambda x, n: x * (n in (3, 5)), numbers(2, 4, 3, 5, 7), 3),
+    "membership_as_a_number": (lambda x, n: x * (n in (3, 5)), numbers(2, 4, 3, 5, 7), 2),
     # -- places
     "milestones": (
         lambda x, n: x * 0.5 ** bisect.bisect([1, 3, 3, 8], n),
@@ -269,7 +269,7 @@ CHANGES = {
     "stage_of_a_member": (
         lambda x, n: x + 1 if n == Stage.MIDDLE else x * (Stage.LATE > n) * 2.0,
         numbers(1, 2, 5, 0, 4),
-        4,
+        3,
     ),
     "a_member_of_its_own_order": (
         lambda x, n: (x + 1, n == Odd.ONE, Odd.ONE == n, n < Odd.ONE),
