@@ -587,6 +587,23 @@ def test_what_a_change_of_shape_in_place_leaves_compiles_nothing_again():
     assert len(compiled.context.records) == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_changes_of_shape_one_after_the_other(backend):
+    """Aten's own Python functions, which the class's dispatch runs into, are not compiled."""
+
+    def transposed(x):
+        x.t_()
+        x.t_()
+        x.mul_(2)
+        return x
+
+    results = []
+    for function in (transposed, dynamo.compile(transposed, backend=backend)):
+        x = function(Pair(torch.arange(12.0).reshape(3, 4), torch.ones(3, 4)))
+        results.append((x.a.tolist(), x.b.tolist(), [(y.shape, y.stride()) for y in (x, x.a, x.b)]))
+    assert results[0] == results[1]
+
+
 def _written(x):
     with torch.no_grad():
         x.mul_(2)
