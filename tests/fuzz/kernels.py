@@ -40,7 +40,7 @@ OPERATORS = """
 ~ f.expm1().clamp(max=50); ~ (f * f).log1p(); ~ f.abs().pow(r); ~ f ** 2; ~ f ** 3; ~ f.square()
 ~ f.atan(); = i ** 2; ~ f.logit(0.1); = f.abs(); = i.abs(); ! f.floor(); ! f.ceil(); ! f.round()
 ! f.trunc(); ! f.frac(); ! f.sign(); ! i.sign(); ! f.round(decimals=1); ~ torch.lerp(f, g, 0.3)
-~ torch.addcmul(f, g, g, value=n); ~ torch.atan2(f, g); ~ torch.hypot(f, g)
+~ torch.addcmul(f, g, g, value=n); ~ torch.atan2(f, g); ~ torch.hypot(f, g.abs() + 0.5)
 ~ torch.logaddexp(f, g); ~ torch.xlogy(f, g.abs() + 1); ~ torch.sinc(f); ~ torch.special.entr(f)
 ~ torch.special.i0(f); ~ torch.lgamma(f.abs() + 1); ~ torch.digamma(f.abs() + 1)
 ~ torch.copysign(f, g); ~ torch.deg2rad(f); = torch.maximum(x, y); = torch.minimum(x, y)
@@ -446,7 +446,8 @@ def outcome(function: Any, program: Program, sizes: tuple[int, ...], seed: int) 
             total = sum((r.double() * (k + 1) * 0.1).sum() for k, r in enumerate(differentiable))
             total.backward()
     except Exception as error:
-        return type(error).__name__, str(error).partition("\n")[0].partition(" [torch")[0]
+        text = str(error).partition("\n")[0].partition(" [torch")[0]
+        return type(error).__name__, re.sub(r"Output \d+ of \w+", "Output", text)  # of a node
     facts = []
     everything = [*results, *given]
     for k, r in enumerate(everything):

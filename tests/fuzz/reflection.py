@@ -255,6 +255,7 @@ def _told_class(found: Any, owner: Any) -> bool:
 
 
 _ENDLESS = r"\b(ci|count|cycle)(_|\b)|iter\(int, 1\)|\.(count|cycle)\("
+_TAKES_ALL = r"__class__\(|\b(sorted|list|tuple|set|frozenset|sum|max|min|dict|deque|reduce|join)\b"
 
 
 def costly(text: str) -> bool:
@@ -262,7 +263,7 @@ def costly(text: str) -> bool:
     may take all items of an endless iterator.
     """
     return bool(
-        ("__class__(" in text and re.search(_ENDLESS, text))
+        (re.search(_TAKES_ALL, text) and re.search(_ENDLESS, text))
         or re.search(
             r"__sizeof__|__hash__|\bid\(|__subclasses__|random|register_|getrandbits", text
         )
