@@ -255,7 +255,10 @@ def _told_class(found: Any, owner: Any) -> bool:
 
 
 _ENDLESS = r"\b(ci|count|cycle)(_|\b)|iter\(int, 1\)|\.(count|cycle)\("
-_TAKES_ALL = r"__class__\(|\b(sorted|list|tuple|set|frozenset|sum|max|min|dict|deque|reduce|join)\b"
+_TAKES_ALL = (
+    r"__class__\(|\b(sorted|list|tuple|set|frozenset|sum|max|min|dict|deque|reduce|join|fromkeys)\b"
+    r"|union|update|intersection|difference|isdisjoint|issu(b|per)set|extend|writelines|__contains__"
+)
 
 
 def costly(text: str) -> bool:
