@@ -653,3 +653,23 @@ def test_ints_beyond_64_bits_that_vary(f, most):
         seed, x = draw.getrandbits(64 if turn % 4 else 20), torch.ones(8)
         same(compiled(x, seed), f(x, seed))
     assert len(backend.graphs) <= most
+
+
+# -- new dimensions beside a number that varies ----------------------------------------------------
+NEW_DIMENSIONS = {
+    "before": lambda x, n: x[None, n],
+    "behind": lambda x, n: x[n, None],
+    "around": lambda x, n: x[None, n, None],
+    "ellipsis": lambda x, n: x[None, ..., n],
+    "between": lambda x, n: x[n, None, n],
+    "slice": lambda x, n: x[:, None, n, 1:],
+    "integer": lambda x, n: x[1, None, n],
+}
+
+
+@pytest.mark.parametrize("layout", [torch.clone, lambda x: x.transpose(0, 2)])
+@pytest.mark.parametrize("name", NEW_DIMENSIONS)
+def test_strides_of_new_dimensions(name, layout):
+    x = layout(torch.randn(4, 4, 4))
+    calls = [(x, n) for n in (1, 2, 0, 3)]
+    check(NEW_DIMENSIONS[name], calls, 2, backend=eager)

@@ -2,6 +2,7 @@
 
 before                        after
     x[:, n, mask]                 x.select(1, n)[:, mask]
+    x[None, n]                    x[None, :].select(1, n)
 
 where n is a symbol, or a tensor that holds an integer: indexing would want the number itself.
 """
@@ -62,10 +63,12 @@ def select(
         if chosen is not None:
             return chosen, None
     with tx.output.symbols.data.selecting():
-        return _select(tx, tensor, index_of(key))
+        return _select(tx, tensor, index_of(key), reads)
 
 
-def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
+def _select(
+    tx: Interpreter, tensor: TensorValue, key: Value, reads: bool = False
+) -> tuple[TensorValue, Value | None]:
     is_tuple = isinstance(key, TupleValue) and key.python_type() is tuple
     parts = key.wrapped() if is_tuple else [key]  # type: ignore[attr-defined]
     if any(isinstance(part, TensorValue) and _is_read_wrapper(part.fake) for part in parts):
@@ -82,6 +85,10 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     dims = _dimensions(parts, tensor.fake.ndim) if unknown else None
     if dims is None:
         return tensor, key
+    if reads:
+        whole = _with_new_dimensions(tx, tensor, parts, unknown)
+        if whole is not None:
+            return _select(tx, *whole)
     selected: Value = tensor
     for part, dim in reversed(list(zip(parts, dims))):
         if part in unknown:
@@ -90,6 +97,33 @@ def _select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorVal
     assert isinstance(selected, TensorValue)
     rest = [part for part in parts if part not in unknown]
     return selected, TupleValue(rest) if rest else None
+
+
+def _with_new_dimensions(
+    tx: Interpreter, tensor: TensorValue, parts: list[Value], unknown: list[Value]
+) -> tuple[TensorValue, Value] | None:
+    """The tensor with new dimensions that stand left of an unknown integer, and the key of this:
+    their strides tell of the dimension that the integer takes. None: there are none.
+    """
+    first = next((place for place, part in enumerate(parts) if _is_new(part)), len(parts))
+    plain = all(isinstance(p, SliceValue) or p in unknown or _is_basic(p) for p in parts)
+    if not plain or not any(part in unknown for part in parts[first:]):
+        return None
+    full = SliceValue(ConstantValue(None), ConstantValue(None), ConstantValue(None))
+    key = TupleValue([full if part in unknown else part for part in parts])
+    kept = [part for part in parts if not (part.is_constant() and type(part.as_constant()) is int)]
+    widened = call_in_graph(tx, "call_function", operator.getitem, [tensor, key], {})
+    assert isinstance(widened, TensorValue)
+    rest = [p if p in unknown or _is_rest(p) else full for p in kept]
+    return widened, TupleValue(rest)
+
+
+def _is_new(part: Value) -> bool:
+    return part.is_constant() and part.as_constant() is None
+
+
+def _is_rest(part: Value) -> bool:
+    return part.is_constant() and part.as_constant() is Ellipsis
 
 
 def _chosen(
