@@ -15,8 +15,8 @@ _READS = frozenset(
     | {"LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 )
 _WRITES = frozenset({"STORE_FAST"})
-# A function that calls one of these sees its locals by name.
-_SEES_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+# A function that calls one of these, or reads those of a frame, sees its locals by name.
+_SEES_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"})
 
 _cache: CodeMap[list[frozenset[str]]] = CodeMap()
 

@@ -192,7 +192,7 @@ class Interpreter:
         self.stack: list[Value | Lazy] = []
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
-        self.gave_locals = False  # the program has called locals()
+        self.locals_dict: Any = None  # what the program got of locals()
         self.loop_entries: dict[int, LoopEntry] = {}  # by the index of the loop's FOR_ITER
         self.began = output.steps  # the step at which the current instruction began
         self._modules: dict[str, tuple[str, type]] | None = None

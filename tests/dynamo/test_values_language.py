@@ -51,6 +51,25 @@ def frames_of_callers(x):
     return x + 1, mine, above, told(1), told_without_gradients(), ToldWhere().made_at
 
 
+def variables(depth):
+    return sorted(sys._getframe(depth).f_locals)
+
+
+@program(tensor)
+def variables_of_callers(x):
+    y, scale = x + 1, 3
+
+    def inner(z):
+        w = z * 3
+        return variables(1), sys._getframe(1).f_locals["y"] * 2, w
+
+    first = locals()
+    unlike = len(first)
+    del scale
+    again = sorted(sys._getframe(0).f_locals)
+    return inner(x), variables(1), again, unlike, "scale" in first
+
+
 class Tells(nn.Module):
     def forward(self, x):
         return x * 2, told(1)

@@ -10,6 +10,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE, handles
+from dynamo.values.objects.namespaces import locals_of
 from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class CapturedFrame(Value):
             namespace = TABLE[globals](frame)
             assert namespace is not None, "globals() gives a dict"
             return namespace
+        if not frame.done and name == "f_locals":
+            return locals_of(tx, frame)
         if not frame.done and name == "f_back":
             return _captured(_caller(frame))
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))

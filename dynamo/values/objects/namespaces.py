@@ -147,21 +147,35 @@ def build_namespace(tx: Interpreter, obj: dict, source: Source | None) -> Value:
 
 @handles(locals)
 def _locals(tx):
+    return locals_of(tx, tx)
+
+
+def locals_of(tx: Interpreter, frame: Interpreter) -> DictValue:
     """A dict of the variables that have values. Before Python 3.13 each call in a frame gives the
-    same dict, so that a second one would change the result of the first.
+    same dict, with the values of now.
     """
-    again = ONE_LOCALS_DICT and tx.gave_locals
-    if again or not tx.code.co_flags & inspect.CO_OPTIMIZED:  # of a module, or a class body
+    code = frame.code
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # of a module, or a class body
         raise Unsupported(breaks.UncapturedCall("locals"))
-    tx.gave_locals = True
-    code = tx.code
-    found = {}
+    found, unbound = {}, []
     for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
-        cell = tx.cells.get(name)
-        value = tx.locals.get(name) if cell is None else cell.load(tx)
-        if value is not None and not name.startswith("."):  # of the interpreter, or ours
+        cell = frame.cells.get(name)
+        value = frame.locals.get(name) if cell is None else cell.load(frame)
+        if value is None:
+            unbound.append(ConstantValue(name))
+        elif not name.startswith("."):  # of the interpreter, or ours
             found[name] = realized(tx, value)
-    return DictValue.of(tx, found)
+    known = frame.locals_dict
+    if known is None:
+        known = DictValue.of(tx, found)
+        frame.locals_dict = known if ONE_LOCALS_DICT else None
+        return known
+    for name, value in found.items():
+        known.setitem(tx, ConstantValue(name), value)
+    for key in unbound:
+        if known.lookup(tx, key) is not None:
+            known.delitem(tx, key)
+    return known
 
 
 @handles(globals)
