@@ -45,9 +45,11 @@ from inductor.runtime.plan import (
 )
 from inductor.schedule.fusion import Bundle, Call, CalledKernel, Kernel, ProductKernel, Scheduled
 
-# Their out= forms compute the same; they make no memory of their own.
+# Their out= forms compute the same; they make no memory of their own. What malloc gives recurrent
+# layers for all steps leaves room between (peaks of a step in float32, MiB: gru 18.7, eager 15.2).
 _WRITING = frozenset(
     ["aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "framegraph::bernoulli"]
+    + ["framegraph::recurrent_layer", "framegraph::recurrent_layer_backward"]
 )
 
 
@@ -91,7 +93,7 @@ def build_plan(
     planned |= {
         n
         for s in steps
-        if isinstance(s, AtenStep) and "out" in s.kwargs
+        if isinstance(s, AtenStep) and s.overload == "out"
         for n in tree_names(s.kwargs)
     }
     used = {name for step in steps for name in [*step.names(), *step.produces()]}
@@ -302,13 +304,24 @@ def _call(step: AtenCall, views: dict[Window, str], objects: list[Any]) -> list[
     results = [b.name if b is not None else "" for b in step.outputs]
     overload = schema.overload_name
     if _takes_memory(step):
-        overload, results, kwargs = "out", [], {**kwargs, "out": {"buf": results[0]}}
+        given = dict(zip(_written(schema.name), ({"buf": name} for name in results), strict=True))
+        overload, results, kwargs = "out", [], {**kwargs, **given}
     return [*before, AtenStep(schema.name, overload, args, results, kwargs, list(step.binds))]
 
 
 def _takes_memory(step: AtenCall) -> bool:
-    """Whether the operator can write its result where the memory plan has a place for it."""
-    if step.target.name() not in _WRITING or step.binds or step.outputs[0] is None:
+    """Whether the operator can write its results where the memory plan has places for them."""
+    if step.target.name() not in _WRITING or step.binds:
         return False
-    result = step.outputs[0]
-    return result.device.type == "cpu" and result.stride == contiguous_strides(result.size)
+    return all(
+        result is not None
+        and result.device.type == "cpu"
+        and result.stride == contiguous_strides(result.size)
+        for result in step.outputs
+    )
+
+
+def _written(op: str) -> list[str]:
+    """The arguments that the out= form of an operator writes."""
+    arguments = torch._C._get_schema(op, "out").arguments
+    return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]

@@ -67,7 +67,8 @@ class _Pack(GraphRewriter):
         given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args]
         given += [None] * (10 - len(given))  # no sizes
         packed = map(self._weight, self._layers[node], (node.args[6], _PROJECTION))
-        made = self.graph.call_function(node.target, (*given, *packed))
+        kwargs = {key: self.new[value] for key, value in node.kwargs.items()}
+        made = self.graph.call_function(node.target, (*given, *packed), kwargs)
         made.meta = dict(node.meta)
         self.new[node] = made
 

@@ -10,8 +10,9 @@ The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The prod
 once, before the layer and behind its backward, are the graph's, so that a backend chooses their
 code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
 does it. In training, layers of reduced dtypes (_REDUCED) have their steps in float32 and the
-products of all steps in their own dtype; some LSTMs are oneDNN's (onednn_recurrent.py). The rows of
-packed sequences are put at their places among all steps of all sequences:
+products of all steps in their own dtype, in which the operators keep them where it is bfloat16;
+some LSTMs are oneDNN's (onednn_recurrent.py). The rows of packed sequences are put at their places
+among all steps of all sequences:
 
     gates = zeros(time * batch).index_copy(0, places of the rows, rows @ w_ih.t() + b_ih)
     y, h, c = framegraph.recurrent_layer(gates, h0, c0, ..., batch sizes)
@@ -38,7 +39,6 @@ from fxgraph.graph_module import GraphModule
 _KINDS: dict[Any, int] = {torch.rnn_tanh: 0, torch.rnn_relu: 1, torch.lstm: 2, torch.gru: 3}
 _GATES = (1, 1, 4, 3)
 _LSTM, _GRU = 2, 3
-_NOTHING, _WIDE, _NARROW = range(3)  # what a layer saves
 RECURRENT = frozenset(_KINDS)
 # Dtypes of layers that have their steps in float32 where autograd records. Decomposed, steps are
 # many small products; inference has an operator of oneDNN's.
@@ -271,12 +271,14 @@ class _Packed:
             (lengths[sequence] - 1 - step) * self.batch + sequence,
         ]
 
-    def run(self, kind: int, direction: int, rows: Any, *given: Any) -> tuple[torch.Tensor, ...]:
+    def run(
+        self, kind: int, direction: int, rows: Any, *given: Any, b_ih: Any
+    ) -> tuple[torch.Tensor, ...]:
         """The layer of the gates of rows -> (its rows, states behind the last row of each)."""
         places = self._places[direction]
         gates = rows.new_zeros([self.time * self.batch, rows.shape[1]]).index_copy(0, places, rows)
         gates = gates.view(self.time, self.batch, rows.shape[1])
-        y, h, c = _layer(kind, False, self.sizes, gates, *given)
+        y, h, c = _layer(kind, False, self.sizes, gates, *given, b_ih=b_ih)
         return y.flatten(0, 1)[places], h, c
 
 
@@ -291,12 +293,13 @@ def _by_library(
         b_ih, b_hh, *own = own if call.biases else (None, None, *own)
         given = [state[direction] for state in states] + [None] * (2 - len(states))
         given += [w_hh, b_hh, own[0] if own else None]
+        # Of reduced dtypes, added in the dtype of the steps.
+        apart, bias = (b_ih, None) if x.dtype in _REDUCED else (None, b_ih)
         if packed is not None:
-            rows = _row_gates(x, w_ih, b_ih)
-            output, *last = packed.run(call.kind, direction, rows, *given)
+            rows = _row_gates(x, w_ih, bias)
+            output, *last = packed.run(call.kind, direction, rows, *given, b_ih=apart)
         else:
-            apart = b_ih if x.dtype in _REDUCED else None  # added in the dtype of the steps
-            inputs = _input_gates(x, w_ih, None if apart is b_ih else b_ih, transposed)
+            inputs = _input_gates(x, w_ih, bias, transposed)
             output, *last = _layer(call.kind, direction > 0, None, inputs, *given, b_ih=apart)
         outputs.append(output)
         found.append(last[: len(states)])
@@ -320,41 +323,49 @@ def _by_onednn(call: _Call, x: Any, states: Any, weights: Any, transposed: bool)
 
 def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
     """The product of all steps' inputs with the weights of the gates: (time, batch, gates). The
-    gradient of x is laid out as eager's, with time outermost.
+    gradient of x is laid out as eager's, with time outermost. Where there will be gradients of the
+    gates, it is x that is transposed: they are larger.
     """
-    if transposed and not (torch.is_grad_enabled() and x.requires_grad):
+    if transposed and not _is_recorded((x, weight)):
         return _input_gates(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
     made = _row_gates(x.reshape(-1, x.shape[2]), weight, bias)
     return made.view(*x.shape[:2], weight.shape[0])
 
 
 def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
-    """The product; widened before the bias, of whose gradient the sum is then in float32."""
-    if bias is None:
-        return rows @ weight.t()
-    if rows.dtype in _REDUCED:
-        return _widened(rows @ weight.t()) + bias
-    return torch.addmm(bias, rows, weight.t())
+    return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
 
 
 # -- the operators ---------------------------------------------------------------------------------
 # sizes: of packed sequences, how many of them have each step; they are sorted by their lengths.
 # Results that a kind has not, or that nothing wants, are tensors of no elements.
-# save: what the backward reads: nothing, all of it, or all with the gates in bfloat16.
-_KEPT = "Tensor y, Tensor gates, Tensor cells, Tensor? d_y, Tensor? d_h, Tensor? d_c, "
+# save: whether a backward will read gates and cells. Layers in bfloat16 have all tensors in it, and
+# one step at a time in float32; b_ih: what is to be added to their inputs.
 _library = torch.library.Library("framegraph", "DEF")
-_library.define(
-    "recurrent_layer(Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, "
-    "Tensor? w_hr, int kind, bool reverse, int save, Tensor? sizes=None, Tensor? packed=None, "
-    "Tensor? packed_hr=None) -> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
+_ARGUMENTS = (
+    "Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, Tensor? w_hr, int kind, "
+    "bool reverse, bool save, Tensor? sizes=None, Tensor? packed=None, Tensor? packed_hr=None, "
+    "Tensor? b_ih=None"
 )
+_OF_BACKWARD = (
+    "Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, Tensor y, Tensor gates, Tensor cells, "
+    "Tensor? d_y, Tensor? d_h, Tensor? d_c, int kind, bool reverse, bool states, "
+    "Tensor? sizes=None"
+)
+
+
+def _define(name: str, arguments: str, results: Sequence[str]) -> None:
+    """The operator, and its form that writes its results where the caller has memory for them."""
+    written = (f"Tensor({letter}!) out_{name}" for letter, name in zip("abcde", results))
+    made = ", ".join(f"Tensor {name}" for name in results)
+    _library.define(f"{name}({arguments}) -> ({made})")
+    _library.define(f"{name}.out({arguments}, *, {', '.join(written)}) -> ()")
+
+
+_define("recurrent_layer", _ARGUMENTS, ("y", "h", "c", "gates", "cells"))
+_define("recurrent_layer_backward", _OF_BACKWARD, ("gates", "h0", "c0", "projected"))
 # w_hh, or with the first kind w_hr, in the order that steps read: `packed` and `packed_hr`.
 _library.define("recurrent_weights(Tensor weights, int kind) -> Tensor")
-_library.define(
-    f"recurrent_layer_backward(Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, {_KEPT}int kind, "
-    "bool reverse, bool states, Tensor? sizes=None) "
-    "-> (Tensor gates, Tensor h0, Tensor c0, Tensor projected)"
-)
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default
 recurrent_weights = torch.ops.framegraph.recurrent_weights.default
@@ -366,31 +377,28 @@ from fxgraph.aot import _recurrent  # noqa: E402
 
 def _layer_meta(
     inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any,
-    kind: int, reverse: bool, save: int, sizes: Any = None, packed: Any = None,
-    packed_hr: Any = None,
+    kind: int, reverse: bool, save: bool, *rest: Any,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     time, batch = inputs.shape[:2]
     none, hidden = inputs.new_empty([0]), w_hh.shape[0] // _GATES[kind]
     lstm = kind == _LSTM
-    kept = torch.bfloat16 if save == _NARROW else inputs.dtype
     return (
         inputs.new_empty([time, batch, h0.shape[1]]),
         inputs.new_empty([batch, h0.shape[1]]),
         inputs.new_empty([batch, hidden]) if lstm else none,
-        inputs.new_empty([time, batch, 4 * hidden], dtype=kept) if save and kind >= _LSTM else none,
+        inputs.new_empty([time, batch, 4 * hidden]) if save and kind >= _LSTM else none,
         inputs.new_empty([time, batch, hidden]) if save and lstm else none,
     )
 
 
 def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
-    h0, c0, w_hh, w_hr, y, gates = args[:6]
+    h0, c0, w_hh, w_hr, y = args[:5]
     kind, _, states = args[10:13]
     time, batch = y.shape[:2]
     none = y.new_empty([0])
     rows = w_hh.shape[0] // 3 * 4 if kind == _GRU else w_hh.shape[0]
-    narrow = gates.dtype is torch.bfloat16
     return (
-        y.new_empty([time, batch, rows], dtype=torch.bfloat16 if narrow else None),
+        y.new_empty([time, batch, rows]),
         y.new_empty(h0.shape) if states else none,
         none if c0 is None else y.new_empty(c0.shape),
         none if w_hr is None else y.new_empty(y.shape),
@@ -399,16 +407,24 @@ def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
 
 def _weights_meta(weights: Any, kind: int) -> torch.Tensor:
     columns = weights.shape[0] // _GATES[kind]
-    width = _recurrent.width(kind, weights.dtype is torch.float64)
+    dtype = _dtype_of_steps(weights.dtype)
+    width = _recurrent.width(kind, dtype is torch.float64)
     blocks = -(-columns // width)
-    return weights.new_empty([blocks * width * _GATES[kind] * weights.shape[1]])
+    size = blocks * width * _GATES[kind] * weights.shape[1]
+    return weights.new_empty([size], dtype=dtype)
+
+
+def _dtype_of_steps(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in _REDUCED else dtype
 
 
 def reads_packed(inputs: torch.Tensor, w_hh: torch.Tensor) -> bool:
     """Whether the steps of a layer read w_hh packed, or may, of sizes that vary."""
     time, batch = inputs.shape[:2]
     known = type(time) is int and type(batch) is int
-    return not known or _recurrent.packs(time, batch, w_hh.nbytes)
+    return not known or _recurrent.packs(
+        time, batch, w_hh.numel() * _dtype_of_steps(w_hh.dtype).itemsize
+    )
 
 
 _library.impl("recurrent_layer", _layer_meta, "Meta")
@@ -428,12 +444,8 @@ class _Differentiated(torch.autograd.Function):
     def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
         dtype, ctx.inputs = tensors[3].dtype, tensors[0].dtype
         ctx.dtype = dtype
-        save = _NARROW if dtype is torch.bfloat16 else _WIDE
-        inputs, *given, b_ih = map(_widened, tensors)
-        if b_ih is not None:
-            inputs = inputs + b_ih
-        wide, *last, gates, cells = recurrent_layer(inputs, *given, kind, reverse, save, sizes)
-        y, h, c = [result.to(dtype) for result in (wide, *last)]
+        *results, gates, cells = _run(tensors, kind, reverse, True, sizes)
+        y, h, c = [result.to(dtype) for result in results]
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
         # In memory of its own for the tracer: the program may write y.
@@ -446,7 +458,7 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         h0, c0, *weights, y, gates, cells, sizes = ctx.saved_tensors
-        given = [_widened(h0), _widened(c0), *weights]
+        given = [*map(_widened, (h0, c0, *weights))]
         y = y if ctx.y is None else ctx.y
         of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection, of_b_ih = ctx.needs_input_grad[
             3:
@@ -467,7 +479,7 @@ class _Differentiated(torch.autograd.Function):
         if ctx.kind == _GRU:
             hidden = made[:, :, size:]
             inputs = torch.cat([made[:, :, size : 3 * size], made[:, :, :size]], 2)
-        rows, wide = hidden.flatten(0, 1), given[0].dtype  # wide: of the steps
+        rows, wide = hidden.flatten(0, 1), _dtype_of_steps(ctx.dtype)
         weights = bias = projection = None
         if of_weights:
             first = h0.unsqueeze(0)
@@ -477,7 +489,7 @@ class _Differentiated(torch.autograd.Function):
         if of_bias:
             bias = _bias_gradient(rows, wide, ctx.dtype)
         if of_projection:
-            full = gates[:, :, 3 * size :] * cells.tanh()
+            full = gates[:, :, 3 * size :].to(wide) * cells.to(wide).tanh()
             factors = projected.flatten(0, 1), full.flatten(0, 1)
             projection = _weight_gradient(*factors, ctx.dtype)
         states = h0_gradient.to(ctx.dtype) if of_h0 else None, c0.to(ctx.dtype) if of_c0 else None
@@ -495,7 +507,16 @@ def _weight_gradient(rows: Any, factors: Any, dtype: torch.dtype) -> torch.Tenso
 
 
 def _widened(tensor: Any) -> Any:
-    return tensor.float() if tensor is not None and tensor.dtype in _REDUCED else tensor
+    """The tensor as the operators take it, which know no float16."""
+    return tensor.float() if tensor is not None and tensor.dtype is torch.float16 else tensor
+
+
+def _run(tensors: Any, kind: int, reverse: bool, save: bool, sizes: Any) -> Sequence[torch.Tensor]:
+    inputs, *given, b_ih = map(_widened, tensors)
+    if inputs.dtype is torch.bfloat16:
+        return recurrent_layer(inputs, *given, kind, reverse, save, sizes, b_ih=b_ih)
+    inputs = inputs if b_ih is None else inputs + b_ih
+    return recurrent_layer(inputs, *given, kind, reverse, save, sizes)
 
 
 def _is_recorded(tensors: Sequence[torch.Tensor | None]) -> bool:
@@ -518,8 +539,5 @@ def _layer(
 ) -> tuple[torch.Tensor, ...]:
     if _is_recorded((*tensors, b_ih)):
         return _Differentiated.apply(kind, reverse, sizes, *tensors, b_ih)
-    wide = [*map(_widened, tensors)]
-    if b_ih is not None:
-        wide[0] = wide[0] + b_ih
-    results = recurrent_layer(*wide, kind, reverse, _NOTHING, sizes)[:3]
+    results = _run((*tensors, b_ih), kind, reverse, False, sizes)[:3]
     return tuple(result.to(tensors[3].dtype) for result in results)

@@ -144,36 +144,80 @@ def test_variants(kind, name, sizes, dtype):
     assert [a.stride() for a in actual] == [e.stride() for e in expected]
 
 
-@pytest.mark.parametrize("kind, gates", [(2, 4), (3, 3)], ids=["lstm", "gru"])
-def test_gates_that_are_saved_in_bfloat16(kind, gates):
-    """Those of float32, rounded to even, also where they are NaN; and the same gradients, but for
-    what the rounding makes of them, those of the gates rounded in turn. Of 19 units: the last
-    vector of columns is not full.
+OPERATORS = {
+    "plain": {},
+    "reverse": {"reverse": True},
+    "one_row": {"batch": 1},
+    "one_step": {"time": 1},
+    "wide": {"size": 67},
+    "lengths": {"lengths": [3, 3, 2, 2, 1]},
+    "projected": {"state": 7},
+    "projected_lengths": {"state": 21, "lengths": [3, 2, 2, 1, 1], "size": 40},
+}
+
+
+def operator_arguments(kind, batch=3, time=5, size=19, state=None, lengths=None, reverse=False):
+    """Of recurrent_layer, without `save`. Of 19 units the last vector of columns is not full."""
+    rows, state = size * (1, 1, 4, 3)[kind], state or size
+    inputs = torch.randn(time, batch, rows)
+    inputs[0, 0, 3], inputs[-1, 0, 5] = float("nan"), float("inf")
+    c0 = torch.randn(batch, size) if kind == 2 else None
+    projection = torch.randn(state, size) / 4 if state != size else None
+    given = inputs, torch.randn(batch, state), c0, torch.randn(rows, state) / 4, torch.randn(rows)
+    sizes = None if lengths is None else torch.tensor(lengths)
+    return [*given, projection], [kind, reverse], sizes
+
+
+@pytest.mark.parametrize("kind", range(4), ids=["tanh", "relu", "lstm", "gru"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_bfloat16(name, kind):
+    """The bits of those of float32 for the same values, rounded to even, also where they are NaN;
+    states and cells between the steps are not rounded. So are the gradients, and the forms that
+    write into given memory.
     """
+    if kind != 2 and "state" in OPERATORS[name]:
+        return
     torch.manual_seed(0)
-    size, weight = 19, torch.randn(19 * gates, 19) / 4
-    inputs = torch.randn(5, 3, gates * size)
-    inputs[2, 0, 3], inputs[3, 1, 5], inputs[1, 2] = float("nan"), float("inf"), 1e-3
-    h0, c0 = torch.randn(2, 3, size)
-    c0 = c0 if kind == 2 else None
-    given = inputs, h0, c0, weight, None, None, kind, False
-    wide, narrow = recurrent_layer(*given, 1), recurrent_layer(*given, 2)
-    assert wide[3].isnan().any() and narrow[3].dtype is torch.bfloat16
-    expected = [*wide[:3], wide[3].bfloat16(), wide[4]]
-    for ours, theirs in zip(narrow, expected, strict=True):
+    tensors, settings, sizes = operator_arguments(kind, **OPERATORS[name])
+    narrow = [t if t is None else t.bfloat16() for t in tensors]
+    wide = [t if t is None else t.float() for t in narrow]
+    b_ih = torch.randn(wide[3].shape[0]).bfloat16()
+    wide[0] = wide[0] + b_ih.float()
+    for save in (False, True):
+        found = recurrent_layer(*narrow, *settings, save, sizes, b_ih=b_ih)
+        theirs = recurrent_layer(*wide, *settings, save, sizes)
+        for ours, expected in zip(found, theirs, strict=True):
+            assert ours.dtype is torch.bfloat16
+            torch.testing.assert_close(ours, expected.bfloat16(), rtol=0, atol=0, equal_nan=True)
+        check_out(recurrent_layer, found, [*narrow, *settings, save, sizes], b_ih=b_ih)
+        check_out(recurrent_layer, theirs, [*wide, *settings, save, sizes])
+    y, h, c, gates, cells = found
+    tangents = [
+        torch.randn_like(y),
+        torch.randn_like(h),
+        torch.randn_like(c) if kind == 2 else None,
+    ]
+    for given in (tangents, [tangents[0], None, None], [None, *tangents[1:]]):
+        kept = narrow[1], narrow[2], narrow[3], narrow[5], y, gates, cells, *given
+        kept_wide = [t if t is None else t.float() for t in kept]
+        last = *settings, True, sizes
+        found = recurrent_layer_backward(*kept, *last)
+        theirs = recurrent_layer_backward(*kept_wide, *last)
+        for ours, expected in zip(found, theirs, strict=True):
+            assert ours.dtype is torch.bfloat16
+            torch.testing.assert_close(ours, expected.bfloat16(), rtol=0, atol=0, equal_nan=True)
+        check_out(recurrent_layer_backward, found, [*kept, *last])
+        check_out(recurrent_layer_backward, theirs, [*kept_wide, *last])
+
+
+def check_out(op, expected, given, **kwargs):
+    """The form that writes: into memory that holds something else."""
+    form = getattr(getattr(torch.ops.framegraph, op._schema.name.split("::")[1]), "out")
+    names = [a.name for a in form._schema.arguments if a.alias_info is not None]
+    made = {name: torch.full_like(e, 7.0) for name, e in zip(names, expected, strict=True)}
+    form(*given, **kwargs, **made)
+    for ours, theirs in zip(made.values(), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
-
-    def gradients(y, gates, cells, weight):
-        dy, dc = torch.ones_like(y), None if c0 is None else torch.ones(3, size)
-        kept = h0, c0, weight, None, y, gates, cells, dy, None, dc, kind, False, True
-        return recurrent_layer_backward(*kept)
-
-    y, cells = wide[0], wide[4]
-    rounded = gradients(y, narrow[3].float(), cells, weight.bfloat16().float())
-    of_narrow = gradients(y, narrow[3], cells, weight.bfloat16())
-    assert of_narrow[0].dtype is torch.bfloat16 and torch.isfinite(of_narrow[0]).any()
-    for found, theirs in zip(of_narrow, [rounded[0].bfloat16(), *rounded[1:]], strict=True):
-        torch.testing.assert_close(found, theirs, rtol=0, atol=0, equal_nan=True)
 
 
 def distances(results, exact):

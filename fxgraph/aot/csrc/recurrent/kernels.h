@@ -10,10 +10,10 @@ enum Kind : int64_t { TANH = 0, RELU = 1, LSTM = 2, GRU = 3 };
 constexpr int64_t gate_count(Kind kind) { return kind == LSTM ? 4 : kind == GRU ? 3 : 1; }
 
 // A matrix packed for products with rows: blocks of `width` columns, each block's rows one after another.
-// Element (k, column j of gate g) is source[k * row + j * column + g * gate].
-template <class T>
+// Element (k, column j of gate g) is source[k * row + j * column + g * gate]. Source: T, or uint16_t of bfloat16.
+template <class T, class Source = T>
 struct Packing {
-  const T* source;
+  const Source* source;
   T* packed;
   int64_t rows, columns, row, column, gate;
 };
@@ -58,6 +58,7 @@ template <class T>
 struct Kernels {
   int64_t (*width)(Kind kind);  // columns of a block of the forward; those of `plain` products: width(TANH)
   void (*pack)(const Packing<T>&, Kind kind, int64_t block, int64_t block_end);
+  void (*pack_narrow)(const Packing<T, uint16_t>&, Kind kind, int64_t block, int64_t block_end);
   void (*forward)(const Forward<T>&, int64_t t, int64_t before, Part);  // before: the step before t, or -1
   // after: the step after t in the layer's order, or -1; a: its gates' gradients, or null
   void (*backward)(const Backward<T>&, int64_t t, int64_t before, const T* a, bool last, Part);

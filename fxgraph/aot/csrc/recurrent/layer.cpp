@@ -64,15 +64,22 @@ template <class T> int64_t blocks_of(int64_t columns, Kind kind) {
   return (columns + width - 1) / width;
 }
 
-// Weights [gates * columns, rows] of a kind, or with `natural` [rows, columns], packed for products.
+// Weights [gates * columns, rows] of a kind, or with `natural` [rows, columns], packed for products. Those in bfloat16
+// are widened on the way.
 template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural) {
   int64_t gates = natural ? 1 : gate_count(kind), rows = weights.size(natural ? 0 : 1);
   int64_t columns = weights.size(natural ? 1 : 0) / gates, blocks = blocks_of<T>(columns, kind);
-  Tensor result = at::empty({blocks * kernels<T>().width(kind) * gates * rows}, weights.options());
-  Packing<T> p{pointer<T>(weights), pointer<T>(result), rows, columns, natural ? columns : 1, natural ? 1 : rows,
-               columns * rows};
+  const auto options = weights.options().dtype(c10::CppTypeToScalarType<T>::value);
+  Tensor result = at::empty({blocks * kernels<T>().width(kind) * gates * rows}, options);
   int64_t grain = std::max<int64_t>(1, blocks * 16384 / std::max<int64_t>(1, weights.numel()));
-  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { kernels<T>().pack(p, kind, begin, end); });
+  auto pack = [&](auto* source, auto* run) {
+    const Packing<T, std::remove_const_t<std::remove_pointer_t<decltype(source)>>> p{
+        source, pointer<T>(result), rows, columns, natural ? columns : 1, natural ? 1 : rows, columns * rows};
+    at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { run(p, kind, begin, end); });
+  };
+  if (weights.scalar_type() == at::kBFloat16)
+    pack(static_cast<const uint16_t*>(weights.const_data_ptr()), kernels<T>().pack_narrow);
+  else pack(static_cast<const T*>(pointer<T>(weights)), kernels<T>().pack);
   return result;
 }
 
@@ -81,13 +88,13 @@ template <class T> Tensor packed_or(const Maybe& kept, const Tensor& weights, Ki
   if (!kept) return packed<T>(weights, kind, false);
   const int64_t columns = weights.size(0) / gate_count(kind);
   const int64_t size = blocks_of<T>(columns, kind) * kernels<T>().width(kind) * gate_count(kind) * weights.size(1);
-  TORCH_CHECK(kept->numel() == size && kept->is_contiguous() && kept->scalar_type() == weights.scalar_type(),
+  TORCH_CHECK(kept->numel() == size && kept->is_contiguous() && kept->scalar_type() == c10::CppTypeToScalarType<T>::value,
               "recurrent_layer: packed weights of another form");
   return *kept;
 }
 
 Tensor pack_weights(const Tensor& weights, int64_t kind) {
-  auto run = weights.scalar_type() == at::kFloat ? packed<float> : packed<double>;
+  auto run = weights.scalar_type() == at::kDouble ? packed<double> : packed<float>;
   return run(weights.contiguous(), static_cast<Kind>(kind), false);
 }
 
@@ -237,25 +244,17 @@ struct Sizes {
 
 Maybe contiguous(const Maybe& t) { return t ? Maybe(t->contiguous()) : t; }
 Tensor dense(const Maybe& t) { return t ? t->contiguous() : Tensor(); }
-// Weights, which may be narrower than the steps, in their dtype.
-Tensor weights_of(const Maybe& t, at::ScalarType dtype) { return t ? t->contiguous().to(dtype) : Tensor(); }
-
-Tensor new_zeros(at::IntArrayRef size, const at::TensorOptions& options) { return at::zeros(size, options); }
-Tensor new_empty(at::IntArrayRef size, const at::TensorOptions& options) { return at::empty(size, options); }
-
 // Each row as it is at its last step.
-Tensor last_of(const Tensor& all, const Order& order) {
-  if (!order.rows) return all.select(0, order.time(order.steps - 1)).clone();
-  Tensor result = at::empty({order.batch, all.size(2)}, all.options());
+void copy_last(const Tensor& all, const Order& order, const Tensor& result) {
+  if (!order.rows) {
+    result.copy_(all.select(0, order.time(order.steps - 1)));
+    return;
+  }
   const std::vector<int64_t> last = order.last();
   for (int64_t row = 0; row < order.batch; ++row) result.select(0, row).copy_(all.select(0, last[row]).select(0, row));
-  return result;
 }
 
-// --- gates in bfloat16 ---------------------------------------------------------------------------
-
-// What a forward keeps for its backward: nothing, all, or all with the gates in bfloat16.
-enum Kept : int64_t { NOTHING = 0, WIDE = 1, NARROW = 2 };
+// --- tensors in bfloat16 -------------------------------------------------------------------------
 
 uint16_t narrowed(float x) {  // rounded to even; a NaN stays one
   uint32_t bits;
@@ -271,87 +270,162 @@ float widened(uint16_t x) {
   return result;
 }
 
-// The wide gates of one step, between a kernel and those of all steps in bfloat16.
-struct NarrowGates {
-  Tensor all, step;
-  int64_t hidden, width;  // width: columns of a block
+bool is_narrow(const Tensor& t) { return t.defined() && t.scalar_type() == at::kBFloat16; }
 
-  NarrowGates(const Tensor& gates, int64_t width)
-      : all(gates), step(at::empty({gates.size(1), gates.size(2)}, gates.options().dtype(at::kFloat))),
-        hidden(gates.size(2) / 4), width(width) {}
+// A tensor [time, batch, gates * columns] in bfloat16, of which kernels see one step at a time in float32, contiguous.
+// A part's columns are those of its blocks, of `width`, in each gate. (Layers in float64 have none.)
+class Narrow {
+ public:
+  Narrow() = default;
+  Narrow(const Tensor& all, int64_t gates, int64_t width)
+      : data_(static_cast<uint16_t*>(all.data_ptr())), time_(all.stride(0)), row_(all.stride(1)), gates_(gates),
+        size_(all.size(2) / gates), width_(width) {}
 
-  void keep(int64_t time, Part part) const { keep_in(all, step.data_ptr<float>(), time, part); }
-  // `wide`, of one step, among those of all steps. (Layers in float64 have none.)
-  template <class T> void keep_in(const Tensor& steps, T* wide, int64_t time, Part part) const {
-    each(steps, wide, time, part, [](uint16_t& narrow, T& wide) { narrow = narrowed(static_cast<float>(wide)); });
+  template <class T> void read(int64_t time, Part part, T* wide) const {
+    each(time, part, [&](uint16_t& narrow, int64_t at, int64_t) { wide[at] = widened(narrow); });
   }
-  void read(int64_t time, Part part) const {
-    each(all, step.data_ptr<float>(), time, part, [](uint16_t& narrow, float& wide) { wide = widened(narrow); });
+  template <class T> void read_with(const T* bias, int64_t time, Part part, T* wide) const {
+    each(time, part, [&](uint16_t& narrow, int64_t at, int64_t column) { wide[at] = widened(narrow) + bias[column]; });
+  }
+  template <class T> void keep(int64_t time, Part part, const T* wide) const {
+    each(time, part, [&](uint16_t& narrow, int64_t at, int64_t) { narrow = narrowed(static_cast<float>(wide[at])); });
   }
 
  private:
-  template <class T, class F> void each(const Tensor& steps, T* wide, int64_t time, Part part, const F& f) const {
-    const int64_t row_size = 4 * hidden, begin = part.block * width, end = std::min(part.block_end * width, hidden);
-    auto* narrow = static_cast<uint16_t*>(steps.data_ptr()) + time * step.numel();
+  template <class F> void each(int64_t time, Part part, const F& f) const {
+    const int64_t begin = part.block * width_, end = std::min(part.block_end * width_, size_);
     for (int64_t row = part.row; row < part.row_end; ++row)
-      for (int64_t gate = 0; gate < 4; ++gate)
-        for (int64_t i = row * row_size + gate * hidden + begin, last = i + end - begin; i < last; ++i)
-          f(narrow[i], wide[i]);
+      for (int64_t gate = 0; gate < gates_; ++gate) {
+        uint16_t* narrow = data_ + time * time_ + row * row_;
+        for (int64_t column = gate * size_ + begin, last = column + end - begin; column < last; ++column)
+          f(narrow[column], row * gates_ * size_ + column, column);
+      }
   }
+
+  uint16_t* data_ = nullptr;
+  int64_t time_ = 0, row_ = 0, gates_ = 0, size_ = 0, width_ = 0;
 };
 
 // --- forward -------------------------------------------------------------------------------------
 
-using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+struct Layer {
+  Tensor inputs, h0, c0, w_hh, b_hh, w_hr, b_ih;
+  Maybe sizes, packed, packed_hr;
+  Kind kind;
+  bool reverse, save;
+};
 
-template <class T>
-Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const Tensor& w_hh, const Tensor& b_hh,
-                const Tensor& w_hr, Kind kind, bool reverse, Kept save, const Maybe& sizes, const Maybe& kept,
-                const Maybe& kept_hr) {
-  const Sizes n(inputs, w_hh, kind);
-  const Order order = order_of(n.time, n.batch, reverse, sizes);
-  auto options = inputs.options();
-  const bool keeps = save && (kind == LSTM || kind == GRU);
-  Tensor bias = b_hh.defined() ? b_hh : at::zeros({w_hh.size(0)}, options), none = at::empty({0}, options);
-  auto made = sizes ? new_zeros : new_empty;  // what stands behind the end of a sequence is read by products
-  Tensor gates = keeps ? made({n.time, n.batch, n.gates}, save == NARROW ? options.dtype(at::kBFloat16) : options) : none;
-  std::optional<NarrowGates> narrow;
-  if (keeps && save == NARROW) narrow.emplace(gates, kernels<T>().width(kind));
-  Tensor y = made({n.time, n.batch, n.state}, options), cells, full;
-  if (kind == LSTM) cells = made({save ? n.time : 1, n.batch, n.hidden}, options);
-  Tensor weights = packs(n.time, n.batch, w_hh.nbytes()) ? packed_or<T>(kept, w_hh, kind) : Tensor(), projection;
-  if (w_hr.defined()) {
+// Contiguous; those that a kind has not, or that nothing wants, have no elements. c: of a layer in the dtype of its steps
+// that saves no cells, the memory of its cell.
+struct Results {
+  Tensor y, h, c, gates, cells;
+};
+
+template <class T> void forward(const Layer& g, const Results& out) {
+  const Sizes n(g.inputs, g.w_hh, g.kind);
+  const Order order = order_of(n.time, n.batch, g.reverse, g.sizes);
+  const bool narrow = is_narrow(g.inputs), gated = g.kind == LSTM || g.kind == GRU, keeps = g.save && gated;
+  const auto dtype = c10::CppTypeToScalarType<T>::value;
+  const auto options = g.inputs.options().dtype(dtype);
+  if (g.sizes)  // what stands behind the end of a sequence is read by products
+    for (const Tensor& t : {out.y, out.gates, out.cells}) t.zero_();
+  auto steps = [&](bool used, at::IntArrayRef size) { return used ? at::empty(size, options) : Tensor(); };
+  const Tensor bias = g.b_hh.defined() ? g.b_hh.to(dtype) : at::zeros({g.w_hh.size(0)}, options);
+  const Tensor b_ih = g.b_ih.defined() ? g.b_ih.to(dtype) : at::zeros({narrow ? g.w_hh.size(0) : 0}, options);
+  const Tensor h0 = g.h0.to(dtype);
+  Tensor wide_in = steps(narrow, {n.batch, g.w_hh.size(0)}), wide_y = steps(narrow, {2, n.batch, n.state});
+  Tensor wide_gates = steps(narrow && keeps, {n.batch, n.gates});
+  Tensor cells = g.kind != LSTM ? Tensor() : narrow ? g.c0.to(dtype) : g.save ? out.cells : out.c;
+  const bool packing = packs(n.time, n.batch, g.w_hh.numel() * sizeof(T));
+  const Tensor weights = packing ? packed_or<T>(g.packed, g.w_hh, g.kind) : Tensor();
+  const Tensor plain = packing ? Tensor() : g.w_hh.to(dtype);
+  Tensor full, projection;
+  if (g.w_hr.defined()) {
     full = at::empty({n.batch, n.hidden}, options);
-    projection = packed_or<T>(kept_hr, w_hr, TANH);
+    projection = packed_or<T>(g.packed_hr, g.w_hr, TANH);
   }
-  Forward<T> f{kind, keeps, n.batch, n.hidden, n.state, inputs.stride(0), inputs.stride(1), n.gates,
-               narrow ? 0 : n.batch * n.gates, save ? n.batch * n.hidden : 0, pointer<T>(inputs), pointer<T>(h0), pointer<T>(c0), pointer<T>(bias),
-               pointer<T>(w_hh), pointer<T>(weights), pointer<T>(narrow ? narrow->step : gates), pointer<T>(cells),
-               pointer<T>(y), pointer<T>(full)};
-  std::vector<Phase> phases{{blocks_of<T>(n.hidden, kind), [&](int64_t step, Part part) {
+  const int64_t width = kernels<T>().width(g.kind);
+  Narrow of_inputs, of_y, of_gates, of_cells;
+  if (narrow) {
+    of_inputs = Narrow(g.inputs, gate_count(g.kind), width);
+    of_y = Narrow(out.y, 1, g.w_hr.defined() ? kernels<T>().width(TANH) : width);
+    if (keeps) of_gates = Narrow(out.gates, 4, width);
+    if (g.kind == LSTM && g.save) of_cells = Narrow(out.cells, 1, width);
+  }
+  auto y_of = [&](int64_t step) {
+    return narrow ? pointer<T>(wide_y) + step % 2 * n.batch * n.state
+                  : pointer<T>(out.y) + order.time(step) * n.batch * n.state;
+  };
+  Forward<T> f{g.kind, keeps, n.batch, n.hidden, n.state,
+               narrow ? 0 : g.inputs.stride(0), narrow ? g.w_hh.size(0) : g.inputs.stride(1), n.gates,
+               n.batch * n.gates, g.save ? n.batch * n.hidden : 0,
+               narrow ? pointer<T>(wide_in) : pointer<T>(g.inputs), pointer<T>(h0),
+               narrow ? pointer<T>(cells) : pointer<T>(g.c0), pointer<T>(bias), pointer<T>(plain), pointer<T>(weights),
+               keeps ? pointer<T>(narrow ? wide_gates : out.gates) : nullptr, pointer<T>(cells),
+               narrow ? nullptr : pointer<T>(out.y), pointer<T>(full)};
+  auto narrow_step = [&](int64_t step, Part part) {
+    const int64_t t = order.time(step);
+    of_inputs.read_with(pointer<T>(b_ih), t, part, pointer<T>(wide_in));
+    Forward<T> now = f;
+    now.h0 = step ? y_of(step - 1) : f.h0;
+    now.y = y_of(step);
+    kernels<T>().forward(now, 0, -1, part);
+    if (keeps) of_gates.keep(t, part, now.gates);
+    if (g.kind == LSTM && g.save) of_cells.keep(t, part, now.cells);
+    if (!g.w_hr.defined()) of_y.keep(t, part, now.y);
+  };
+  std::vector<Phase> phases{{blocks_of<T>(n.hidden, g.kind), [&](int64_t step, Part part) {
+                               if (narrow) return narrow_step(step, part);
                                kernels<T>().forward(f, order.time(step), order.before(step), part);
-                               if (narrow) narrow->keep(order.time(step), part);
                              }}};
-  if (w_hr.defined())
+  if (g.w_hr.defined())
     phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t step, Part part) {
-                        T* out = f.y + order.time(step) * n.batch * n.state;
-                        Product<T> p{f.full, pointer<T>(projection), nullptr, nullptr, out, n.hidden, n.hidden, n.state};
+                        T* y = y_of(step);
+                        Product<T> p{f.full, pointer<T>(projection), nullptr, nullptr, y, n.hidden, n.hidden, n.state};
                         kernels<T>().product(p, part);
+                        if (narrow) of_y.keep(order.time(step), part, y);
                       }});
-  run_steps(order, true, w_hh.numel() + (w_hr.defined() ? w_hr.numel() : 0), sizeof(T), phases);
-  Tensor h = last_of(y, order), c = kind == LSTM ? (save ? last_of(cells, order) : cells.squeeze(0)) : none;
-  return {y, h, c, gates, save && kind == LSTM ? cells : none};
+  run_steps(order, true, g.w_hh.numel() + (g.w_hr.defined() ? g.w_hr.numel() : 0), sizeof(T), phases);
+  copy_last(out.y, order, out.h);
+  if (g.kind == LSTM && narrow) out.c.copy_(cells);
+  else if (g.kind == LSTM && g.save) copy_last(cells, order, out.c);
 }
 
-Results layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
-              const Maybe& w_hr, int64_t kind, bool reverse, int64_t save, const Maybe& sizes, const Maybe& kept,
-              const Maybe& kept_hr) {
-  at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(save != NARROW || inputs.scalar_type() == at::kFloat, "recurrent_layer: only gates in float32 are narrowed");
+void run_forward(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
+                 const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
+                 const Maybe& packed_hr, const Maybe& b_ih, const Results& out) {
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
-  auto run = inputs.scalar_type() == at::kFloat ? forward<float> : forward<double>;
-  return run(inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, static_cast<Kept>(save), contiguous(sizes), kept, kept_hr);
+  TORCH_CHECK(!b_ih || is_narrow(inputs), "recurrent_layer: only inputs in bfloat16 are without their bias");
+  const Layer g{inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
+                dense(b_hh), dense(w_hr), dense(b_ih), contiguous(sizes), packed, packed_hr, static_cast<Kind>(kind),
+                reverse, save};
+  (inputs.scalar_type() == at::kDouble ? forward<double> : forward<float>)(g, out);
+}
+
+using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+Five layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
+           const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
+           const Maybe& packed_hr, const Maybe& b_ih) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  const Sizes n(inputs, w_hh, static_cast<Kind>(kind));
+  const bool lstm = kind == LSTM, gates = save && (lstm || kind == GRU);
+  auto made = [&](bool wanted, std::vector<int64_t> size) {
+    return at::empty(wanted ? size : std::vector<int64_t>{0}, inputs.options());
+  };
+  const Results out{made(true, {n.time, n.batch, n.state}), made(true, {n.batch, n.state}),
+                    made(lstm, {n.batch, n.hidden}), made(gates, {n.time, n.batch, n.gates}),
+                    made(save && lstm, {n.time, n.batch, n.hidden})};
+  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih, out);
+  return {out.y, out.h, out.c, out.gates, out.cells};
+}
+
+void layer_out(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
+               const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
+               const Maybe& packed_hr, const Maybe& b_ih, Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih,
+              {y, h, c, gates, cells});
 }
 
 // --- backward ------------------------------------------------------------------------------------
@@ -363,40 +437,58 @@ struct Given {
   bool reverse, states;
 };
 
-// Of the gates (GRU: of n by the input, r, z, n by the state), of both states, and of a projected layer's results.
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+// Of the gates (GRU: of n by the input, r, z, n by the state), of both states, and of a projected layer's results; as
+// Results are.
+struct Gradients {
+  Tensor gates, h0, c0, projected;
+};
 
-template <class T> Gradients backward(const Given& g) {
+template <class T> void backward(const Given& g, const Gradients& out) {
   const Sizes n(g.y, g.w_hh, g.kind);
   const Order order = order_of(n.time, n.batch, g.reverse, g.sizes);
-  const bool projected = g.w_hr.defined();
-  const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped;
-  auto options = g.y.options();
-  auto made = g.sizes ? new_zeros : new_empty;
-  Tensor weights = packed<T>(weights_of(g.w_hh, g.y.scalar_type()), TANH, true);
-  const bool narrows = g.gates.scalar_type() == at::kBFloat16;
-  Tensor dgates = made({n.time, n.batch, n.gates}, narrows ? options.dtype(at::kBFloat16) : options);
-  // Narrow ones of two steps are wide at a time: those that a step makes, and those of the step after, which it reads.
-  Tensor wide = narrows ? at::empty({2, n.batch, n.gates}, options) : dgates;
+  const bool projected = g.w_hr.defined(), narrow = is_narrow(g.y), gated = g.kind == LSTM || g.kind == GRU;
+  const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped, row = n.batch * n.state;
+  const auto dtype = c10::CppTypeToScalarType<T>::value;
+  const auto options = g.y.options().dtype(dtype);
+  if (g.sizes)
+    for (const Tensor& t : {out.gates, out.projected}) t.zero_();
+  auto in_steps = [&](const Tensor& t) { return t.defined() ? t.to(dtype) : t; };
+  auto steps = [&](bool used, at::IntArrayRef size) { return used ? at::empty(size, options) : Tensor(); };
+  const Tensor h0 = in_steps(g.h0), c0 = in_steps(g.c0), dh = in_steps(g.dh);
+  const Tensor weights = packed<T>(g.w_hh, TANH, true), projection = projected ? packed<T>(g.w_hr, TANH, true) : Tensor();
+  // Wide ones of two steps at a time: those that a step makes, and those of the step after, which it reads.
+  const Tensor dgates = narrow ? at::empty({2, n.batch, n.gates}, options) : out.gates;
   auto dgates_of = [&](int64_t step) {
-    return pointer<T>(wide) + (narrows ? step % 2 : order.time(step)) * n.batch * n.gates;
+    return pointer<T>(dgates) + (narrow ? step % 2 : order.time(step)) * n.batch * n.gates;
   };
-  Tensor none = at::empty({0}, options), carry = none, dh0 = none, dstate = none, projection;
-  if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
-  if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
-  if (projected) {
-    projection = packed<T>(weights_of(g.w_hr, g.y.scalar_type()), TANH, true);
-    dstate = made({n.time, n.batch, n.state}, options);
+  Tensor carry = g.kind == LSTM && !narrow ? out.c0 : steps(gated, {n.batch, n.hidden});
+  if (g.kind == LSTM && g.dc.defined()) carry.copy_(g.dc);
+  else if (g.kind == LSTM) carry.zero_();
+  const Tensor dstate = narrow ? steps(projected, {n.batch, n.state}) : out.projected;
+  auto dstate_of = [&](int64_t t) { return pointer<T>(dstate) + (narrow ? 0 : t * row); };
+
+  // One step of what is narrow: at the step, and before it.
+  const int64_t width = kernels<T>().width(TANH);
+  Narrow of_gates, of_cells, of_y, of_dy, of_dgates, of_dstate;
+  Tensor gates = g.gates, cells = g.cells, cells_before, y = g.y, dy = g.dy;
+  if (narrow) {
+    of_dgates = Narrow(out.gates, gated ? 4 : 1, width);
+    of_y = Narrow(g.y, 1, width);
+    if (gated) of_gates = Narrow(g.gates, 4, width);
+    if (g.kind == LSTM) of_cells = Narrow(g.cells, 1, width);
+    if (dy.defined()) of_dy = Narrow(g.dy, 1, width);
+    if (projected) of_dstate = Narrow(out.projected, 1, width);
+    gates = steps(gated, {n.batch, n.gates});
+    cells = steps(g.kind == LSTM, {n.batch, n.hidden});
+    cells_before = steps(g.kind == LSTM, {n.batch, n.hidden});
+    y = steps(g.kind != LSTM, {n.batch, n.state});
+    dy = steps(dy.defined(), {n.batch, n.state});
   }
-  std::optional<NarrowGates> narrow;
-  if (narrows) narrow.emplace(g.gates, kernels<T>().width(TANH));
-  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, narrow ? 0 : n.batch * n.gates, n.gates,
-                pointer<T>(g.h0), pointer<T>(g.c0), pointer<T>(narrow ? narrow->step : g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
-                pointer<T>(g.dh), nullptr, pointer<T>(carry)};
+  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, n.batch * n.gates, n.gates, pointer<T>(h0),
+                pointer<T>(c0), gated ? pointer<T>(gates) : nullptr, g.kind == LSTM ? pointer<T>(cells) : nullptr,
+                pointer<T>(y), pointer<T>(weights), pointer<T>(dy), pointer<T>(dh), nullptr, pointer<T>(carry)};
   // The product of the step after, by which the gradient comes back to this step's state.
-  auto after = [&](int64_t step, bool last) -> const T* {
-    return last ? nullptr : dgates_of(step + 1) + skipped;
-  };
+  auto after = [&](int64_t step, bool last) -> const T* { return last ? nullptr : dgates_of(step + 1) + skipped; };
   // Rows that have a step after this one, and those that have none.
   auto split = [&](int64_t step, Part part, auto&& run) {
     const int64_t cut = std::clamp(order.active(step + 1), part.row, part.row_end);
@@ -404,12 +496,14 @@ template <class T> Gradients backward(const Given& g) {
     if (cut < part.row_end) run(Part{cut, part.row_end, part.block, part.block_end}, true);
   };
   auto state_gradient = [&](int64_t step, Part part) {
-    int64_t at = order.time(step) * n.batch * n.state;
+    const int64_t t = order.time(step);
+    if (narrow && b.dy) of_dy.read(t, part, pointer<T>(dy));
+    const T* dy_step = b.dy && !narrow ? b.dy + t * row : b.dy;
     split(step, part, [&](Part rows, bool last) {
-      Product<T> p{after(step, last), b.packed, b.dy ? b.dy + at : nullptr, last ? b.dh : nullptr,
-                   pointer<T>(dstate) + at, given, n.gates, n.state};
+      Product<T> p{after(step, last), b.packed, dy_step, last ? b.dh : nullptr, dstate_of(t), given, n.gates, n.state};
       kernels<T>().product(p, rows);
     });
+    if (narrow) of_dstate.keep(t, part, dstate_of(t));
   };
   Backward<T> cell = b;
   if (projected) {
@@ -417,44 +511,80 @@ template <class T> Gradients backward(const Given& g) {
     cell.packed = pointer<T>(projection);
     cell.dy = cell.dh = nullptr;
   }
+  auto widen_step = [&](int64_t t, int64_t before, Part part, Backward<T>& now) {
+    if (gated) of_gates.read(t, part, pointer<T>(gates));
+    if (now.dy) of_dy.read(t, part, pointer<T>(dy));
+    if (g.kind == LSTM) of_cells.read(t, part, pointer<T>(cells));
+    if (g.kind == LSTM && before >= 0) of_cells.read(before, part, pointer<T>(cells_before));
+    if (g.kind == LSTM && before >= 0) now.c0 = pointer<T>(cells_before);
+    if (!gated) of_y.read(t, part, pointer<T>(y));
+    if (g.kind == GRU && before >= 0) of_y.read(before, part, pointer<T>(y));
+    if (g.kind == GRU && before >= 0) now.h0 = now.y;
+  };
   std::vector<Phase> phases;
   if (projected)
     phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t i, Part part) { state_gradient(n.time - 1 - i, part); }});
   phases.push_back({blocks_of<T>(n.hidden, TANH), [&](int64_t i, Part part) {
-                      int64_t step = n.time - 1 - i, t = order.time(step);
-                      const T* state = projected ? pointer<T>(dstate) + t * n.batch * n.state : nullptr;
-                      if (narrow) narrow->read(t, part);
-                      Backward<T> of_step = cell;
-                      of_step.dgates = dgates_of(step);
+                      const int64_t step = n.time - 1 - i, t = order.time(step), before = order.before(step);
+                      Backward<T> now = cell;
+                      now.dgates = dgates_of(step);
+                      if (narrow) widen_step(t, before, part, now);
                       split(step, part, [&](Part rows, bool last) {
-                        const T* a = projected ? state : after(step, last);
-                        kernels<T>().backward(of_step, t, order.before(step), a, last, rows);
+                        const T* a = projected ? dstate_of(t) : after(step, last);
+                        kernels<T>().backward(now, narrow ? 0 : t, narrow ? -1 : before, a, last, rows);
                       });
-                      if (narrow) narrow->keep_in(dgates, of_step.dgates, t, part);
+                      if (narrow) of_dgates.keep(t, part, now.dgates);
                     }});
   run_steps(order, false, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
   if (g.states) {
-    dh0 = at::empty({n.batch, n.state}, options);
+    const Tensor made = narrow ? at::empty({n.batch, n.state}, options) : out.h0;
     Product<T> p{dgates_of(0) + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
-                 nullptr, pointer<T>(dh0), given, n.gates, n.state};
+                 nullptr, pointer<T>(made), given, n.gates, n.state};
     kernels<T>().product(p, {0, n.batch, 0, blocks_of<T>(n.state, TANH)});
+    if (narrow) out.h0.copy_(made);
   }
-  return {dgates, dh0, g.kind == LSTM ? carry : none, dstate};
+  if (g.kind == LSTM && narrow) out.c0.copy_(carry);
 }
 
-Gradients layer_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
-                         const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
-                         int64_t kind, bool reverse, bool states, const Maybe& sizes) {
+void run_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
+                  const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
+                  int64_t kind, bool reverse, bool states, const Maybe& sizes, const Gradients& out) {
+  const Given g{h0.contiguous(), dense(c0), w_hh.contiguous(), dense(w_hr), y.contiguous(), gates.contiguous(),
+                cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), static_cast<Kind>(kind),
+                reverse, states};
+  (y.scalar_type() == at::kDouble ? backward<double> : backward<float>)(g, out);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> layer_backward(
+    const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y, const Tensor& gates,
+    const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc, int64_t kind, bool reverse, bool states,
+    const Maybe& sizes) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  Given g{h0.contiguous(), dense(c0), w_hh, w_hr ? *w_hr : Tensor(), y.contiguous(), gates.contiguous(),
-          cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), static_cast<Kind>(kind), reverse, states};
-  return y.scalar_type() == at::kFloat ? backward<float>(g) : backward<double>(g);
+  const Sizes n(y, w_hh, static_cast<Kind>(kind));
+  auto made = [&](bool wanted, std::vector<int64_t> size) {
+    return at::empty(wanted ? size : std::vector<int64_t>{0}, y.options());
+  };
+  const Gradients out{made(true, {n.time, n.batch, n.gates}), made(states, {n.batch, n.state}),
+                      made(kind == LSTM, {n.batch, n.hidden}), made(w_hr.has_value(), {n.time, n.batch, n.state})};
+  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes, out);
+  return {out.gates, out.h0, out.c0, out.projected};
+}
+
+void layer_backward_out(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
+                        const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
+                        int64_t kind, bool reverse, bool states, const Maybe& sizes, Tensor of_gates, Tensor of_h0,
+                        Tensor of_c0, Tensor of_projected) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes,
+               {of_gates, of_h0, of_c0, of_projected});
 }
 
 TORCH_LIBRARY_IMPL(framegraph, CPU, m) {
   m.impl("recurrent_layer", layer);
+  m.impl("recurrent_layer.out", layer_out);
   m.impl("recurrent_weights", pack_weights);
   m.impl("recurrent_layer_backward", layer_backward);
+  m.impl("recurrent_layer_backward.out", layer_backward_out);
 }
 
 // width(kind, double) -> columns of a block of packed weights

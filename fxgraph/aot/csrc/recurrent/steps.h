@@ -358,30 +358,48 @@ template <class T> void plain_product(const Product<T>& p, Part part) {
 
 // --- packing -------------------------------------------------------------------------------------
 
+// `load` of T, or for float of bfloat16 by its bits, which are the upper half of a float's.
+template <class T> INLINE Vec<T> load_wide(const T* p, int64_t n) { return load(p, n); }
+template <class T> INLINE T wide(T x) { return x; }
+template <class T> INLINE Vec<T> load_wide(const uint16_t* p, int64_t n) {
+  typedef uint16_t Narrow __attribute__((vector_size(BYTES / 2)));
+  Narrow v{};
+  if (n >= lanes<T>) __builtin_memcpy(&v, p, sizeof v);
+  else for (int64_t l = 0; l < n; ++l) v[l] = p[l];
+  return (Vec<T>)(__builtin_convertvector(v, typename Types<T>::I) << 16);
+}
+template <class T> INLINE T wide(uint16_t x) {
+  const uint32_t bits = uint32_t(x) << 16;
+  T result;
+  __builtin_memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
 // One vector of columns, n of which there are, over all rows.
-template <class T> APART void pack_columns(const Packing<T>& p, const T* source, T* packed, int64_t size, int64_t n) {
+template <class T, class S>
+APART void pack_columns(const Packing<T, S>& p, const S* source, T* packed, int64_t size, int64_t n) {
   constexpr int W = lanes<T>;
   int64_t k = 0;
   if (p.column == 1)
-    for (; k < p.rows; ++k) store(packed + k * size, load(source + k * p.row, n), W);
+    for (; k < p.rows; ++k) store(packed + k * size, load_wide<T>(source + k * p.row, n), W);
   else if (p.row == 1 && n >= W)
     for (; k + W <= p.rows; k += W) {
       Vec<T> square[W];
-      for (int l = 0; l < W; ++l) square[l] = load(source + l * p.column + k, W);
+      for (int l = 0; l < W; ++l) square[l] = load_wide<T>(source + l * p.column + k, W);
       transpose<T>(square);
       for (int l = 0; l < W; ++l) store(packed + (k + l) * size, square[l], W);
     }
   for (; k < p.rows; ++k)
-    for (int64_t l = 0; l < W; ++l) packed[k * size + l] = l < n ? source[k * p.row + l * p.column] : T(0);
+    for (int64_t l = 0; l < W; ++l) packed[k * size + l] = l < n ? wide<T>(source[k * p.row + l * p.column]) : T(0);
 }
 
-template <class T> void pack(const Packing<T>& p, Kind kind, int64_t block, int64_t end) {
+template <class T, class S> void pack(const Packing<T, S>& p, Kind kind, int64_t block, int64_t end) {
   const int64_t gates = gate_count(kind), parts = units(kind), size = gates * parts * lanes<T>;
   for (; block < end; ++block)
     for (int64_t v = 0; v < gates * parts; ++v) {
       int64_t j = (block * parts + (parts > 1 ? v : 0)) * lanes<T>, n = p.columns - j;
-      const T* source = p.source + j * p.column + (parts > 1 ? 0 : v) * p.gate;
-      pack_columns<T>(p, source, p.packed + block * p.rows * size + v * lanes<T>, size, n < 0 ? 0 : n);
+      const S* source = p.source + j * p.column + (parts > 1 ? 0 : v) * p.gate;
+      pack_columns<T, S>(p, source, p.packed + block * p.rows * size + v * lanes<T>, size, n < 0 ? 0 : n);
     }
 }
 
@@ -389,9 +407,9 @@ template <class T> int64_t width(Kind kind) { return units(kind) * lanes<T>; }
 
 }  // namespace
 
-const Kernels<float> float_kernels = {width<float>, pack<float>, forward<float>, backward<float>,
-                                      plain_product<float>};
-const Kernels<double> double_kernels = {width<double>, pack<double>, forward<double>, backward<double>,
-                                        plain_product<double>};
+const Kernels<float> float_kernels = {width<float>,   pack<float, float>, pack<float, uint16_t>,
+                                      forward<float>, backward<float>,    plain_product<float>};
+const Kernels<double> double_kernels = {width<double>,   pack<double, double>, nullptr,
+                                        forward<double>, backward<double>,     plain_product<double>};
 
 }  // namespace framegraph::recurrent::ISA
