@@ -163,14 +163,18 @@ def _fake_tensor_mode(env: Any, fake_of: Callable[[torch.Tensor], torch.Tensor |
     """A mode with the fake tensors of fake_of, and without symbols where that has none."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    class Mode(FakeTensorMode):
-        def from_tensor(self, tensor: torch.Tensor, **settings: Any) -> Any:
-            found = fake_of(tensor)
-            if found is not None:
-                return found
-            return super().from_tensor(tensor, static_shapes=True, source=settings.get("source"))
+    # Rules of torch's control flow are for the class itself, and for no subclass.
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    of_any = mode.from_tensor
 
-    return Mode(shape_env=env, allow_non_fake_inputs=True)
+    def from_tensor(tensor: torch.Tensor, **settings: Any) -> Any:
+        found = fake_of(tensor)
+        if found is not None:
+            return found
+        return of_any(tensor, static_shapes=True, source=settings.get("source"))
+
+    mode.from_tensor = from_tensor  # type: ignore[method-assign]
+    return mode
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

@@ -60,6 +60,42 @@ def branching(x):
     return x * 2 if x.shape[0] > 4 else x.sum(0) / x.shape[0]
 
 
+def on_data(x):
+    if x.sum() > 3:
+        y = x * x.shape[0]
+    elif x.sum() > 0:
+        y = x - 1
+    else:
+        y = x.exp()
+    return y.sum(1)
+
+
+def by_torch_cond(x):
+    y = torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.sin(), (x,))
+    return y.sum(1) * x.shape[0]
+
+
+@pytest.mark.parametrize("program", [on_data, by_torch_cond])
+def test_branches_on_data(program) -> None:
+    calls = []
+
+    def backend(gm, example_inputs):
+        calls.append(gm)
+        return aot_backend([])(gm, example_inputs)
+
+    compiled = dynamo.compile(program, backend=backend)
+    for rows in (3, 4, 5, 7, 2, 8):
+        for level in (0.1, 2.0, -1.0):
+            x = torch.full((rows, 4), level, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            found, expected = compiled(x), program(y)
+            torch.testing.assert_close(found, expected)
+            found.sum().backward()
+            expected.sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "kind, program",
