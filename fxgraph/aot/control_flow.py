@@ -33,6 +33,8 @@ from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbol, layout_
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 # A body is compiled for so many kinds of inputs: sizes, and whether gradients are asked for.
 MOST_KINDS = 8
+# Kinds that C++ knows where one variant is for all of them.
+_MOST_KNOWN = 64
 
 
 class Unsuited(Exception):
@@ -62,6 +64,7 @@ class Body:
             self.general.module.meta["fake_mode"] = fake_mode
         if _holds_data(self.module):
             self.module.meta["fake_mode"] = fake_mode
+        self.most_known = MOST_KINDS if self.general is None else _MOST_KNOWN
         self.unused = [not used for used in _used(self.module)]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -128,6 +131,7 @@ class _General:
         self._places = list(symbols.values())
         numbers = [expr_of(n) for value in seen for n in _numbers(value)]
         self._computed = integers_of(numbers, list(symbols))
+        self._kinds = [_form(value) for value in seen]
         guarded = [seen[i] for i in self._places if not depends_on_data(seen[i])]
         self._env = guarded[0].node.shape_env if guarded else None
 
@@ -154,9 +158,16 @@ class _General:
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether these inputs are as while compiling, but for the values of symbols."""
-        if not all(map(_is_as_seen, self.seen, inputs)):
-            return False
-        given = [n for value in inputs for n in _numbers(value)]
+        given: list[int] = []
+        for kind, value in zip(self._kinds, inputs, strict=True):
+            if not isinstance(value, torch.Tensor):
+                if kind is not None:
+                    return False
+                continue
+            if kind != (value.dtype, value.device, value.requires_grad):
+                return False
+            given += value.shape
+            given += value.stride()
         return self._computed(*[inputs[i] for i in self._places]) == given
 
 
@@ -164,12 +175,10 @@ def _numbers(value: Any) -> Sequence[Any]:
     return (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else ()
 
 
-def _is_as_seen(seen: Any, given: Any) -> bool:
-    """Whether an input is as while compiling, but for numbers."""
-    if not isinstance(seen, torch.Tensor) or not isinstance(given, torch.Tensor):
-        return isinstance(seen, torch.Tensor) is isinstance(given, torch.Tensor)
-    kinds = [(t.dtype, t.device, t.requires_grad, t.dim()) for t in (seen, given)]
-    return kinds[0] == kinds[1]
+def _form(value: Any) -> Any:
+    """The properties of a tensor besides its numbers; None: it is a number itself."""
+    tensor = isinstance(value, torch.Tensor)
+    return (value.dtype, value.device, value.requires_grad) if tensor else None
 
 
 def _over_symbols(body: GraphModule, seen: Sequence[Any], taken: Sequence[int]) -> GraphModule:
@@ -255,7 +264,7 @@ class ControlFlow:
             "kind": layout.kind,
             "operands": operands,
             "carried": len(node.args[layout.operands[0]]),
-            "bodies": [(body.suited, MOST_KINDS) for body in self.bodies],
+            "bodies": [(body.suited, body.most_known) for body in self.bodies],
             "without_grad": layout.without_grad and (layout.kind == "while" or any(self.with_grad)),
         }
 
