@@ -239,3 +239,26 @@ def test_class(name, training):
         assert one.dtype == other.dtype and torch.equal(one, other)
     idle = name == "Identity" or (name in IDLE and not training)
     assert backend.graphs == BREAKS.get(name, 0 if idle else 1)
+
+
+# -- tensors that count as parameters or buffers ---------------------------------------------------
+def told_apart(x):
+    return x + isinstance(x, nn.Buffer) + 10 * isinstance(x, nn.Parameter)
+
+
+def flagged_within(x):
+    y = x.detach()
+    before = isinstance(y, nn.Buffer), isinstance(y, nn.Parameter)
+    y._is_buffer = y._is_param = True
+    return before, isinstance(y, nn.Buffer), isinstance(y, nn.Parameter), y * 2
+
+
+@pytest.mark.parametrize("f", [told_apart, flagged_within])
+@pytest.mark.parametrize("turn", range(3))
+def test_attributes_that_make_parameters_and_buffers(f, turn):
+    flagged, refused = torch.ones(3), torch.ones(3)
+    flagged._is_param, refused._is_param = True, False
+    inputs = [nn.Buffer(torch.ones(3)), torch.ones(3), flagged, refused]
+    compiled = dynamo.compile(f, backend="eager", fullgraph=True)
+    for x in [*inputs[turn:], *inputs[:turn], nn.Parameter(torch.ones(3))]:
+        assert str(compiled(x)) == str(f(x))

@@ -88,6 +88,8 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
         return answer.truth(tx)
     if check is _ABC_CHECKS["__instancecheck__"]:
         return _abstract_instance(tx, owner, info, cls)
+    if type(cls) in _FLAGS and issubclass(kind, torch.Tensor):
+        return _flagged_instance(tx, owner, cls)
     if issubclass(type(cls), type) and isinstance(check, SLOT_TYPES) and not _is_tensor_type(cls):
         return plain_instance(tx, owner, cls)
     return _instance_natively(tx, owner, info, cls)
@@ -125,6 +127,18 @@ def _classes_of(tx: Interpreter, owner: Value) -> list[type]:
         return [kind]
     claimed = real_object(owner.getattr(tx, "__class__"))
     return [kind, claimed] if isinstance(claimed, type) and claimed is not kind else [kind]
+
+
+# By the metaclass: the attribute with which a tensor counts as one of the class.
+_FLAGS = {type(torch.nn.Parameter): "_is_param", type(torch.nn.Buffer): "_is_buffer"}
+
+
+def _flagged_instance(tx: Interpreter, owner: Value, cls: type) -> bool:
+    """Whether a tensor is a parameter or a buffer: by its class, or by an attribute of its own."""
+    flag = _FLAGS[type(cls)]
+    if cls in (torch.nn.Parameter, torch.nn.Buffer) and owner.hasattr(tx, flag):
+        return issubclass(owner.python_type(), cls) or owner.getattr(tx, flag).truth(tx)
+    return issubclass(owner.python_type(), cls)
 
 
 # -- the second argument --------------------------------------------------------------------------
