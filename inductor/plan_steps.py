@@ -50,6 +50,7 @@ from inductor.schedule.fusion import Bundle, Call, CalledKernel, Kernel, Product
 _WRITING = frozenset(
     ["aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "framegraph::bernoulli"]
     + ["framegraph::recurrent_layer", "framegraph::recurrent_layer_backward"]
+    + ["framegraph::recurrent_weights"]
 )
 
 

@@ -350,7 +350,7 @@ _ARGUMENTS = (
 _OF_BACKWARD = (
     "Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, Tensor y, Tensor gates, Tensor cells, "
     "Tensor? d_y, Tensor? d_h, Tensor? d_c, int kind, bool reverse, bool states, "
-    "Tensor? sizes=None"
+    "Tensor? sizes=None, Tensor? packed=None, Tensor? packed_hr=None"
 )
 
 
@@ -364,8 +364,9 @@ def _define(name: str, arguments: str, results: Sequence[str]) -> None:
 
 _define("recurrent_layer", _ARGUMENTS, ("y", "h", "c", "gates", "cells"))
 _define("recurrent_layer_backward", _OF_BACKWARD, ("gates", "h0", "c0", "projected"))
-# w_hh, or with the first kind w_hr, in the order that steps read: `packed` and `packed_hr`.
-_library.define("recurrent_weights(Tensor weights, int kind) -> Tensor")
+# w_hh, or with the first kind w_hr, in the order that steps read: `packed`, `packed_hr`. natural:
+# in that of the backward, for which the kind is the first.
+_define("recurrent_weights", "Tensor weights, int kind, bool natural=False", ("packed",))
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default
 recurrent_weights = torch.ops.framegraph.recurrent_weights.default
@@ -405,12 +406,13 @@ def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _weights_meta(weights: Any, kind: int) -> torch.Tensor:
-    columns = weights.shape[0] // _GATES[kind]
+def _weights_meta(weights: Any, kind: int, natural: bool = False) -> torch.Tensor:
+    rows, inner = weights.shape[::-1] if natural else weights.shape
+    columns = rows // _GATES[kind]
     dtype = _dtype_of_steps(weights.dtype)
     width = _recurrent.width(kind, dtype is torch.float64)
     blocks = -(-columns // width)
-    size = blocks * width * _GATES[kind] * weights.shape[1]
+    size = blocks * width * _GATES[kind] * inner
     return weights.new_empty([size], dtype=dtype)
 
 
@@ -444,7 +446,8 @@ class _Differentiated(torch.autograd.Function):
     def forward(ctx: Any, kind: int, reverse: bool, sizes: Any, *tensors: Any) -> Any:
         dtype, ctx.inputs = tensors[3].dtype, tensors[0].dtype
         ctx.dtype = dtype
-        *results, gates, cells = _run(tensors, kind, reverse, True, sizes)
+        packed = _packed_weights(kind, *tensors)
+        *results, gates, cells = _run(tensors, kind, reverse, True, sizes, packed)
         y, h, c = [result.to(dtype) for result in results]
         ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
@@ -473,6 +476,7 @@ class _Differentiated(torch.autograd.Function):
             ctx.reverse,
             of_h0,
             sizes,
+            *[w if w is None else recurrent_weights(w, 0, True) for w in given[2:]],
         )
         size = made.shape[2] // 4  # of a gate, of layers with several
         inputs = hidden = made
@@ -511,12 +515,22 @@ def _widened(tensor: Any) -> Any:
     return tensor.float() if tensor is not None and tensor.dtype is torch.float16 else tensor
 
 
-def _run(tensors: Any, kind: int, reverse: bool, save: bool, sizes: Any) -> Sequence[torch.Tensor]:
+def _run(
+    tensors: Any, kind: int, reverse: bool, save: bool, sizes: Any, packed: Any = (None, None)
+) -> Sequence[torch.Tensor]:
     inputs, *given, b_ih = map(_widened, tensors)
     if inputs.dtype is torch.bfloat16:
-        return recurrent_layer(inputs, *given, kind, reverse, save, sizes, b_ih=b_ih)
+        return recurrent_layer(inputs, *given, kind, reverse, save, sizes, *packed, b_ih)
     inputs = inputs if b_ih is None else inputs + b_ih
-    return recurrent_layer(inputs, *given, kind, reverse, save, sizes)
+    return recurrent_layer(inputs, *given, kind, reverse, save, sizes, *packed)
+
+
+def _packed_weights(
+    kind: int, inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any, *_: Any
+) -> Any:
+    """`packed` and `packed_hr`, by operators of their own, for which a plan has memory."""
+    first = recurrent_weights(_widened(w_hh), kind) if reads_packed(inputs, w_hh) else None
+    return first, None if w_hr is None else recurrent_weights(_widened(w_hr), 0)
 
 
 def _is_recorded(tensors: Sequence[torch.Tensor | None]) -> bool:

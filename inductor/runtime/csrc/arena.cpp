@@ -15,7 +15,7 @@ namespace framegraph {
 namespace {
 
 constexpr size_t kCacheLine = 64;
-constexpr size_t kSpare = size_t{32} << 20;
+constexpr size_t kSpare = size_t{4} << 20;
 // Blocks from this size on are cut out of the heap; smaller ones are kept whole.
 constexpr size_t kCut = size_t{64} << 10;
 
@@ -25,7 +25,7 @@ struct Pool {
   std::vector<c10::Storage> idle;  // small blocks, least recently used first
   size_t idle_bytes = 0;           // of those
   size_t used_bytes = 0;           // of blocks in use, of both kinds
-  size_t most_used_bytes = 0;      // the maximum of used_bytes
+  size_t most_used_bytes = 0;      // the maximum of used_bytes since there is the newest plan
   size_t limit = size_t{1} << 30;
 };
 
@@ -159,6 +159,12 @@ c10::Storage pooled_storage(size_t bytes) { return cut(bytes, /*resizable=*/true
 
 c10::Storage ArenaLease::device_arena(size_t bytes, c10::Device device) {
   return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(device).dtype(at::kByte)).storage();
+}
+
+void expect_another_plan() {
+  Pool& p = pool();
+  std::lock_guard<std::mutex> lock(p.mutex);
+  p.most_used_bytes = p.used_bytes;
 }
 
 void set_arena_limit(size_t bytes) {

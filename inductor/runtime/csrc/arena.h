@@ -1,9 +1,9 @@
 // Arenas: reusable memory for the temporaries and the large outputs of plans.
 //
-// A fresh large malloc costs a page fault per page on every call, which for a memory-bound kernel is more than its work.
-// So blocks are kept warm in one process-wide pool that all plans and threads share; large ones are cut out of a heap of
-// the pool's own (heap.h). The pool never makes the process larger than its blocks in use once were (or kSpare, if that
-// is more); the rest goes back to the system.
+// A fresh large malloc costs a page fault per page on every call, which for a memory-bound kernel is more than its
+// work. So blocks are kept warm in one process-wide pool that all plans and threads share; large ones are cut out of a
+// heap of the pool's own (heap.h). The pool never makes the process larger than its blocks in use once were, since the
+// newest plan was made (or kSpare, if that is more): compiling measures, with more. The rest goes back to the system.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -25,6 +25,9 @@ c10::Storage pooled_storage(size_t bytes);
 
 // Whether a tensor's memory that this function frees came from the pool.
 bool is_of_results(c10::DeleterFnPtr deleter);
+
+// What was used so far is no measure of what the calls of a new plan will use.
+void expect_another_plan();
 
 // The most bytes that idle arenas may hold. Frees the excess at once.
 void set_arena_limit(size_t bytes);

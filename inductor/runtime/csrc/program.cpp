@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include "arena.h"
+
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <torch/csrc/Device.h>
@@ -461,6 +463,8 @@ std::vector<const at::Tensor*> Program::sources(PyObject* const* args) const {
   }
   return found;
 }
+
+Program::Program() { expect_another_plan(); }
 
 Program::~Program() {
   for (PyObject* tensor : statics) Py_DECREF(tensor);

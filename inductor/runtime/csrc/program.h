@@ -202,7 +202,7 @@ struct Program {
   bool dispatches = false;   // has Aten or Call instructions
   bool release_gil = false;  // runs long enough for other threads to care
 
-  Program() = default;
+  Program();
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -1,7 +1,8 @@
 // framegraph::recurrent_layer: one direction of one recurrent layer over all of time, and its backward.
 //
-// The products with the inputs of all steps are one matrix product before, those of the weights' gradients one after it:
-// operators of the graph (recurrent.py). A step is one kernel (steps.h): the product with the state before, and the cell.
+// The products with the inputs of all steps are one matrix product before, those of the weights' gradients one after
+// it: operators of the graph (recurrent.py). A step is one kernel (steps.h): the product with the state before, and
+// the cell.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -66,11 +67,19 @@ template <class T> int64_t blocks_of(int64_t columns, Kind kind) {
 
 // Weights [gates * columns, rows] of a kind, or with `natural` [rows, columns], packed for products. Those in bfloat16
 // are widened on the way.
-template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural) {
+template <class T> int64_t packed_size(const Tensor& weights, Kind kind, bool natural) {
+  const int64_t gates = natural ? 1 : gate_count(kind), columns = weights.size(natural ? 1 : 0) / gates;
+  return blocks_of<T>(columns, kind) * kernels<T>().width(kind) * gates * weights.size(natural ? 0 : 1);
+}
+
+template <class T>
+Tensor packed(const Tensor& weights, Kind kind, bool natural, const Tensor* into = nullptr) {
   int64_t gates = natural ? 1 : gate_count(kind), rows = weights.size(natural ? 0 : 1);
   int64_t columns = weights.size(natural ? 1 : 0) / gates, blocks = blocks_of<T>(columns, kind);
   const auto options = weights.options().dtype(c10::CppTypeToScalarType<T>::value);
-  Tensor result = at::empty({blocks * kernels<T>().width(kind) * gates * rows}, options);
+  TORCH_CHECK(!into || (into->numel() == packed_size<T>(weights, kind, natural) && into->is_contiguous()),
+              "recurrent_weights: memory of another form");
+  Tensor result = into ? *into : at::empty({packed_size<T>(weights, kind, natural)}, options);
   int64_t grain = std::max<int64_t>(1, blocks * 16384 / std::max<int64_t>(1, weights.numel()));
   auto pack = [&](auto* source, auto* run) {
     const Packing<T, std::remove_const_t<std::remove_pointer_t<decltype(source)>>> p{
@@ -83,19 +92,25 @@ template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural)
   return result;
 }
 
-// As packed() makes them of contiguous weights, or made and kept before.
-template <class T> Tensor packed_or(const Maybe& kept, const Tensor& weights, Kind kind) {
-  if (!kept) return packed<T>(weights, kind, false);
-  const int64_t columns = weights.size(0) / gate_count(kind);
-  const int64_t size = blocks_of<T>(columns, kind) * kernels<T>().width(kind) * gate_count(kind) * weights.size(1);
+// As packed() makes them of contiguous weights, or made before.
+template <class T> Tensor packed_or(const Maybe& kept, const Tensor& weights, Kind kind, bool natural = false) {
+  if (!kept) return packed<T>(weights, kind, natural);
+  const int64_t size = packed_size<T>(weights, kind, natural);
   TORCH_CHECK(kept->numel() == size && kept->is_contiguous() && kept->scalar_type() == c10::CppTypeToScalarType<T>::value,
               "recurrent_layer: packed weights of another form");
   return *kept;
 }
 
-Tensor pack_weights(const Tensor& weights, int64_t kind) {
+Tensor pack(const Tensor& weights, int64_t kind, bool natural, const Tensor* into) {
   auto run = weights.scalar_type() == at::kDouble ? packed<double> : packed<float>;
-  return run(weights.contiguous(), static_cast<Kind>(kind), false);
+  return run(weights.contiguous(), static_cast<Kind>(kind), natural, into);
+}
+
+Tensor pack_weights(const Tensor& weights, int64_t kind, bool natural) { return pack(weights, kind, natural, nullptr); }
+
+void pack_weights_out(const Tensor& weights, int64_t kind, bool natural, Tensor packed) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  pack(weights, kind, natural, &packed);
 }
 
 // A part of every step: its blocks of columns, which may be done in parallel, and the function that does some of them.
@@ -315,8 +330,8 @@ struct Layer {
   bool reverse, save;
 };
 
-// Contiguous; those that a kind has not, or that nothing wants, have no elements. c: of a layer in the dtype of its steps
-// that saves no cells, the memory of its cell.
+// Contiguous; those that a kind has not, or that nothing wants, have no elements. c: of a layer in the dtype of its
+// steps that saves no cells, the memory of its cell.
 struct Results {
   Tensor y, h, c, gates, cells;
 };
@@ -432,7 +447,7 @@ void layer_out(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Te
 
 struct Given {
   Tensor h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc;
-  Maybe sizes;
+  Maybe sizes, packed, packed_hr;
   Kind kind;
   bool reverse, states;
 };
@@ -455,7 +470,8 @@ template <class T> void backward(const Given& g, const Gradients& out) {
   auto in_steps = [&](const Tensor& t) { return t.defined() ? t.to(dtype) : t; };
   auto steps = [&](bool used, at::IntArrayRef size) { return used ? at::empty(size, options) : Tensor(); };
   const Tensor h0 = in_steps(g.h0), c0 = in_steps(g.c0), dh = in_steps(g.dh);
-  const Tensor weights = packed<T>(g.w_hh, TANH, true), projection = projected ? packed<T>(g.w_hr, TANH, true) : Tensor();
+  const Tensor weights = packed_or<T>(g.packed, g.w_hh, TANH, true);
+  const Tensor projection = projected ? packed_or<T>(g.packed_hr, g.w_hr, TANH, true) : Tensor();
   // Wide ones of two steps at a time: those that a step makes, and those of the step after, which it reads.
   const Tensor dgates = narrow ? at::empty({2, n.batch, n.gates}, options) : out.gates;
   auto dgates_of = [&](int64_t step) {
@@ -523,7 +539,8 @@ template <class T> void backward(const Given& g, const Gradients& out) {
   };
   std::vector<Phase> phases;
   if (projected)
-    phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t i, Part part) { state_gradient(n.time - 1 - i, part); }});
+    phases.push_back({blocks_of<T>(n.state, TANH),
+                      [&](int64_t i, Part part) { state_gradient(n.time - 1 - i, part); }});
   phases.push_back({blocks_of<T>(n.hidden, TANH), [&](int64_t i, Part part) {
                       const int64_t step = n.time - 1 - i, t = order.time(step), before = order.before(step);
                       Backward<T> now = cell;
@@ -548,17 +565,18 @@ template <class T> void backward(const Given& g, const Gradients& out) {
 
 void run_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
                   const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
-                  int64_t kind, bool reverse, bool states, const Maybe& sizes, const Gradients& out) {
+                  int64_t kind, bool reverse, bool states, const Maybe& sizes, const Maybe& packed,
+                  const Maybe& packed_hr, const Gradients& out) {
   const Given g{h0.contiguous(), dense(c0), w_hh.contiguous(), dense(w_hr), y.contiguous(), gates.contiguous(),
-                cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), static_cast<Kind>(kind),
-                reverse, states};
+                cells.contiguous(), dense(dy), dense(dh), dense(dc), contiguous(sizes), packed, packed_hr,
+                static_cast<Kind>(kind), reverse, states};
   (y.scalar_type() == at::kDouble ? backward<double> : backward<float>)(g, out);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> layer_backward(
     const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y, const Tensor& gates,
     const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc, int64_t kind, bool reverse, bool states,
-    const Maybe& sizes) {
+    const Maybe& sizes, const Maybe& packed, const Maybe& packed_hr) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const Sizes n(y, w_hh, static_cast<Kind>(kind));
   auto made = [&](bool wanted, std::vector<int64_t> size) {
@@ -566,16 +584,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> layer_backward(
   };
   const Gradients out{made(true, {n.time, n.batch, n.gates}), made(states, {n.batch, n.state}),
                       made(kind == LSTM, {n.batch, n.hidden}), made(w_hr.has_value(), {n.time, n.batch, n.state})};
-  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes, out);
+  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes, packed, packed_hr, out);
   return {out.gates, out.h0, out.c0, out.projected};
 }
 
 void layer_backward_out(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
                         const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
-                        int64_t kind, bool reverse, bool states, const Maybe& sizes, Tensor of_gates, Tensor of_h0,
-                        Tensor of_c0, Tensor of_projected) {
+                        int64_t kind, bool reverse, bool states, const Maybe& sizes, const Maybe& packed,
+                        const Maybe& packed_hr, Tensor of_gates, Tensor of_h0, Tensor of_c0, Tensor of_projected) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes,
+  run_backward(h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc, kind, reverse, states, sizes, packed, packed_hr,
                {of_gates, of_h0, of_c0, of_projected});
 }
 
@@ -583,6 +601,7 @@ TORCH_LIBRARY_IMPL(framegraph, CPU, m) {
   m.impl("recurrent_layer", layer);
   m.impl("recurrent_layer.out", layer_out);
   m.impl("recurrent_weights", pack_weights);
+  m.impl("recurrent_weights.out", pack_weights_out);
   m.impl("recurrent_layer_backward", layer_backward);
   m.impl("recurrent_layer_backward.out", layer_backward_out);
 }
