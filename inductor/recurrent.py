@@ -65,10 +65,10 @@ class _Pack(GraphRewriter):
         if node not in self._layers:
             return super().add(node)
         given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args]
-        given += [None] * (10 - len(given))  # no sizes
-        packed = map(self._weight, self._layers[node], (node.args[6], _PROJECTION))
-        kwargs = {key: self.new[value] for key, value in node.kwargs.items()}
-        made = self.graph.call_function(node.target, (*given, *packed), kwargs)
+        given += [None] * (13 - len(given))  # no sizes, no packed weights, no bias
+        for place, weight in enumerate(self._layers[node]):
+            given[10 + place] = self._weight(weight, _PROJECTION if place else node.args[6])
+        made = self.graph.call_function(node.target, tuple(given))
         made.meta = dict(node.meta)
         self.new[node] = made
 

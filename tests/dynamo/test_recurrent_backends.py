@@ -687,3 +687,19 @@ def test_shapes_of_what_cudnn_computes(packed, projected):
         [True] * 4,
     )
     assert [t.shape for t in gradients] == [t.shape for t in (x, *states, *weights)]
+
+
+def test_a_frozen_layer_of_bfloat16_before_a_trained_one():
+    """The first has no backward, a bias of its own for the inputs, and weights packed once."""
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(16, 24, num_layers=2).bfloat16()
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(name.endswith("l1"))
+    x, trained = (
+        torch.randn(7, 3, 16).bfloat16(),
+        [p for p in layer.parameters() if p.requires_grad],
+    )
+    compiled = dynamo.compile(layer)
+    for _ in range(2):
+        found = [torch.autograd.grad(f(x)[0].sum(), trained) for f in (compiled, layer)]
+        torch.testing.assert_close(*found, atol=0.06, rtol=0.06)
