@@ -130,7 +130,10 @@ def _classes_of(tx: Interpreter, owner: Value) -> list[type]:
 
 
 # By the metaclass: the attribute with which a tensor counts as one of the class.
-_FLAGS = {type(torch.nn.Parameter): "_is_param", type(torch.nn.Buffer): "_is_buffer"}
+_FLAGS: dict[type, str] = {
+    type(torch.nn.Parameter): "_is_param",
+    type(torch.nn.Buffer): "_is_buffer",
+}
 
 
 def _flagged_instance(tx: Interpreter, owner: Value, cls: type) -> bool:
