@@ -2,8 +2,9 @@
 //
 // A fresh large malloc costs a page fault per page on every call, which for a memory-bound kernel is more than its
 // work. So blocks are kept warm in one process-wide pool that all plans and threads share; large ones are cut out of a
-// heap of the pool's own (heap.h). The pool never makes the process larger than its blocks in use once were, since the
-// newest plan was made (or kSpare, if that is more): compiling measures, with more. The rest goes back to the system.
+// heap of the pool's own (heap.h). The pool never makes the process larger than 9/8 of what its blocks in use once were,
+// since the newest plan was made (or kSpare, if that is more): compiling measures, with more. The rest goes back to the
+// system.
 #pragma once
 
 #include <c10/core/Allocator.h>
