@@ -16,8 +16,9 @@ without it.
 
 Writes are seen by the version of a parameter and of the tensors whose memory it is part of. Where
 someone else holds that memory (an array, a capsule, a storage), each call reads it whole. Not seen
-but in samples are writes by an address that was kept (`data_ptr`), and through an array that was
-made before the first compile.
+but in samples are writes by an address that was kept (`data_ptr`), through an array that was made
+before the first compile, through a weak reference to a storage, and through the same part of a
+mapped file that was read twice.
 
 On a GPU they are made in their place again, and graphs that the program captures compute them in
 each replay. Of its memory nothing is read: writes that move no version are seen where an alias was

@@ -49,15 +49,30 @@ def linear_and_norm():
     return module, dynamo.compile(module), torch.randn(4, 64)
 
 
+class Subclass(torch.Tensor):
+    pass
+
+
+@torch.enable_grad()
+def forced_array(w):
+    return w.numpy(force=True)
+
+
 ALIASES = {
     "data": lambda w: w.data,
     "array": lambda w: w.detach().numpy(),
     "array of the weight": lambda w: w.requires_grad_(False).numpy(),
+    "array without gradients": lambda w: w.numpy(),
+    "forced array": forced_array,
+    "array of a subclass": lambda w: w.detach().as_subclass(Subclass).numpy(),
     "array of data": lambda w: np.asarray(w.data),
     "view of data": lambda w: w.data.t()[3:],
     "capsule": lambda w: torch.from_dlpack(w.detach()),
     "capsule of the weight": lambda w: torch.utils.dlpack.from_dlpack(
         torch.utils.dlpack.to_dlpack(w.requires_grad_(False))
+    ),
+    "capsule with gradients": lambda w: torch.utils.dlpack.from_dlpack(
+        torch.utils.dlpack.to_dlpack(w)
     ),
     "array of a capsule": lambda w: np.from_dlpack(w.detach()),
     "storage": lambda w: torch.empty(0).set_(w.untyped_storage(), 0, w.shape, w.stride()),
@@ -124,12 +139,20 @@ def moved_by_set(w):
     return flat[1]
 
 
+def part_of_a_storage(w):
+    flat = torch.randn(2, *w.shape)
+    part = flat.untyped_storage()[w.nbytes :]
+    w.data = torch.empty(0).set_(part, 0, w.shape, w.stride())
+    return flat[1]
+
+
 left_behind: list[torch.Tensor] = []
 MEMORIES = {
     "half of a buffer": second_half,
     "data of half of a buffer": lambda w: second_half(w, lambda part: part.data),
     "moved with a state kept": moved_with_a_state_kept,
     "set": moved_by_set,
+    "part of a storage": part_of_a_storage,
     "array": of_numbers,
     "bytes": of_bytes,
     "another process": by_another_process,
@@ -163,6 +186,92 @@ def test_one_element_is_written_before_the_alias_ends():
         flat[1, 33, 5] = 10
         del flat
         torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def detached_and_moved(w, x, module, compiled):
+    others = [w.detach()]
+    others[0].data = torch.randn(w.shape)
+    return others
+
+
+def moved_and_detached(w, x, module, compiled):
+    """What was detached before stays behind, with what is detached of it."""
+    others = [w.detach()]
+    w.data = w.data.clone()
+    others += [one.detach() for one in others]
+    return others
+
+
+def moved_in_and_detached(w, x, module, compiled):
+    other = torch.empty(w.shape)
+    others = [other.detach()]
+    other.data = w
+    return [other, *others, *(one.detach() for one in others)]
+
+
+def moved_by_an_operator(w, x, module, compiled):
+    other = w.detach().unflatten(0, (2, -1))
+    torch.ops.aten.set_.source_Tensor(other, torch.randn(800, 64))
+    return other
+
+
+@torch.enable_grad()
+def pending_graph(w, x, module, compiled):
+    return compiled(x.clone().requires_grad_())
+
+
+COUNTED = [
+    detached_and_moved, moved_and_detached, moved_in_and_detached, moved_by_an_operator,
+    pending_graph,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after a call", "before"])
+@pytest.mark.parametrize("share", COUNTED)
+def test_one_element_is_written_beside_who_shares_the_version_alone(share, before):
+    """Others count the same writes, on other memory or on none."""
+    module, compiled, x = linear_and_norm()
+    with torch.no_grad():
+        if not before:
+            compiled(x)
+        others = share(module[0].weight, x, module, compiled)
+        compiled(x)
+        array = module[0].weight.numpy()
+        for number in range(3):
+            array[33, 5] = 10 * number
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+        del others, array
+        for _ in range(2):
+            compiled(x)
+        alias = module[0].weight.data
+        for number in range(3):
+            alias[33, 5] = 10 * number
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_one_element_is_written_by_an_inference_tensor():
+    """It has no version, and ends before the next call."""
+    module, compiled, x = linear_and_norm()
+    with torch.no_grad():
+        for number in range(3):
+            compiled(x)
+            with torch.inference_mode():
+                alias = torch.empty(0).set_(module[0].weight.detach())
+                alias[33, 5] = 10 * number
+                del alias
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_functions_refuse_as_before():
+    linear_and_norm()[1](torch.randn(4, 64))
+    w = torch.nn.Parameter(torch.randn(800, 64))
+    for names in ({}, {"force": False}):
+        with pytest.raises(RuntimeError, match="that requires grad"):
+            w.numpy(**names)
+    with pytest.raises(TypeError):
+        w.detach().numpy(strict=True)
+    with pytest.raises(BufferError):
+        w.__dlpack__()
 
 
 @pytest.mark.parametrize("kind", ["array", "mapped file"])

@@ -38,9 +38,15 @@ struct Given {
   uint32_t version;
 };
 
-// A tensor that must not be written before the backward, though the compiled one does not need it.
+// A tensor that must not be written before the backward, though the compiled one does not need it. Its counter of
+// versions is held weakly, as nothing else holds one without the memory: where memory is watched for writes, those who
+// share a counter are counted.
 struct Witness {
-  c10::VariableVersion counter;
+  explicit Witness(const at::Tensor& tensor);
+  // The last one, after the last tensor has ended.
+  uint32_t current_version() const;
+
+  c10::weak_intrusive_ptr<c10::intrusive_ptr_target> counter;
   uint32_t version;
   std::string description;
 };

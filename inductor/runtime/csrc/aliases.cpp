@@ -42,16 +42,16 @@ PyObject* watched_data(PyObject* self, void* closure) {
   return torch_data(self, closure);
 }
 
-// The storage's address, which another one may have when this one has ended; null if the tensor has none.
-c10::StorageImpl* storage_of(PyObject* tensor) {
-  if (!THPVariable_Check(tensor)) return nullptr;
+// Null if the tensor has none.
+c10::Storage storage_of(PyObject* tensor) {
+  if (!THPVariable_Check(tensor)) return {};
   c10::TensorImpl* impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
-  return impl->has_storage() ? impl->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+  return impl->has_storage() ? impl->unsafe_storage() : c10::Storage();
 }
 
 int watched_assign(PyObject* self, PyObject* value, void* closure) {
   HANDLE_TH_ERRORS
-  c10::StorageImpl* old = storage_of(self);
+  const c10::Storage old = storage_of(self);
   const int result = torch_assign(self, value, closure);
   if (result == 0 && value != nullptr && THPVariable_Check(self) && THPVariable_Check(value)) {
     note_moved(THPVariable_Unpack(self), THPVariable_Unpack(value), old);
@@ -63,7 +63,7 @@ int watched_assign(PyObject* self, PyObject* value, void* closure) {
 // `tensor.set_(other)`, of a tensor or a storage.
 PyObject* watched_set(PyObject* self, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
-  c10::StorageImpl* old = storage_of(self);
+  const c10::Storage old = storage_of(self);
   PyObject* result = torch_set(self, args, kwargs);
   if (result == nullptr || !THPVariable_Check(self)) return result;
   const bool of_tensor = PyTuple_GET_SIZE(args) > 0 && THPVariable_Check(PyTuple_GET_ITEM(args, 0));
@@ -77,15 +77,20 @@ PyObject* watched_storage(PyObject* self, PyObject* nothing) {
   return torch_storage(self, nothing);
 }
 
+// Whether torch's functions take a tensor of a subclass as it is: inside of its __torch_function__.
+bool is_taken_as_it_is(PyObject* self) {
+  if (THPVariable_CheckExact(self) || reinterpret_cast<PyObject*>(Py_TYPE(self)) == parameter_class()) return true;
+  const py::object enabled = py::module_::import("torch._C").attr("_is_torch_function_enabled")();
+  return !enabled.is(py::handle(Py_True));
+}
+
 // The tensor as an array or a capsule is to hold it: an alias with a counter of versions of its own, as long as that
 // lives, so that the memory has a holder of which nothing tells. Itself, where torch refuses it or makes a copy.
 py::object exported(PyObject* self) {
-  const bool plain = THPVariable_CheckExact(self) || reinterpret_cast<PyObject*>(Py_TYPE(self)) == parameter_class();
-  if (!plain) return py::reinterpret_borrow<py::object>(self);
   const at::Tensor& tensor = THPVariable_Unpack(self);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.requires_grad() || impl->is_python_dispatch() ||
-      !impl->has_storage() || impl->is_inference()) {
+  if (!tensor.is_cpu() || tensor.layout() != at::kStrided || impl->is_python_dispatch() || !impl->has_storage() ||
+      impl->is_inference()) {
     return py::reinterpret_borrow<py::object>(self);
   }
   const at::Tensor alias(impl->shallow_copy_and_detach(c10::VariableVersion(0), false));
@@ -94,9 +99,18 @@ py::object exported(PyObject* self) {
   return py::reinterpret_steal<py::object>(made);
 }
 
+// numpy(*, force=False), which refuses what gradients are recorded of.
+bool gives_array(PyObject* self, PyObject* kwargs) {
+  if (!THPVariable_Check(self) || !is_taken_as_it_is(self)) return false;
+  if (!at::GradMode::is_enabled() || !THPVariable_Unpack(self).requires_grad()) return true;
+  PyObject* force = kwargs == nullptr ? nullptr : PyDict_GetItemString(kwargs, "force");
+  return force == Py_True;
+}
+
 PyObject* watched_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   hand_out_of(self);
+  if (!gives_array(self, kwargs)) return torch_numpy(self, args, kwargs);
   return torch_numpy(exported(self).ptr(), args, kwargs);
   END_HANDLE_TH_ERRORS
 }
@@ -189,6 +203,9 @@ PyMethodDef* method_of_tensors(const char* name, int flags) {
 void watch_aliases() {
   auto* data = attribute_of_tensors<PyGetSetDescrObject>("data", PyGetSetDescr_Type);
   if (torch_data != nullptr || data == nullptr) return;
+  // What asks Python once is asked here: a thread that waits for another to have asked would hold the GIL.
+  parameter_class();
+  deleter_of_parts();
   torch_data = std::exchange(data->d_getset->get, watched_data);
   torch_assign = std::exchange(data->d_getset->set, watched_assign);
   if (PyMethodDef* method = method_of_tensors("numpy", METH_VARARGS | METH_KEYWORDS)) {

@@ -32,8 +32,20 @@ std::optional<uint64_t> hash_of_memory(const c10::StorageImpl& storage) {
   return hash_of(static_cast<const char*>(storage.data()), storage.nbytes());
 }
 
-// What frees a part of a storage (`storage[8:16]`, as tensors of a mapped file are made), whose context is the whole;
-// null if torch makes parts otherwise.
+bool is_foreign(const c10::DataPtr& memory) {
+  const c10::DeleterFnPtr deleter = memory.get_deleter();
+  if (memory.get() == nullptr || deleter == c10::GetCPUAllocator()->raw_deleter() || is_of_results(deleter)) return false;
+  // Of parts of a mapped file each is one tensor's; those of other memory are written through the whole.
+  const c10::DataPtr* whole = &memory;
+  while (whole->get_deleter() != nullptr && whole->get_deleter() == deleter_of_parts()) {
+    whole = &static_cast<const c10::StorageImpl*>(whole->get_context())->data_ptr();
+  }
+  const auto* mapped = at::MapAllocator::fromDataPtr(*whole);
+  return mapped == nullptr || (mapped->flags() & (at::ALLOCATOR_MAPPED_SHARED | at::ALLOCATOR_MAPPED_SHAREDMEM)) != 0;
+}
+
+}  // namespace
+
 c10::DeleterFnPtr deleter_of_parts() {
   static const c10::DeleterFnPtr known = [] {
     const py::object whole = py::module_::import("torch").attr("UntypedStorage")(8);
@@ -44,18 +56,6 @@ c10::DeleterFnPtr deleter_of_parts() {
   }();
   return known;
 }
-
-bool is_foreign(const c10::DataPtr& memory) {
-  const c10::DeleterFnPtr deleter = memory.get_deleter();
-  if (memory.get() == nullptr || deleter == c10::GetCPUAllocator()->raw_deleter() || is_of_results(deleter)) return false;
-  if (const auto* mapped = at::MapAllocator::fromDataPtr(memory)) {
-    return (mapped->flags() & (at::ALLOCATOR_MAPPED_SHARED | at::ALLOCATOR_MAPPED_SHAREDMEM)) != 0;
-  }
-  if (deleter == nullptr || deleter != deleter_of_parts()) return true;
-  return is_foreign(static_cast<const c10::StorageImpl*>(memory.get_context())->data_ptr());
-}
-
-}  // namespace
 
 uint64_t hash_of(const char* data, size_t bytes) {
   Lanes lanes;
@@ -119,48 +119,64 @@ bool Content::is_needed() const {
   return derived_ || std::any_of(counters_.begin(), counters_.end(), [](const Sharing& s) { return s.counter.users() > 0; });
 }
 
-void Content::add(const c10::VariableVersion& counter, size_t elsewhere) {
+void Content::add(const c10::VariableVersion& counter, bool split) {
   if (!counter.enabled()) return;  // of an inference tensor
   const auto is_it = [&](const Sharing& s) { return s.counter.is(counter); };
   const auto found = std::find_if(counters_.begin(), counters_.end(), is_it);
   if (found != counters_.end()) {
-    found->elsewhere = std::max(found->elsewhere, elsewhere);
+    found->split = found->split || split;
     return;
   }
   settle();
   const auto is_gone = [](const Sharing& s) { return s.counter.users() == 0; };
   counters_.erase(std::remove_if(counters_.begin(), counters_.end(), is_gone), counters_.end());
-  counters_.push_back({Counter(counter), counter.current_version(), elsewhere});
+  counters_.push_back({Counter(counter), counter.current_version(), split});
 }
 
-size_t Content::settle() {
-  size_t users_here = 0;
+void Content::settle() {
   for (Sharing& each : counters_) {
     const uint32_t now = each.counter.version();
-    if (now != each.version) {
-      each.version = now;
-      ++version_;
-      hash_.reset();
-    }
-    const size_t users = each.counter.users();
-    users_here += users - std::min(users, each.elsewhere);
+    if (now == each.version) continue;
+    each.version = now;
+    ++version_;
+    hash_.reset();
   }
-  return users_here;
 }
 
-bool Content::has_unknown_holders() {
+size_t Content::users(const Counter& asked) {
+  size_t sure = 0;
+  for (Sharing& each : counters_) {
+    if (!each.split) {
+      sure += each.counter.users();
+    } else if (each.counter.is(asked)) {
+      each.split = each.counter.users() > 1;
+      ++sure;
+    }
+  }
+  return sure;
+}
+
+bool Content::has_unknown_holders(const Counter& asked) {
   const c10::StorageImpl* storage = storage_._unsafe_get_target();
   if (storage->data() != data_) {
     data_ = storage->data();
     foreign_ = storage->device_type() == c10::DeviceType::CPU && is_foreign(storage->data_ptr());
   }
-  return holders_of(*storage) > settle() || foreign_;
+  settle();
+  const size_t holders = holders_of(*storage);
+  if (users(asked) > holders) {  // some have been moved unseen
+    for (Sharing& each : counters_) each.split = true;
+  }
+  return holders > users(asked) || foreign_;
 }
 
-uint64_t Content::version(uint64_t pass) {
-  if (pass == pass_) return version_;
+uint64_t Content::version(uint64_t pass, const Counter& asked) {
+  if (pass == pass_) {
+    users(asked);  // whose counter may be split no more
+    return version_;
+  }
   pass_ = pass;
-  const bool unknown = has_unknown_holders();
+  const bool unknown = has_unknown_holders(asked);
   if (C10_LIKELY(!unknown && !open_)) {
     hash_.reset();
     return version_;
@@ -198,21 +214,20 @@ void hand_out(const at::Tensor& tensor) {
   content.open_ = true;
 }
 
-void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old) {
-  c10::StorageImpl* storage = large_memory(value);
+void note_moved(const at::Tensor& tensor, const at::Tensor& value, const c10::Storage& old) {
   const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  if (storage == old || !counter.enabled()) return;
+  if (!counter.enabled()) return hand_out(value);
+  c10::StorageImpl* storage = large_memory(value);
+  if (storage == old.unsafeGetStorageImpl()) return;
+  const bool shared = Counter(counter).users() > 1;
   if (storage != nullptr) {
     Content& content = *contents().at(storage);
     content.add(value.unsafeGetTensorImpl()->version_counter());
-    // Other tensors that share the counter stay behind.
-    content.add(counter, Counter(counter).users() - 1);
+    content.add(counter, shared);
   }
-  Content* content = old == nullptr ? nullptr : contents().find(old);
-  if (content == nullptr) return;
-  for (Content::Sharing& each : content->counters_) {
-    if (each.counter.is(counter)) ++each.elsewhere;
-  }
+  if (!old) return;
+  const bool known = contents().find(old.unsafeGetStorageImpl()) != nullptr;
+  if (known || shared) contents().at(old.unsafeGetStorageImpl())->add(counter, /*split=*/true);
 }
 
 void note_write(const at::Tensor& tensor) {

@@ -6,6 +6,8 @@
 #include <torch/csrc/python_headers.h>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -54,6 +56,7 @@ class Counter {
       : held_(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(target_of(counter))) {}
 
   bool is(const c10::VariableVersion& counter) const { return held_._unsafe_get_target() == target_of(counter); }
+  bool is(const Counter& other) const { return held_._unsafe_get_target() == other.held_._unsafe_get_target(); }
   size_t users() const { return held_.use_count(); }
 
   // The last one, after the last tensor has ended.
@@ -77,35 +80,39 @@ class Counter {
 
 // The memory of a storage, with a version that writes move. Each tensor on the memory shares one of the counters known
 // here, whose versions are read; where the storage has more holders than these, or memory that others may write, asking
-// for the version reads all of the memory. The GIL guards the members.
+// for the version reads all of the memory. A counter may be split, shared with tensors on other memory: what is detached
+// from a parameter stays behind where that is moved. Of those who share it, the tensor that is asked for alone is sure
+// to be here. The GIL guards the members.
 class Content {
  public:
   explicit Content(c10::StorageImpl* storage);
 
-  // pass: a number of the asking round; a second question of a round reads nothing. The storage is alive.
-  uint64_t version(uint64_t pass);
+  // asked: the counter of a tensor on this memory. pass: a number of the asking round; a second question of a round
+  // reads nothing. The storage is alive.
+  uint64_t version(uint64_t pass, const Counter& asked);
 
-  // Tensors that share the counter are on this memory; so many of them, at least, are not.
-  void add(const c10::VariableVersion& counter, size_t elsewhere = 0);
+  // A tensor that shares the counter is on this memory.
+  void add(const c10::VariableVersion& counter, bool split = false);
 
  private:
   friend std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
   friend void hand_out(const at::Tensor& tensor);
-  friend void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old);
+  friend void note_moved(const at::Tensor& tensor, const at::Tensor& value, const c10::Storage& old);
   friend void note_write(const at::Tensor& tensor);
   friend class Contents;
 
-  // elsewhere: of the tensors that share the counter, so many are on other memory, at least.
   struct Sharing {
     Counter counter;
     uint32_t version;
-    size_t elsewhere;
+    bool split;
   };
 
   bool is_needed() const;
-  // Reads the counters; how many tensors share them.
-  size_t settle();
-  bool has_unknown_holders();
+  // Reads the versions.
+  void settle();
+  // How many tensors share the counters and are sure to be here.
+  size_t users(const Counter& asked);
+  bool has_unknown_holders(const Counter& asked);
 
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<Sharing> counters_;
@@ -129,10 +136,14 @@ std::shared_ptr<Content> derived_content(const at::Tensor& tensor);
 void hand_out(const at::Tensor& tensor);
 
 // The memory of `value` is the tensor's from now on, whose storage was `old`; null if it had none.
-void note_moved(const at::Tensor& tensor, const at::Tensor& value, c10::StorageImpl* old);
+void note_moved(const at::Tensor& tensor, const at::Tensor& value, const c10::Storage& old);
 
 // A graph writes the tensor without a new version, as eager does through `.data`.
 void note_write(const at::Tensor& tensor);
+
+// What frees a part of a storage (`storage[8:16]`, as tensors of a mapped file are made), whose context is the whole;
+// null if torch makes parts otherwise.
+c10::DeleterFnPtr deleter_of_parts();
 
 // Watches the attributes of tensors that hand such aliases out, from now on.
 void watch_aliases();

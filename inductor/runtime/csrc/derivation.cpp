@@ -47,10 +47,10 @@ Look look(const at::Tensor& tensor, uint64_t pass) {
   const void* data = impl->data();
   const bool watched = extent(tensor) > kWhole || !tensor.is_cpu();
   std::shared_ptr<Content> content = watched ? derived_content(tensor) : nullptr;
-  const uint64_t writes = content ? content->version(pass) : 0;
-  const c10::VariableVersion& counter = impl->version_counter();
-  const uint32_t version = has_version(tensor) ? counter.current_version() : 0;
-  return {impl->storage().getWeakStorageImpl(), data, Counter(counter), version, sample(tensor, data), std::move(content),
+  Counter counter(impl->version_counter());
+  const uint64_t writes = content ? content->version(pass, counter) : 0;
+  const uint32_t version = has_version(tensor) ? counter.version() : 0;
+  return {impl->storage().getWeakStorageImpl(), data, std::move(counter), version, sample(tensor, data), std::move(content),
           writes, tensor.is_cpu() ? 0 : replays};
 }
 
@@ -62,7 +62,7 @@ bool same(const Look& seen, const at::Tensor& tensor, uint64_t pass) {
   const void* data = impl->data();
   return data == seen.data && impl->unsafe_storage().unsafeGetStorageImpl() == seen.storage._unsafe_get_target() &&
          sample(tensor, data) == seen.sample && (tensor.is_cpu() || replays == seen.replays) &&
-         (!seen.content || seen.content->version(pass) == seen.writes);
+         (!seen.content || seen.content->version(pass, seen.counter) == seen.writes);
 }
 
 // Those whose sources may end before them.
