@@ -450,8 +450,11 @@ class _From(Interpreter):
 
 
 def _viewed(tensor: Any) -> Any:
+    """The tensor as another one, of its memory. Its gradient is handed on as the same object, whose
+    holders AccumulateGrad counts: other views hand on views, one of which each leaf takes over.
+    """
     watched = isinstance(tensor, torch.Tensor) and tensor.requires_grad
-    return tensor.view_as(tensor) if watched else tensor
+    return torch.ops.aten.alias.default(tensor) if watched else tensor
 
 
 def _held(training: TrainingGraph, number: int) -> list[int]:

@@ -419,6 +419,17 @@ def test_batch_norm_updates_its_statistics():
     assert other.num_batches_tracked == 3
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_second_derivatives_of_leaves_have_memory_of_their_own(backend):
+    """Though one tensor arrives for both."""
+    a, b = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    compiled = dynamo.compile(lambda a, b: ((a + b) ** 2).sum(), backend=backend)
+    first = torch.autograd.grad(compiled(a, b), (a, b), create_graph=True)
+    sum((x**2).sum() for x in first).backward()
+    a.grad.mul_(2)
+    assert torch.equal(a.grad, 2 * b.grad)
+
+
 def test_second_derivative_of_batch_norm():
     """Its statistics are written, once, and nothing else depends on them."""
     layer = torch.nn.BatchNorm1d(3).double()
