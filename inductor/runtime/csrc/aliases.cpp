@@ -1,4 +1,5 @@
 // Watches what hands out aliases of a tensor's memory whose writes its version does not tell of.
+#include <c10/core/GradMode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -102,7 +103,7 @@ py::object exported(PyObject* self) {
 // numpy(*, force=False), which refuses what gradients are recorded of.
 bool gives_array(PyObject* self, PyObject* kwargs) {
   if (!THPVariable_Check(self) || !is_taken_as_it_is(self)) return false;
-  if (!at::GradMode::is_enabled() || !THPVariable_Unpack(self).requires_grad()) return true;
+  if (!c10::GradMode::is_enabled() || !THPVariable_Unpack(self).requires_grad()) return true;
   PyObject* force = kwargs == nullptr ? nullptr : PyDict_GetItemString(kwargs, "force");
   return force == Py_True;
 }
