@@ -116,6 +116,7 @@ class OutputGraph:
     has_dual_level = False  # of forward-mode autograd, entered
     has_generators = False
     continues = False  # the frame is a continuation
+    _last_placeholder: Node | None = None
 
     def __init__(
         self,
@@ -180,7 +181,6 @@ class OutputGraph:
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
         self.contexts: list[Any] = []  # of autograd.Functions that were given the program's objects
         self._nodes = 0
-        self._last_placeholder: Node | None = None
         # One Value per outside object and per source; objects live on, so that ids stay theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}

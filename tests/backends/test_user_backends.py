@@ -75,6 +75,15 @@ def by_torch_cond(x):
     return y.sum(1) * x.shape[0]
 
 
+def check_training(compiled, program, values) -> None:
+    x, y = (values.clone().requires_grad_() for _ in range(2))
+    found, expected = compiled(x), program(y)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
 @pytest.mark.parametrize("program", [on_data, by_torch_cond])
 def test_branches_on_data(program) -> None:
     calls = []
@@ -86,13 +95,7 @@ def test_branches_on_data(program) -> None:
     compiled = dynamo.compile(program, backend=backend)
     for rows in (3, 4, 5, 7, 2, 8):
         for level in (0.1, 2.0, -1.0):
-            x = torch.full((rows, 4), level, requires_grad=True)
-            y = x.detach().clone().requires_grad_()
-            found, expected = compiled(x), program(y)
-            torch.testing.assert_close(found, expected)
-            found.sum().backward()
-            expected.sum().backward()
-            torch.testing.assert_close(x.grad, y.grad)
+            check_training(compiled, program, torch.full((rows, 4), level))
     assert len(calls) == 2
 
 
@@ -110,13 +113,7 @@ def test_sizes_that_vary(program, kind, dynamic) -> None:
     graphs: list = []
     compiled = dynamo.compile(program, backend=BACKENDS[kind](graphs), dynamic=dynamic)
     for rows in (3, 4, 5, 7, 2, 8):
-        x = torch.randn(rows, 4, requires_grad=True)
-        y = x.detach().clone().requires_grad_()
-        found, expected = compiled(x), program(y)
-        torch.testing.assert_close(found, expected)
-        found.sum().backward()
-        expected.sum().backward()
-        torch.testing.assert_close(x.grad, y.grad)
+        check_training(compiled, program, torch.randn(rows, 4))
     most = {scaled: 2, padded: 2, joined: 3, turned: 4, branching: 3}[program]
     assert len(graphs) <= 2 * most  # forward and backward
 
