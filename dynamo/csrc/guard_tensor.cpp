@@ -11,6 +11,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "../../fxgraph/csrc/version_counter.h"
 #include "guard_program.h"
 
 namespace guards {
@@ -41,37 +42,26 @@ c10::TensorImpl* impl_of(PyObject* tensor) {
 }
 
 // A tensor's version counter, which only tensors detached from the tensor share. While it is held, no other tensor gets
-// it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory. Weakly: where
-// memory is watched for writes, those who share a counter are counted.
+// it: at the address of the one there may be a tensor that was detached meanwhile, with the same memory.
 class VersionCounter final : public TensorMark {
  public:
-  explicit VersionCounter(const c10::VariableVersion& counter) {
-    address = address_of(counter);
-    auto* target = static_cast<c10::intrusive_ptr_target*>(const_cast<void*>(address));
-    held_ = Held(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(target));
-  }
+  explicit VersionCounter(const c10::VariableVersion& counter) : held_(counter) { address = held_.address(); }
   ~VersionCounter() override { known().erase(address); }
   bool is_on(PyObject* object) const override {
     if (!THPVariable_CheckExact(object) && !guards::is_tensor(object)) return false;
     c10::TensorImpl* impl = impl_of(object);
-    return !impl->is_inference() && address_of(impl->version_counter()) == address;
+    return !impl->is_inference() && held_.is(impl->version_counter());
   }
-  bool is_in_use() const override { return !held_.expired(); }
+  bool is_in_use() const override { return held_.users() > 0; }
 
   // One for all trees.
   static std::unordered_map<const void*, std::weak_ptr<const TensorMark>>& known() {
     static auto* map = new std::unordered_map<const void*, std::weak_ptr<const TensorMark>>();
     return *map;
   }
-  static const void* address_of(const c10::VariableVersion& counter) {
-    static_assert(sizeof counter == sizeof(void*), "a version counter is a pointer to the number");
-    return *reinterpret_cast<const void* const*>(&counter);
-  }
 
  private:
-  using Held = c10::weak_intrusive_ptr<c10::intrusive_ptr_target>;
-
-  Held held_{c10::intrusive_ptr<c10::intrusive_ptr_target>()};
+  framegraph::Counter held_;
 };
 
 // Sizes or strides to compare with; a dimension may be left out.
@@ -285,7 +275,7 @@ class StaticTensorLeaf : public Leaf {
     // As tensor_.is(value), of a value with the type of a tensor.
     if (value != tensor_.address() || !type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value)))) return 0;
     c10::TensorImpl* impl = impl_of(value);
-    if (mark_ != nullptr && VersionCounter::address_of(impl->version_counter()) != mark_) return 0;
+    if (mark_ != nullptr && framegraph::Counter::address_of(impl->version_counter()) != mark_) return 0;
     try {
       return check_.match(impl);
     } catch (const std::exception&) {
@@ -432,7 +422,7 @@ class AccumulatesLeaf : public Leaf {
 std::shared_ptr<const TensorMark> tensor_mark(PyObject* object) {
   if (!is_tensor(object) || impl_of(object)->is_inference()) return nullptr;
   const c10::VariableVersion& counter = impl_of(object)->version_counter();
-  auto& known = VersionCounter::known()[VersionCounter::address_of(counter)];
+  auto& known = VersionCounter::known()[framegraph::Counter::address_of(counter)];
   std::shared_ptr<const TensorMark> mark = known.lock();
   if (mark == nullptr) known = mark = std::make_shared<VersionCounter>(counter);
   return mark;

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -138,33 +137,13 @@ NodePtr CompiledNode::unpacked_for(uint32_t number) {
   return own_.count(number) != 0 ? getptr() : nullptr;
 }
 
-namespace {
-
-// torch tells of a counter but its number: it is a pointer to an object that is counted.
-c10::intrusive_ptr_target* counter_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& counter = torch::autograd::impl::version_counter(tensor);
-  static_assert(sizeof counter == sizeof(c10::intrusive_ptr_target*));
-  c10::intrusive_ptr_target* target;
-  std::memcpy(&target, &counter, sizeof target);
-  return target;
-}
-
-}  // namespace
-
 Witness::Witness(const at::Tensor& tensor)
-    : counter(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(counter_of(tensor))),
+    : counter(torch::autograd::impl::version_counter(tensor)),
       version(static_cast<uint32_t>(tensor._version())) {
   std::ostringstream text;
   text << "[" << tensor.toString() << " " << tensor.sizes() << "]";
   if (tensor.grad_fn()) text << ", which is output " << tensor.output_nr() << " of " << tensor.grad_fn()->name() << ",";
   description = text.str();
-}
-
-uint32_t Witness::current_version() const {
-  alignas(c10::VariableVersion) char bits[sizeof(c10::VariableVersion)];
-  const c10::intrusive_ptr_target* target = counter._unsafe_get_target();
-  std::memcpy(bits, &target, sizeof target);
-  return reinterpret_cast<const c10::VariableVersion*>(bits)->current_version();
 }
 
 void CompiledNode::watch(const at::Tensor& tensor) { witnesses_.emplace_back(tensor); }
@@ -175,9 +154,9 @@ void CompiledNode::check(const std::vector<bool>& present) const {
     const auto& users = segment().watched[i].tangents;
     const Witness& seen = witnesses_[i];
     if (std::none_of(users.begin(), users.end(), [&](uint32_t k) { return present[k]; })) continue;
-    TORCH_CHECK(seen.current_version() == seen.version,
+    TORCH_CHECK(seen.counter.version() == seen.version,
                 "one of the variables needed for gradient computation has been modified by an inplace operation: ",
-                seen.description, " is at version ", seen.current_version(), "; expected version ", seen.version,
+                seen.description, " is at version ", seen.counter.version(), "; expected version ", seen.version,
                 " instead. Hint: ",
                 torch::autograd::AnomalyMode::is_enabled()
                     ? "the backtrace further above shows the operation that failed to compute its gradient. The variable "

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../csrc/version_counter.h"
 #include "step.h"
 
 namespace framegraph {
@@ -38,15 +39,11 @@ struct Given {
   uint32_t version;
 };
 
-// A tensor that must not be written before the backward, though the compiled one does not need it. Its counter of
-// versions is held weakly, as nothing else holds one without the memory: where memory is watched for writes, those who
-// share a counter are counted.
+// A tensor that must not be written before the backward, though the compiled one does not need it.
 struct Witness {
   explicit Witness(const at::Tensor& tensor);
-  // The last one, after the last tensor has ended.
-  uint32_t current_version() const;
 
-  c10::weak_intrusive_ptr<c10::intrusive_ptr_target> counter;
+  Counter counter;
   uint32_t version;
   std::string description;
 };

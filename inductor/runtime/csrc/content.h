@@ -18,6 +18,8 @@
 #include <optional>
 #include <vector>
 
+#include "../../../fxgraph/csrc/version_counter.h"
+
 namespace framegraph {
 
 // The bytes up to which a source is compared whole each time: its content needs no version.
@@ -46,37 +48,6 @@ struct Lanes {
 };
 
 uint64_t hash_of(const char* data, size_t bytes);
-
-// A counter of versions, which a tensor shares with its views and what is detached from it. torch tells of a counter but
-// its number: it is a pointer to an object that is counted. Weak: those who share it are counted, and no other counter
-// gets its address meanwhile.
-class Counter {
- public:
-  explicit Counter(const c10::VariableVersion& counter)
-      : held_(c10::intrusive_ptr<c10::intrusive_ptr_target>::unsafe_reclaim_from_nonowning(target_of(counter))) {}
-
-  bool is(const c10::VariableVersion& counter) const { return held_._unsafe_get_target() == target_of(counter); }
-  bool is(const Counter& other) const { return held_._unsafe_get_target() == other.held_._unsafe_get_target(); }
-  size_t users() const { return held_.use_count(); }
-
-  // The last one, after the last tensor has ended.
-  uint32_t version() const {
-    alignas(c10::VariableVersion) char bits[sizeof(c10::VariableVersion)];
-    const c10::intrusive_ptr_target* target = held_._unsafe_get_target();
-    std::memcpy(bits, &target, sizeof target);
-    return reinterpret_cast<const c10::VariableVersion*>(bits)->current_version();
-  }
-
- private:
-  static c10::intrusive_ptr_target* target_of(const c10::VariableVersion& counter) {
-    static_assert(sizeof counter == sizeof(c10::intrusive_ptr_target*));
-    c10::intrusive_ptr_target* target;
-    std::memcpy(&target, &counter, sizeof target);
-    return target;
-  }
-
-  c10::weak_intrusive_ptr<c10::intrusive_ptr_target> held_;
-};
 
 // The memory of a storage, with a version that writes move. Each tensor on the memory shares one of the counters known
 // here, whose versions are read; where the storage has more holders than these, or memory that others may write, asking
