@@ -12,6 +12,8 @@ from fxgraph.aot.history import memory_of
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 
+LAST_WRITE = "last_write"  # in the meta of an input's node
+
 
 def used_outputs(gm: GraphModule) -> set[Node]:
     """The nodes whose result is returned, and used besides or given a hook by capture, which runs
@@ -30,14 +32,14 @@ def has_hook(node: Node) -> bool:
 
 
 def last_writes(nodes: Iterable[Node]) -> dict[Node, Node]:
-    """For each node, the last one that writes memory of its result, as capture saw it; itself, if
-    none does from then on.
+    """For each node, the last one that writes memory of its result, as its meta says, or capture
+    saw it; itself, if none does from then on.
     """
     nodes = list(nodes)
-    last = {node: node for node in nodes}
+    last = {node: node.meta.get(LAST_WRITE, node) for node in nodes}
     of_memory: dict[int, list[Node]] = {}  # those of `nodes` that ran already
     for node in nodes[0].graph.nodes if nodes else ():
-        if node in last and (memory := _memory(node)) is not None:
+        if last.get(node) is node and (memory := _memory(node)) is not None:
             of_memory.setdefault(memory, []).append(node)
         if _writes(node) and (memory := _memory(node.args[0])) is not None:
             last.update(dict.fromkeys(of_memory.get(memory, ()), node))

@@ -147,7 +147,9 @@ class TrainingGraph:
     saved: where each saved value is found: ("input" | "memory" | "held" | "value" | "kept",
         number). What becomes of an input by `.data = x` is not to be seen in its memory; writes to
         one that is held are no error.
-    tangents: numbers of the values that have a gradient, in the order of the tangents.
+    tangents: numbers of the values that have a gradient, in the order of the tangents. Behind those
+        of the values come those of `rebased`.
+    rebased: the written inputs that have this graph in their history then.
     gradients: for each gradient, the differentiated value: ("input" | "output", number). An output
         is one that the graph itself goes on to use.
     sources: for each gradient, the positions in `tangents` of those that reach it.
@@ -172,6 +174,7 @@ class TrainingGraph:
     cuts: dict[int, Node]
     versions: list[int]
     draws: bool
+    rebased: list[int] = field(default_factory=list)
     spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 

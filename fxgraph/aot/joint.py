@@ -49,6 +49,7 @@ from fxgraph.aot.functionalize import (
 from fxgraph.aot.history import History
 from fxgraph.aot.partial_backward import tell_sizes
 from fxgraph.aot.partition import Parts, partition
+from fxgraph.aot.rebased import Subject, Watched, following_writes
 from fxgraph.aot.recompute import BACKWARD, traced_as
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
@@ -79,67 +80,70 @@ def functionalize_training(
     A FunctionalGraph, to be run by FreedGraphsCallable, is given where nothing that leaves the
     graph can be differentiated: as of a whole training step, which differentiates its loss itself.
 
-    Raises Unfunctionalizable, also where gradients flow through a written input, and
-    UndifferentiableHere where the program's own backward raises (a saved tensor was overwritten).
+    Raises Unfunctionalizable, and UndifferentiableHere where the program's own backward raises (a
+    saved tensor was overwritten).
     """
     start = time.perf_counter()
-    cuts = used_outputs(gm)
     table = rules.training_table(keep) if decompositions is None else decompositions
 
-    def trace(cuts: set[Node]) -> TrainingGraph | FunctionalGraph:
-        def traced(twins: bool) -> TrainingGraph | FunctionalGraph:
+    def trace(cutting: bool) -> TrainingGraph | FunctionalGraph:
+        def traced(subject: Subject, twins: bool) -> TrainingGraph | FunctionalGraph:
+            cuts = subject.written() | (used_outputs(subject.gm) if cutting else set())
             with modes.under(modes.read_modes()):  # the graph changes them
-                return _traced(gm, example_inputs, table, cuts, twins, arrange)
+                return _traced(subject, example_inputs, table, cuts, twins, arrange)
 
-        return for_sharing(traced)
+        return for_sharing(
+            lambda twins: following_writes(gm, lambda subject: traced(subject, twins))
+        )
 
     try:
-        training = trace(cuts)
+        training = trace(cutting=True)
     except (Unfunctionalizable, UndifferentiableHere):
+        cuts = used_outputs(gm)
         if not cuts or any(map(has_hook, cuts)):
             raise
-        training = trace(set())
+        training = trace(cutting=False)
     frame = training if isinstance(training, FunctionalGraph) else training.frame
     frame.stages["functionalize"] = time.perf_counter() - start
     return training
 
 
 def _traced(
-    gm: GraphModule,
+    subject: Subject,
     example_inputs: Sequence[Any],
     table: dict[Any, Any],
     cuts: set[Node],
     twins: bool,
     arrange: Arrange | None,
 ) -> TrainingGraph | FunctionalGraph:
+    gm = subject.gm
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
     with tracing(grad=torch.is_grad_enabled()), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
-        for fake, real in zip(inputs.fakes, inputs.real):
-            if not is_symbol(fake):
-                fake.requires_grad_(real.requires_grad)
-        interpreter = _Cutting(gm, tracer, cuts)
+        watched = Watched(subject, inputs)
+        interpreter = _Cutting(watched, tracer, cuts)
         try:
             with tracer.mode, symbolic_dispatch(fake_mode):
                 result = interpreter.run(*inputs.fakes)
         except RuntimeError as error:  # autograd refuses (a leaf is written)
+            watched.refused()
             raise UndifferentiableHere(f"autograd raises: {error}") from error
         result = interpreter.originals(result)
         inputs.check_writes()
         with torch._C._AutoDispatchBelowAutograd():
             finished = Finish(tracer, inputs, result, bases_only=True)
         for mutation in finished.mutations:
-            # A leaf may be written where grad mode is off: that has no gradient.
-            if inputs.fakes[mutation.index].grad_fn is not None:
-                raise Unfunctionalizable(f"input {mutation.index} is written and requires grad")
             if mutation.metadata:
                 raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
+        watched.check([mutation.index for mutation in finished.mutations])
+        if subject.rebased:
+            finished.structure = finished.structure[0]
         _mark_detached(finished)
         _detach_bases(finished)
         _check_views(gm, finished)
-        plain = undifferentiated(tracer, gm, inputs, finished)
+        plain = None if subject.rebased else undifferentiated(tracer, gm, inputs, finished)
         if (plain is None or plain.spent) and any(map(makes_leaf, gm.graph.nodes)):
             raise Unfunctionalizable("what the graph gives requires grad by requires_grad_()")
         if plain is not None:
@@ -147,7 +151,7 @@ def _traced(
         if any(_has_checked_vectors(node, finished.values) for node in tracer.graph.nodes):
             raise UndifferentiableHere("data decides whether complex vectors have a gradient")
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
-        joint = _Joint(gm, tracer, inputs, finished, interpreter)
+        joint = _Joint(watched, tracer, inputs, finished, interpreter)
     check_early(tracer.graph)
     with faults.stage("partition"):
         parts = _parts(tracer.graph, joint, drawn, arrange)
@@ -178,6 +182,7 @@ def _traced(
         cuts=joint.cuts,
         versions=[f._version if f.requires_grad else 0 for f in finished.value_fakes],
         draws=any(effects.of(node).random for node in parts.forward.nodes),
+        rebased=list(subject.rebased),
         spent=finished.spent,
     )
 
@@ -237,8 +242,9 @@ def _check_data(joint: _Joint, parts: Parts, number: torch.Tensor) -> None:
 class _Cutting(TracingInterpreter):
     """Lets autograd's graph end at the results of `cuts`: their users are given a twin, a leaf."""
 
-    def __init__(self, gm: GraphModule, tracer: Tracer, cuts: set[Node]) -> None:
-        super().__init__(gm, tracer)
+    def __init__(self, watched: Watched, tracer: Tracer, cuts: set[Node]) -> None:
+        super().__init__(watched.subject.gm, tracer)
+        self.watched = watched
         self.at: dict[Node, list[Node]] = {}
         for cut, last in last_writes(cuts).items():
             self.at.setdefault(last, []).append(cut)
@@ -247,17 +253,34 @@ class _Cutting(TracingInterpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
+        if self.tracer.written:
+            self.watched.note(n)
         for cut in self.at.get(n, ()):
             original = result if cut is n else self.env[cut]
             if not isinstance(original, torch.Tensor) or not original.requires_grad:
                 continue
-            if any(original is leaf for leaf in self.args_of_run):
+            if any(original is twin for _, _, twin in self.twins):
                 continue
+            given = any(original is leaf for leaf in self.args_of_run)
+            if given and cut.op != "placeholder":  # the cut of the input itself, if it is rebased
+                continue
+            if given:
+                self._refuse_views(original, n, result)
             twin = original.detach().requires_grad_()
             self.twins.append((cut, original, twin))
             self.versions.append(self.tracer.view_of(twin).alias.version)
             result = replaced(self.env, original, twin, result)
         return result
+
+    def _refuse_views(self, written: torch.Tensor, n: Node, result: Any) -> None:
+        """Raise where a view of a written input, made before, is used behind node `n`: its users
+        would go back past the twin.
+        """
+        dead = (self._last_use or {}).get(n, ())
+        for node, value in (*self.env.items(), (n, result)):
+            view = getattr(value, "_base", None) is written
+            if view and node.users and node not in dead:
+                raise Unfunctionalizable("a view of a written input is used further")
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self.args_of_run = args
@@ -327,21 +350,25 @@ class _Joint:
 
     def __init__(
         self,
-        gm: GraphModule,
+        watched: Watched,
         tracer: Tracer,
         inputs: Inputs,
         finished: Finish,
         interpreter: _Cutting,
     ) -> None:
+        gm, rebased = watched.subject.gm, watched.subject.rebased
         self.tracer = tracer
         self.inputs = inputs
         self.finished = finished
-        self.fakes = fakes = finished.value_fakes
+        self.fakes = finished.value_fakes
+        self.leaves = watched.leaves
+        self.rebased = {i: len(self.fakes) + k for k, i in enumerate(rebased)}
+        self.followed = fakes = [*self.fakes, *[inputs.fakes[i] for i in rebased]]
         self.tangents = [i for i, fake in enumerate(fakes) if fake.requires_grad]
         self.wanted = [
             i
-            for i, fake in enumerate(inputs.fakes)
-            if isinstance(fake, torch.Tensor) and fake.requires_grad
+            for i, real in enumerate(inputs.real)
+            if isinstance(real, torch.Tensor) and real.requires_grad
         ]
         if not self.tangents or not self.wanted:
             raise Unfunctionalizable("no value of the graph has a gradient")
@@ -398,7 +425,7 @@ class _Joint:
         found = [-1] * len(self.tangents)
         for i in self.wanted:
             if self.inputs.real[i].grad_fn is not None:
-                reached = self.history.sources(self.inputs.fakes[i])
+                reached = self.history.sources(self.leaves[i])
                 merged = {found[k] for k in reached} - {-1}
                 for k, number in enumerate(found):
                     if k in reached or number in merged:
@@ -441,7 +468,8 @@ class _Joint:
                 raise Unfunctionalizable("an output that the graph uses is a constant")
             if self.history.sources(twin):
                 self.cuts[number] = node
-                self._twins.append((number, twin, spec.index if of_value else None))
+                value = spec.index if of_value else self.rebased.get(spec.index)
+                self._twins.append((number, twin, value))
         # For each tangent: those whose segments hand it a gradient.
         self._before: list[set[int]] = [set() for _ in self.tangents]
         places = {value: k for k, value in enumerate(self.tangents)}
@@ -458,11 +486,11 @@ class _Joint:
         return levels
 
     def _segment(self, tracer: Tracer, tangents: list[int], given: Sequence[torch.Tensor]) -> None:
-        targets = [(("input", i), self.inputs.fakes[i]) for i in self.wanted]
+        targets = [(("input", i), self.leaves[i]) for i in self.wanted]
         targets += [(("output", number), twin) for number, twin, _ in self._twins]
         try:
             found = torch.autograd.grad(
-                [self.fakes[self.tangents[k]] for k in tangents],
+                [self.followed[self.tangents[k]] for k in tangents],
                 [fake for _, fake in targets],
                 [given[k] for k in tangents],
                 allow_unused=True,

@@ -88,6 +88,7 @@ class Tracer:
         self.constants: dict[str, torch.Tensor] = {}
         self.attribute_names: dict[int, str] = {}
         self.place: dict[str, Any] = {}  # in the program, of the next nodes
+        self.written: set[Any] = set()  # the inputs, by number, until a reader clears them
         self.part: object | None = None  # of the recorded nodes: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
@@ -575,6 +576,7 @@ class Tracer:
         alias = view.alias
         new = self._with_strides(new, alias.base.fake)
         alias.version += 1
+        self.written.add(alias.origin)
         alias.base.node, alias.base.version = new, alias.version
         if view.parent is not None and geometry(node.meta["val"]) == geometry(view.fake):
             view.node, view.version = node, alias.version

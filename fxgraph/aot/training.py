@@ -122,6 +122,7 @@ def _spec(
             for number, segment in enumerate(training.segments)
         ],
         "cuts": list(training.cuts),
+        "rebased": training.rebased,
         "outputs": [_output(spec, place) for spec, place in zip(frame.outputs, varying.places)],
         "numbers": varying.numbers,
         "told": varying.told,
@@ -301,7 +302,7 @@ class _Backwards:
         saves, that of the forward; None for inputs.
         """
         training = self.training
-        if training.draws or _reads_overwritten(training.frame):
+        if training.draws or _reads_overwritten(training):
             raise RuntimeError(
                 "a second derivative of a compiled function whose results depend on inputs that it "
                 "overwrites, or that draws random numbers: compute it with dynamo.disable around "
@@ -322,8 +323,14 @@ class _Backwards:
                 (("output", i), _viewed(y)) for i, y in zip(_held(training, number), cuts)
             )
             values = self._values_again(places)
-        targets = [places[training.gradients[k]] for k in segment.gradients]
-        wanted = [n for n, target in enumerate(targets) if target.requires_grad]
+        overwritten = {("input", i) for i in training.rebased}
+        kinds = [training.gradients[k] for k in segment.gradients]
+        targets = [places[kind] for kind in kinds]
+        wanted = [
+            n
+            for n, (kind, target) in enumerate(zip(kinds, targets))
+            if target.requires_grad and kind not in overwritten
+        ]
         pairs = [
             (_shaped_like(tangent, values[training.tangents[k]]), tangent)
             for k, tangent in zip(segment.tangents, given)
@@ -339,6 +346,9 @@ class _Backwards:
         found: list[Any] = [None] * (len(targets) + len(segment.without))
         for n, gradient in zip(wanted, results):
             found[n] = gradient
+        for n, (kind, target) in enumerate(zip(kinds, targets)):
+            if kind in overwritten:  # nothing reads the values before
+                found[n] = torch.zeros_like(target)
         return found
 
     def _refuse_other_values(
@@ -380,7 +390,7 @@ class _Backwards:
             if spec.kind in _VALUES and not spec.detached:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
-        return values
+        return [*values, *[places["input", i] for i in training.rebased]]
 
 
 @contextlib.contextmanager
@@ -406,10 +416,11 @@ def _is_about(found: Any, kept: torch.Tensor) -> bool:
     return torch.allclose(found, kept, rtol=1e-3, atol=float(largest) * 1e-3, equal_nan=True)
 
 
-def _reads_overwritten(frame: FunctionalGraph) -> bool:
+def _reads_overwritten(training: TrainingGraph) -> bool:
     """Whether results depend on what the forward overwrites, as they do not on the statistics of a
     batch norm in training.
     """
+    frame = training.frame
     placeholders = _placeholders(frame)
     todo = [placeholders[mutation.index] for mutation in frame.input_mutations]
     found = set(todo)
@@ -422,8 +433,11 @@ def _reads_overwritten(frame: FunctionalGraph) -> bool:
         found.update(new)
         todo += new
     (results,) = frame.graph_module.graph.output_node().args
+    rebased = [placeholders[i] for i in training.rebased]
+    copies = frame.graph_module.graph.find_nodes(op="call_function", target=_COPY)
+    followed = [copy.args[1] for copy in copies if copy.args[0] in rebased]
     changed = any(mutation.metadata for mutation in frame.input_mutations)
-    return changed or not found.isdisjoint(results[: frame.value_count])
+    return changed or not found.isdisjoint([*results[: frame.value_count], *followed])
 
 
 def _shaped_like(tangent: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -188,7 +188,7 @@ class _Training:
         for (kind, number), val in zip(saved, self.inputs, strict=False):
             _same_shape(self._at(kind, number), val)
         for number, val in zip(tangents, self.inputs[len(saved) :], strict=True):
-            value = self._at("value", number)
+            value = self._followed(number)
             if not isinstance(value, torch.Tensor) or not isinstance(val, torch.Tensor):
                 raise StoredError("a gradient of what is no tensor")
             data, own = tensor_to_data(value), tensor_to_data(val)
@@ -208,11 +208,20 @@ class _Training:
             for kind, number, users in segment.without:
                 index_in(number, limits[kind])
                 _all_in(users, len(tangents))
+        written = {mutation.index for mutation in training.frame.input_mutations}
+        if not written.issuperset(training.rebased):
+            raise StoredError("an input with a history that is not written")
         _all_in(training.cuts, outputs)
         _all_in(training.versions, 1 << 30)
         _all_in(training.spent, outputs)
         for _, inputs in training.spent.values():
             _all_in(inputs, len(self.frame.inputs))
+
+    def _followed(self, number: Any) -> Any:
+        """A value, or a rebased input, that has a gradient."""
+        rebased = self.training.rebased
+        place = index_in(number, self.values + len(rebased)) - self.values
+        return self._at("value", number) if place < 0 else self._at("input", rebased[place])
 
     def _at(self, kind: Any, number: Any) -> Any:
         return self.places[kind][index_in(number, len(self.places[kind]))]

@@ -75,6 +75,7 @@ class GraphWriter:
             "cuts": list(training.cuts),
             "versions": training.versions,
             "draws": training.draws,
+            "rebased": training.rebased,
             "spent": _spent_to_data(training.spent),
         }
 
@@ -209,6 +210,7 @@ class GraphReader:
             cuts={number: frame.source.graph.output_node() for number in data["cuts"]},
             versions=data["versions"],
             draws=bool(data["draws"]),
+            rebased=data["rebased"],
             spent=_spent_from_data(data["spent"]),
         )
         check_training(training)

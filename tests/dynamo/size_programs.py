@@ -326,9 +326,8 @@ ORDERS = {
 }
 # Not compared in training: torch's backward of pixel_shuffle fails for no rows, and compiled code
 # does not; of one row, gradients of `transposed` and `einsum` have another stride in the dimension
-# of size 1; a graph through whose written input gradients flow runs operator by operator, which
-# `aot_eager` here refuses.
-NOT_TRAINED = {"pixel_shuffle", "transposed", "einsum", "written"}
+# of size 1.
+NOT_TRAINED = {"pixel_shuffle", "transposed", "einsum"}
 
 
 def made(shape: str, n: int) -> torch.Tensor:

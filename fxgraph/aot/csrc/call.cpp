@@ -57,7 +57,7 @@ class Call {
   }
 
   PyObject* operator()() {
-    if (is_watched() || (!graph_.written.empty() && !shares_memory_as_traced())) return eagerly();
+    if (is_watched() || (!graph_.written.empty() && !shares_memory_as_traced()) || !rebases()) return eagerly();
     torch::autograd::AutoGradMode with_grad(true);  // the trace holds the graph's own grad mode
     {
       at::RecordFunction range(at::RecordScope::FUNCTION);
@@ -114,6 +114,19 @@ class Call {
     return true;
   }
 
+  // Whether autograd allows the rebased inputs to be written.
+  bool rebases() const {
+    const auto is_free = [](const at::TensorBase& tensor) { return !(tensor.is_leaf() && tensor.requires_grad()); };
+    return std::all_of(graph_.rebased.begin(), graph_.rebased.end(), [&](uint32_t i) {
+      const at::Tensor& tensor = input(i);
+      if (tensor.is_inference() || !is_free(tensor)) return false;
+      if (!tensor.is_view()) return true;
+      const auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+      if (meta->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT) return false;
+      return tensor.requires_grad() && is_free(tensor._base());
+    });
+  }
+
   PyObject* eagerly() {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
@@ -142,9 +155,8 @@ class Call {
     torch::autograd::edge_list edges;
     bool any = false;
     for (const Target& target : segment.gradients) {
-      const at::Tensor& of = target.output ? made(target.index) : input(target.index);
-      edges.push_back(of.requires_grad() ? torch::autograd::impl::gradient_edge(of) : torch::autograd::Edge());
-      any = any || of.requires_grad();
+      edges.push_back(target.output ? edge_of(made(target.index)) : edge_before(target.index));
+      any = any || edges.back().is_valid();
     }
     // A result without any gradient (a norm that counts) is a function of its inputs, still.
     if (!any && !segment.gradients.empty()) return;
@@ -159,18 +171,21 @@ class Call {
     for (size_t k = 0; k < segment.values.size(); ++k) {
       const at::Tensor& value = values_[segment.values[k]];
       const auto place = static_cast<uint32_t>(owner->add_input_metadata(value));
-      if (segment.values.size() == 1) {
-        torch::autograd::impl::set_gradient_edge(value, {owner, place});
+      const bool view = segment.values[k] >= graph_.values && value.is_view();
+      if (segment.values.size() == 1 && !view) {
+        follow(segment.values[k], {owner, place});
         continue;
       }
-      const NodePtr arrival = own(new Arrival(node));
-      torch::autograd::edge_list behind{{owner, place}};
+      const NodePtr arrival = own(new Arrival(node, view));
+      torch::autograd::edge_list behind;
+      if (view) behind.push_back(edge_before(graph_.rebased[segment.values[k] - graph_.values]));
+      behind.emplace_back(owner, place);
       for (const NodePtr& departure : departures) {
         const uint32_t gradient = static_cast<Departure&>(*departure).gradients().front();
         if (segment.reached[gradient][k]) behind.emplace_back(departure, place);
       }
       arrival->set_next_edges(std::move(behind));
-      torch::autograd::impl::set_gradient_edge(value, {arrival, arrival->add_input_metadata(value)});
+      follow(segment.values[k], {arrival, arrival->add_input_metadata(value)});
     }
     const auto& own_values = segment.values;
     for (uint32_t i : segment.saved) {
@@ -180,15 +195,46 @@ class Call {
       node->save(i, saved(place), output);
     }
     for (const Watched& item : segment.watched) node->watch(item.value ? values_[item.index] : input(item.index));
-    for (size_t i = 0; i < objects_.size(); ++i) node->hold(input(i));
+    for (uint32_t i = 0; i < objects_.size(); ++i) {
+      if (is_rebased(i)) {
+        node->hold_before(input(i), edge_before(i));
+      } else {
+        node->hold(input(i));
+      }
+    }
     for (uint32_t i : graph_.cuts) {
       if (made_[i].defined()) node->hold(made_[i]);
     }
   }
 
+  static torch::autograd::Edge edge_of(const at::Tensor& tensor) {
+    return tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
+  }
+
+  bool is_rebased(uint32_t i) const {
+    return std::find(graph_.rebased.begin(), graph_.rebased.end(), i) != graph_.rebased.end();
+  }
+
+  // To where the gradient of an input goes, as it was given.
+  torch::autograd::Edge edge_before(uint32_t i) const {
+    const auto place = std::find(graph_.rebased.begin(), graph_.rebased.end(), i) - graph_.rebased.begin();
+    return static_cast<size_t>(place) < before_.size() ? before_[place] : edge_of(input(i));
+  }
+
+  // Makes a node the history of a value, or of a written input.
+  void follow(uint32_t value, torch::autograd::Edge edge) {
+    if (value < graph_.values) {
+      torch::autograd::impl::set_gradient_edge(values_[value], std::move(edge));
+    } else {
+      torch::autograd::impl::rebase_history(values_[value], std::move(edge));
+    }
+  }
+
+  // A written input may have the node that saves this in its history: the memory alone is saved.
   at::Tensor saved(const Saved& place) const {
-    if (place.from == Saved::Input || place.from == Saved::Held) return input(place.index);
-    if (place.from == Saved::Memory) return input(place.index).tensor_data();
+    const bool given = place.from == Saved::Input || place.from == Saved::Held;
+    if (given && !is_rebased(place.index)) return input(place.index);
+    if (given || place.from == Saved::Memory) return input(place.index).tensor_data();
     return place.from == Saved::Value ? values_[place.index] : result(graph_.values + place.index);
   }
 
@@ -198,6 +244,8 @@ class Call {
     at::Tensor& tensor = made_[number];
     if (tensor.defined()) return tensor;
     switch (out.kind) {
+      case Output::Input:
+        return tensor = input(out.index);
       case Output::AliasOfInput:
         return tensor = viewed(input(out.index), out);
       case Output::AliasOfOutput:
@@ -208,10 +256,12 @@ class Call {
   }
 
   void forward() {
+    for (uint32_t i : graph_.rebased) before_.push_back(edge_of(input(i)));
     torch::autograd::AutoGradMode no_grad(false);
     c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
     take(py::reinterpret_steal<py::object>(PyObject_Vectorcall(graph_.forward, varying_, graph_.varying, nullptr)));
     for (size_t i = 0; i < graph_.values; ++i) values_.push_back(result(i));
+    for (uint32_t i : graph_.rebased) values_.push_back(input(i));
     for (size_t i = 0; i < graph_.values; ++i) {
       if (graph_.versions[i] != 0) {
         torch::autograd::impl::set_version_counter(values_[i], c10::VariableVersion(graph_.versions[i]));
@@ -320,7 +370,8 @@ class Call {
   PyObject* const* varying_;
   std::vector<PyObject*> objects_;  // borrowed; every input
   std::vector<at::Tensor> results_;  // of the forward
-  std::vector<at::Tensor> values_;
+  std::vector<at::Tensor> values_;  // then the rebased inputs
+  torch::autograd::edge_list before_;  // of those: the histories that they came with
   std::vector<int64_t> numbers_;
   std::vector<at::Tensor> made_;  // by output: those that segments had to make first
 };

@@ -121,6 +121,17 @@ void CompiledNode::hold(const at::Tensor& given) {
   }
 }
 
+variable_list Arrival::apply(variable_list&& tangents) {
+  const at::Tensor& tangent = tangents[0];
+  variable_list found(num_outputs(), tangent);
+  if (view_ && tangent.defined()) found[0] = at::zeros({}, tangent.options()).expand_symint(tangent.sym_sizes());
+  return found;
+}
+
+void CompiledNode::hold_before(const at::Tensor& given, torch::autograd::Edge edge) {
+  given_.push_back({given.tensor_data(), std::move(edge), version_of(given)});
+}
+
 void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) {
   const Saved::From from = training().saved[number].from;
   const bool given = from == Saved::Input || from == Saved::Held;

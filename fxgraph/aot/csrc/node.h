@@ -78,6 +78,7 @@ class CompiledNode : public Node {
   void release_variables() override;
 
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
+  void hold_before(const at::Tensor& given, torch::autograd::Edge edge);  // an input whose history was this one
   void save(uint32_t number, const at::Tensor& tensor, bool output);
   NodePtr unpacked_for(uint32_t number);
   void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
@@ -122,14 +123,16 @@ class CompiledNode : public Node {
 
 class Arrival : public Node {
  public:
-  explicit Arrival(CompiledNode* node) : node_(node) {}
+  // view: the value is a written view. Autograd hands the first result to its base, for the elements as they were.
+  Arrival(CompiledNode* node, bool view) : node_(node), view_(view) {}
   std::string name() const override { return node_->name(); }
 
  protected:
-  variable_list apply(variable_list&& tangents) override { return variable_list(num_outputs(), tangents[0]); }
+  variable_list apply(variable_list&& tangents) override;
 
  private:
-  CompiledNode* node_;  // behind the first of the edges
+  CompiledNode* node_;  // behind the first of the edges to nodes
+  bool view_;
 };
 
 class Departure : public Node {
