@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.functional import GRAD_SWITCHES
 from fxgraph.aot.history import memory_of
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
@@ -32,16 +33,18 @@ def has_hook(node: Node) -> bool:
 
 
 def last_writes(nodes: Iterable[Node]) -> dict[Node, Node]:
-    """For each node, the last one that writes memory of its result, as its meta says, or capture
-    saw it; itself, if none does from then on.
+    """For each node, the last one that gives its result a history, as its meta says, or capture saw
+    the memory that is written; itself, if none does from then on.
     """
-    nodes = list(nodes)
+    nodes, enabled = list(nodes), torch.is_grad_enabled()
     last = {node: node.meta.get(LAST_WRITE, node) for node in nodes}
     of_memory: dict[int, list[Node]] = {}  # those of `nodes` that ran already
     for node in nodes[0].graph.nodes if nodes else ():
         if last.get(node) is node and (memory := _memory(node)) is not None:
             of_memory.setdefault(memory, []).append(node)
-        if _writes(node) and (memory := _memory(node.args[0])) is not None:
+        if node.target in GRAD_SWITCHES:
+            enabled = not node.args or node.args[0] is True
+        if enabled and _writes(node) and (memory := _memory(node.args[0])) is not None:
             last.update(dict.fromkeys(of_memory.get(memory, ()), node))
     return last
 
@@ -50,12 +53,20 @@ def _writes(node: Node) -> bool:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
-    return bool(node.args) and (target is operator.setitem or in_place)
+    if not node.args or not (target is operator.setitem or in_place):
+        return False
+    value = _value(node.args[0])
+    return value is not None and value.requires_grad  # not of one that is detached
 
 
 def _memory(node: Any) -> int | None:
+    value = _value(node)
+    return None if value is None else memory_of(value)
+
+
+def _value(node: Any) -> torch.Tensor | None:
     value = node.meta.get("example_value") if isinstance(node, Node) else None
-    return memory_of(value) if isinstance(value, torch.Tensor) else None
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def replaced(env: dict[Node, Any], old: torch.Tensor, new: torch.Tensor, result: Any) -> Any:

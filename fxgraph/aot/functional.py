@@ -149,7 +149,8 @@ class TrainingGraph:
         one that is held are no error.
     tangents: numbers of the values that have a gradient, in the order of the tangents. Behind those
         of the values come those of `rebased`.
-    rebased: the written inputs that have this graph in their history then.
+    rebased: the written inputs that have this graph in their history then. whole: those of them for
+        which views must run operator by operator.
     gradients: for each gradient, the differentiated value: ("input" | "output", number). An output
         is one that the graph itself goes on to use.
     sources: for each gradient, the positions in `tangents` of those that reach it.
@@ -175,6 +176,7 @@ class TrainingGraph:
     versions: list[int]
     draws: bool
     rebased: list[int] = field(default_factory=list)
+    whole: list[int] = field(default_factory=list)
     spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 

@@ -183,6 +183,7 @@ def _traced(
         versions=[f._version if f.requires_grad else 0 for f in finished.value_fakes],
         draws=any(effects.of(node).random for node in parts.forward.nodes),
         rebased=list(subject.rebased),
+        whole=watched.whole(),
         spent=finished.spent,
     )
 
@@ -249,7 +250,7 @@ class _Cutting(TracingInterpreter):
         for cut, last in last_writes(cuts).items():
             self.at.setdefault(last, []).append(cut)
         self.twins: list[tuple[Node, torch.Tensor, torch.Tensor]] = []  # node, result, twin
-        self.versions: list[int] = []  # of their memory then
+        self.histories: list[Any] = []  # of the results then
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
@@ -268,7 +269,7 @@ class _Cutting(TracingInterpreter):
                 self._refuse_views(original, n, result)
             twin = original.detach().requires_grad_()
             self.twins.append((cut, original, twin))
-            self.versions.append(self.tracer.view_of(twin).alias.version)
+            self.histories.append(original.grad_fn)
             result = replaced(self.env, original, twin, result)
         return result
 
@@ -289,8 +290,8 @@ class _Cutting(TracingInterpreter):
     def originals(self, result: Any) -> Any:
         """The graph's result, with the original tensors in place of their twins."""
         known = {id(twin): original for _, original, twin in self.twins}
-        for (_, _, twin), version in zip(self.twins, self.versions):
-            if self.tracer.view_of(twin).alias.version != version:
+        for (_, original, _), history in zip(self.twins, self.histories):
+            if original.grad_fn is not history:
                 raise Unfunctionalizable("an output that the graph uses is written")
         return map_aggregate(result, lambda leaf: known.get(id(leaf), leaf))
 

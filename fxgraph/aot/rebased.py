@@ -118,6 +118,7 @@ class Watched:
         self.leaves = _leaves_of(inputs.fakes, inputs.real, subject.histories)
         self._histories = list(map(_history, inputs.fakes))
         self._writers: dict[int, Node] = {}
+        self._versions: dict[int, int] = {}  # of their memory then
 
     def note(self, node: Node) -> None:
         """Note the inputs that the node, which ran just now, has given a history."""
@@ -126,7 +127,17 @@ class Watched:
             history = _history(self.inputs.fakes[i]) if isinstance(i, int) else None
             if history is not None and history is not self._histories[i]:
                 self._histories[i], self._writers[i] = history, node
+                self._versions[i] = self._version(i)
         written.clear()
+
+    def whole(self) -> list[int]:
+        """The rebased inputs that may be no views: they are written again, without a new history.
+        Autograd makes that of a view anew then, and hooks do not see what read the one before.
+        """
+        return [i for i in self.subject.rebased if self._version(i) != self._versions[i]]
+
+    def _version(self, i: int) -> int:
+        return self.inputs.tracer.view_of(self.inputs.fakes[i]).alias.version
 
     def refused(self) -> None:
         """Raise Rebased where autograd may have refused to write a leaf that stands for an input

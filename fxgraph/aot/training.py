@@ -123,6 +123,7 @@ def _spec(
         ],
         "cuts": list(training.cuts),
         "rebased": training.rebased,
+        "whole": training.whole,
         "outputs": [_output(spec, place) for spec, place in zip(frame.outputs, varying.places)],
         "numbers": varying.numbers,
         "told": varying.told,

@@ -209,7 +209,7 @@ class _Training:
                 index_in(number, limits[kind])
                 _all_in(users, len(tangents))
         written = {mutation.index for mutation in training.frame.input_mutations}
-        if not written.issuperset(training.rebased):
+        if not written.issuperset([*training.rebased, *training.whole]):
             raise StoredError("an input with a history that is not written")
         _all_in(training.cuts, outputs)
         _all_in(training.versions, 1 << 30)

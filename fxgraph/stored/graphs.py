@@ -76,6 +76,7 @@ class GraphWriter:
             "versions": training.versions,
             "draws": training.draws,
             "rebased": training.rebased,
+            "whole": training.whole,
             "spent": _spent_to_data(training.spent),
         }
 
@@ -211,6 +212,7 @@ class GraphReader:
             versions=data["versions"],
             draws=bool(data["draws"]),
             rebased=data["rebased"],
+            whole=data["whole"],
             spent=_spent_from_data(data["spent"]),
         )
         check_training(training)

@@ -511,3 +511,38 @@ def test_a_second_derivative_through_outputs_that_get_no_gradient(order, functio
     expected = derivatives(f)
     torch.manual_seed(0)
     torch.testing.assert_close(derivatives(dynamo.compile(f, backend=backend)), expected)
+
+
+def left(x):
+    y = x.clone()
+    z = x + y
+    with torch.no_grad():
+        y.mul_(2)
+    return y, z
+
+
+def detached(x):
+    y = x.clone()
+    z = x + y
+    y.detach().mul_(2)
+    return y, z
+
+
+def written_twice(x):
+    y = x.clone()
+    z = x + y
+    with torch.no_grad():
+        y[0] = 3
+    z = z * y
+    y[1] = 2
+    return y, z
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [left, detached, written_twice])
+def test_a_gradient_of_a_result_that_is_written_behind_its_use_is_whole(function, backend):
+    def use(result, inputs, log):
+        result[0].register_hook(lambda gradient: log("hook", gradient))
+        result[1].sum().backward()
+
+    check(function, lambda: [r(3)], use, backend)

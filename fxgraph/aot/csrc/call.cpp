@@ -121,6 +121,7 @@ class Call {
       const at::Tensor& tensor = input(i);
       if (tensor.is_inference() || !is_free(tensor)) return false;
       if (!tensor.is_view()) return true;
+      if (std::find(graph_.whole.begin(), graph_.whole.end(), i) != graph_.whole.end()) return false;
       const auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
       if (meta->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT) return false;
       return tensor.requires_grad() && is_free(tensor._base());

@@ -97,6 +97,7 @@ void Training::load(PyObject* spec) {
   for (py::handle item : data["segments"]) segments.push_back(parse_segment(item.cast<py::dict>()));
   cuts = data["cuts"].cast<Numbers>();
   rebased = data["rebased"].cast<Numbers>();
+  whole = data["whole"].cast<Numbers>();
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
   numbers = owned(data["numbers"]);
   told = parse_places(data["told"]);

@@ -109,6 +109,7 @@ struct Training {
   std::vector<Segment> segments;   // each before those that use its outputs
   std::vector<uint32_t> cuts;      // the outputs where segments end
   std::vector<uint32_t> rebased;   // written inputs that get this graph as their history; numbered behind the values
+  std::vector<uint32_t> whole;     // those of them that must be no views
   std::vector<Output> outputs;
   PyObject* numbers = nullptr;  // gives those of the outputs that vary, of the numbers in `told`; None if there are none
   std::vector<Saved> told;
