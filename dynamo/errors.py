@@ -22,7 +22,6 @@ class Unsupported(DynamoError):
         self.user_stack: list[traceback.FrameSummary] | None = None
         # The step before which the graph can break, filled in likewise.
         self.step: int | None = None
-        # That of an instruction to be captured in another way first, so that it can break inside.
         # Guards (source, kind, payload) of the break: where they fail, there may be none.
         self.assumed: list[tuple[Any, str, Any]] = []
         # Inside of dynamo.error_on_graph_break(True), filled in likewise.

@@ -26,10 +26,10 @@ _BACKWARDS = frozenset(
     ["CumsumBackward0", "ConvolutionBackward0", "RepeatBackward0"]
     + ["MmBackward0", "AddmmBackward0", "LogSigmoidBackward0"]
 )
-# Those that ask for degrees of freedom, as a float. Of one element that is its own mean both of
+# Nodes that ask for degrees of freedom, as a float. Of one element that is its own mean both of
 # their formulas are nan.
 _SPREADS = frozenset(f"{name}Backward0" for name in ("Var", "Std", "VarMean", "StdMean"))
-# Those that add up a gradient over the dimensions in which an operand of size 1 was broadcast.
+# Nodes that add up a gradient over the dimensions in which an operand of size 1 was broadcast.
 _BROADCAST = frozenset(
     f"{name}Backward{number}"
     for name in ("Add", "Sub", "Mul", "Div", "Where", "Expand", "Addcmul", "Lerp", "Sum", "Mean")

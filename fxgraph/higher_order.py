@@ -23,7 +23,7 @@ from fxgraph import effects
 from fxgraph.args import leaves
 from fxgraph.node import Node
 
-# Those that are given a function and return one, which is called with the arguments...
+# Operators that are given a function and return one, which is called with the arguments...
 CURRIED: dict[str, Callable[..., Any]] = {
     "torch.func.grad": torch.func.grad,
     "torch.func.grad_and_value": torch.func.grad_and_value,
@@ -32,7 +32,7 @@ CURRIED: dict[str, Callable[..., Any]] = {
     "torch.func.jacfwd": torch.func.jacfwd,
     "torch.func.hessian": torch.func.hessian,
 }
-# ...and those that are given the function and its arguments.
+# ...and operators that are given the function and its arguments.
 DIRECT: dict[str, Callable[..., Any]] = {
     "torch.func.vjp": torch.func.vjp,
     "torch.func.jvp": torch.func.jvp,

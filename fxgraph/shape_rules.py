@@ -292,7 +292,7 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
     return _unary(x) if type(y) in (int, float) else None
 
 
-# Those whose layout torch's rules take from the order of the input's dimensions.
+# Operators whose layout torch's rules take from the order of the input's dimensions.
 LAID_OUT: dict[Any, Rule] = {
     aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,

@@ -136,7 +136,7 @@ class ShapeEnv:
         self._passed_over: dict[Boolean, None] = {}  # answers False without a guard
         self.sides: list[Boolean] = []  # conditions of the sides that are being captured
         self.is_read: Callable[[Expr], bool] = lambda expr: True  # by nodes of the place of now
-        # What capture does to rely on a condition on data; it raises DataDependent if it cannot.
+        # Capture's way to rely on a condition on data; raises DataDependent where there is none.
         self.rely_on: Callable[[Boolean], None] | None = None
         self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------

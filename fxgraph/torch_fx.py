@@ -556,7 +556,7 @@ def _defer_disabling() -> None:
         if not isinstance(function, types.FunctionType) or function in seen:
             continue
         seen.add(function)
-        # What a decorated function calls is in its closure.
+        # The callees of a decorated function are in its closure.
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         inside = {name: cell.cell_contents for name, cell in cells.items()}
         waiting += inside.values()

@@ -67,7 +67,7 @@ MOST_CUTS, MOST_CUT_VALUES = 3, 64
 # A kernel of rows runs its rows in parallel. Below this many rows, work this large, half of what is
 # worth a thread's while, is not moved into it.
 FEW_ROWS, SMALL_WORK = 8, 32768
-# What a kernel makes early waits in memory for its readers. A step that comes after this many
+# The early results of a kernel wait in memory for their readers. A step that comes after this many
 # operators more than the kernel joins it only if it makes few bytes (peak memory of training).
 NEAR_CALLS, FEW_BYTES = 2, 1 << 16
 # Elements of a gradient that sum more terms than this, or inputs that are part of more results in

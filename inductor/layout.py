@@ -107,7 +107,7 @@ _ANY_LAYOUT = frozenset(
     )
     for overload in packet.overloads()
 )
-# Those that sum up each channel of a batch.
+# Operators that sum up each channel of a batch.
 _STATISTICS = frozenset([aten._native_batch_norm_legit_functional.default])
 
 

@@ -58,8 +58,8 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
     return frozenset(node for node in nodes if is_packable(node, static, *dtypes))
 
 
-# What the library computes with weights in its own layout. (Of half precision only what widen.py
-# leaves as it is.)
+# Types that the library computes with weights in its own layout. (Of half precision only what
+# widen.py leaves as it is.)
 PACKED = (torch.float32, torch.bfloat16)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -101,6 +102,15 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
 
 
 VAGUE_WORDS = ("It", "One", "That", "These", "They", "This", "Those", "What", "Which", "Who")
+
+
+def test_comments_begin_with_a_noun_or_a_verb():
+    """A comment says what it is about; "One", the number, may begin it."""
+    words = "|".join(word for word in VAGUE_WORDS if word != "One")
+    begins_so = re.compile(rf"^(?!\s*#).*\n\s*# (?:{words}) .*", re.MULTILINE)
+    for path in sources():
+        found = [match[0].split("\n")[1] for match in begins_so.finditer(path.read_text())]
+        assert not found, f"{relative(path)}: {found}"
 
 
 # "dynamo receives a backend as a plain callable; its name is resolved lazily, in one place."

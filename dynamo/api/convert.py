@@ -99,7 +99,7 @@ _LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold 
 # Captured where they are called, or not at all.
 _RUN_WHOLE = (
     *("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint"),
-    # What aten itself calls of an operator in Python, often with its dispatcher switched.
+    # Parts of an operator that aten calls in Python, often with its dispatcher switched.
     *("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registrations"),
     "torch.utils._python_dispatch",
     *("torch.distributed.tensor._", "torch.distributed.device_mesh"),

@@ -91,7 +91,7 @@ def _contents(cell: types.CellType) -> Any:
         return ...
 
 
-# What code that is compiled for a value reads at once.
+# Objects that the code compiled for a value reads at once.
 _HELD: dict[type, Callable[[Any], Iterable[Any]]] = {
     types.FunctionType: _held_by_function,
     types.MethodType: lambda method: (method.__func__, method.__self__),

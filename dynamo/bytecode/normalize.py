@@ -159,7 +159,7 @@ def _make_function(native: Native) -> list[_Row]:
     return [("MAKE_FUNCTION", native.value, flags)]
 
 
-# Those that are not `_same`, of all versions; names unknown to this version do no harm.
+# Rules other than `_same`, of all versions; names unknown to this version do no harm.
 _RULES: dict[str, Callable[[Native], list[_Row]]] = {
     "LOAD_CONST": _operand,
     "KW_NAMES": _to("LOAD_CONST"),

@@ -119,7 +119,7 @@ class Capture:
         self._leave_loop(plan, stop)
         too_long = isinstance(stop.reason, breaks.LoopLimit) and not stop.loop
         if too_long and not output.op_count and origin(self.frame.f_code) is not None:
-            # It goes on behind such a break, and still no tensor operation is in sight.
+            # The frame continues behind such a break, and still no tensor operation is in sight.
             self._skip(stop)
         self._capture_numbers(plan, stop, MOST_IN_LOOPS)
         plan = output.plan = plan.after(root.step_log)

@@ -51,7 +51,7 @@ SideEffectsEmitter = Callable[[Sequence[Operand]], None]
 # The arguments of a continuation: values of locals, or functions to be made.
 Argument = str | tuple[KeptFrame, CodeType] | Exhausted | VirtualObject
 _HANDLED = ".handled"
-# They call the program's functions, or raise exceptions, which find the one that is being handled.
+# Instructions that call the program's functions, or raise: these see the handled exception.
 _SEES_HANDLED = frozenset(
     ["CALL", "CALL_KW", "CALL_FUNCTION_EX", "RAISE_VARARGS", "IMPORT_NAME", "GET_ITER"]
     + ["LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "BINARY_OP", "COMPARE_OP", "CONTAINS_OP"]

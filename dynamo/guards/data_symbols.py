@@ -286,7 +286,7 @@ class DataSymbols:
             return
         made = self.symbols.env.assertions[start:]
         for condition in [assumed.condition for assumed in made]:
-            # What an operator says of the data that it gives itself needs no check.
+            # An operator's own words on the data that it gives need no check.
             if not self.are_read(condition):
                 self.symbols.env.given(condition)
                 continue

@@ -126,7 +126,7 @@ class ShapePayload:
         info = self.env.symbols[symbol]
         low, high = info.declared
         if low is not None:
-            # That a size is not 1 is asked most often, and costs nothing.
+            # The question whether a size is 1 is the most frequent one, and costs nothing.
             above = relation("ne", symbol, Integer(low))
             asked = next((g for g in self.env.guards if g.condition == above), None)
             if asked is not None:

@@ -463,7 +463,7 @@ class FrameSymbols:
         kept = [dim for dim, size in symbols.items() if not size.node.expr.is_number]
         fixed = [dim for dim in range(tensor.dim()) if dim not in symbols]
         answers = ((MARKED, kept), (MAYBE, symbols), (STATIC, fixed))
-        # What this very tensor asks for was considered.
+        # The marks of this very tensor were considered.
         dynamic, maybe, static = (
             sum(1 << dim for dim in {*dims, *getattr(tensor, mark, ())}) for mark, dims in answers
         )

@@ -27,8 +27,8 @@ _WRITES_CHOSEN = {"index_add_": 2, "index_copy_": 2, "index_put_": 1, "setitem":
 # Likewise, of operations that read. An index that chooses nothing fits whatever is in the tensor.
 _READS_CHOSEN = {"getitem": 1, "__getitem__": 1, "index_select": 2, "embedding": 0}
 
-# What gives a tensor for tensors of no elements as for others of those shapes, whatever data they
-# are given besides.
+# Functions that take tensors of no elements as well as others, whatever data they are given
+# besides.
 _FINE_ON_NOTHING = frozenset(
     ["add", "sub", "mul", "truediv", "true_divide", "neg", "pos", "abs", "square", "reciprocal"]
     + ["exp", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf"]
@@ -51,7 +51,7 @@ _OUT_OF_PLACE = {
 }
 _VIEWS = frozenset(["view", "reshape"])
 _SELECTS = frozenset(["where", "nonzero", "argwhere"])  # the places of a tensor that are not zero
-# What leaves zeros as they are, and the elements in their rows or not.
+# Functions that leave zeros as they are, and the elements in their rows or not.
 _KEEPS_ZEROS = frozenset(
     [
         "squeeze",

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
-# What these do they do to their own frame: no other can do it in its place.
+# Instructions that act on their own frame: no other can execute them in its place.
 _BOUND_TO_FRAME = frozenset(
     ["LOAD_FAST", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF"]
     + ["DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL", "COPY_FREE_VARS", "NOP"]
@@ -155,8 +155,8 @@ class Interpreter:
     # more: RESULT, ReturnContinuation, or Values. None: it does more, so that a break cannot stand
     # in here.
     pushed: Sequence[Value] | None = None
-    # What the caller holds meanwhile, besides its variables: `pushed`, whether or not a break may
-    # stand in here. None: a handler calls, with values that no frame shows.
+    # Values of the caller's stack meanwhile: `pushed`, whether or not a break may stand in here.
+    # None: a handler calls, with values that no frame shows.
     held_by_caller: Sequence[Value] | None = None
     # (step, value, special method -> values pushed for its call): see in_tail_position. A call of
     # one of these methods is the last act of the instruction that began at `step`.

@@ -185,7 +185,7 @@ class RoundTripValue(ForwardValue):
             raise _refuse("backward writes to the gradients that it is given")
         if any(version_of(fake) != version for fake, version in versions):
             raise _refuse("backward writes to a tensor")
-        # They hold when forward runs; objects that backward reads may have changed by then.
+        # Guards hold when forward runs; objects that backward reads may have changed by then.
         for guard in list(tx.output.guards)[known:]:
             if guard.kind not in _LASTING and not _is_constant(guard.source):
                 raise _refuse(f"backward reads {guard.source}")

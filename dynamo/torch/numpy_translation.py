@@ -70,7 +70,7 @@ METADATA = [
     "ndim", "isscalar", "issubdtype", "result_type", "can_cast", "promote_types", "iscomplexobj",
     "isrealobj", "finfo", "iinfo", "min_scalar_type", "broadcast_shapes",
 ]  # fmt: skip
-# Those whose answer depends on the value of a number.
+# Functions of METADATA whose answer depends on the value of a number.
 _OF_VALUES = frozenset(["can_cast", "min_scalar_type", "broadcast_shapes"])
 # dtype.kind of arrays for which torch's values are numpy's: the angle of -0.0 is not.
 _KINDS = {"angle": "c"}

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
 
-# What they compute is decided by the number of steps; others only compute with it, and do so in
-# fewer operations where they are not capturable.
+# Optimizers whose formula depends on the number of steps; others only compute with it, and do so
+# in fewer operations where they are not capturable.
 _DECIDED_BY_STEPS = frozenset(["radam", "asgd"])
-# Those that subtract nearly equal numbers, in Python's floats in eager, and where their steps are
-# among the arguments.
+# Updates that subtract nearly equal numbers, in Python's floats in eager, and where their steps
+# are among the arguments.
 _CANCELLING = frozenset(["_single_tensor_radam", "_multi_tensor_radam"])
 _STEPS = 4
 _UPDATE = re.compile("_(?:single|multi)_tensor_(.*)")

@@ -107,7 +107,7 @@ def is_graph_function(obj: Any) -> bool:
 # Their results come from objects outside of torch.
 _NOT_IN_GRAPH = frozenset(
     ["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"]
-    # These take a function of the user's, and an object that tells how to compute.
+    # Functions that take one of the user's, and an object that tells how to compute.
     + ["triplet_margin_with_distance_loss", "linear_cross_entropy"]
 )
 
@@ -573,7 +573,7 @@ def _rule_of(obj: Any) -> str | None:
     return None
 
 
-# That of every function that `torch._disable_dynamo` wraps.
+# The code of every function that `torch._disable_dynamo` wraps.
 _DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
 
 

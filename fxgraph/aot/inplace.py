@@ -20,9 +20,9 @@ from fxgraph.aot.functional import Unfunctionalizable
 aten = torch.ops.aten
 
 
-# They draw in the order of a contiguous tensor, the mutating operator in that of memory.
+# Operators that draw in the order of a contiguous tensor, the mutating one in that of memory.
 DRAWS_IN_ORDER = frozenset({aten.bernoulli.p})
-# They draw otherwise for contiguous memory, which copies of tensors with gaps are.
+# Operators that draw otherwise for contiguous memory, which copies of tensors with gaps are.
 SEES_GAPS = frozenset({aten.normal_functional.default})
 
 

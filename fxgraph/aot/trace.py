@@ -655,7 +655,7 @@ class Tracer:
             self._sizes.env.checked(part)
 
 
-# What is made for one _unsafe_view and seen by nothing else.
+# Operators whose result may be made for one _unsafe_view and seen by nothing else.
 _MADE_TO_BE_VIEWED = frozenset(
     getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "clone")
 )

@@ -25,7 +25,7 @@ from fxgraph.sym_node import (
 )
 
 NAMESPACES = frozenset({"aten", "prims", "framegraph", "torchvision"})
-# They reach files, other memory, or the terminal.
+# Operators that reach files, other memory, or the terminal.
 _NEVER = frozenset(
     {"from_file", "save", "_print", "_test_string_default", "_nested_view_from_buffer"}
 )

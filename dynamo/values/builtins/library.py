@@ -55,7 +55,7 @@ from dynamo.values.scalars.symbolic_text import SymbolicText, substituted, text_
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# They make classes: natively, as a whole.
+# Functions that make classes: natively, as a whole.
 _MAKE_CLASSES = (
     collections.namedtuple,
     typing.NamedTuple,

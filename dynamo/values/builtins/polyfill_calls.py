@@ -175,7 +175,7 @@ _EQUAL: dict[type, Callable[..., Any]] = {
     list: builtin_polyfills.equal_lists,
     tuple: builtin_polyfills.equal_tuples,
 }
-# These ask for a length first, which says nothing where these methods are missing.
+# Polyfills that ask for a length first, which says nothing where these methods are missing.
 _HINTED = frozenset(
     [
         builtin_polyfills.make_list,

@@ -33,7 +33,7 @@ EQUALITY = ("__eq__", "__ne__")
 ADDITION = ("__add__", "__radd__")
 TEXT = ("__str__", "__repr__", "__format__")
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-# They are compared, and shown, item by item.
+# Types that are compared, and shown, item by item.
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _DEEP = 8  # how deep containers are looked into
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)

@@ -59,7 +59,7 @@ _SPECIALS: dict[Any, dict[str, Callable[..., Any] | None]] = {
     repr: {"__repr__": checked_repr},
     format: {"__format__": checked_format, "__str__": checked_str, "__repr__": checked_str},
 }
-# Those that want a number: method -> the type that it should have.
+# Builtins that want a number: method -> the type of its result.
 _CONVERSIONS: dict[Any, dict[str, type]] = {
     int: {"__int__": int, "__index__": int},
     float: {"__float__": float, "__index__": int},

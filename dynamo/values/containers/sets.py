@@ -75,7 +75,7 @@ class FrozenSetValue(BuiltinObject):
         self.members = members
         self.real = real
         self.in_order = False  # from outside and unchanged: `members` are in the real order
-        # It was iterated in the order of insertion: the break instead, if it becomes an object.
+        # Iterated in the order of insertion: the break instead, if the set becomes an object.
         self.supposed: BreakBefore | None = None
 
     @classmethod

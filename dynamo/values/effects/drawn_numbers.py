@@ -47,7 +47,7 @@ _FLOATS = ["random", "uniform", "triangular", "betavariate", "expovariate", "gam
 _FLOATS += ["gauss", "lognormvariate", "normalvariate", "vonmisesvariate", "paretovariate"]
 _FLOATS += ["weibullvariate"]
 _INTS = ["randint", "randrange", "getrandbits"]
-# They read or change the program's objects: a graph break at the whole call.
+# Methods that read or change the program's objects: a graph break at the whole call.
 _OPAQUE = ["choices", "sample", "shuffle", "randbytes", "getstate", "setstate"]
 # Functions of numpy.random's one generator.
 OF_NUMPY = ["rand", "randn", "random", "random_sample", "uniform", "normal"]

@@ -465,7 +465,7 @@ def finalize_unreachable(tx: Interpreter) -> None:
         if finalizable.path is None:
             dead.append(finalizable)
     while dead:
-        # What another one holds ends with that, or by it: closed, a generator closes its delegate.
+        # A held object ends with its holder, or by it: closed, a generator closes its delegate.
         ending = next((w for w in dead if not _is_held(output, w, dead)), dead[0])
         ending.end(tx)
         dead = [w for w in dead if w is not ending and w in output.finalizable.values()]

@@ -38,7 +38,7 @@ _LEVELS = {
     "critical": logging.CRITICAL,
     "fatal": logging.CRITICAL,
 }
-# They write the text of a record, and nothing else of it.
+# Handlers that write the text of a record, and nothing else of it.
 _WRITERS = (
     logging.StreamHandler,
     logging.FileHandler,

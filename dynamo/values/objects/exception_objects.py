@@ -328,7 +328,7 @@ def make_exception(
     """The Value of a new exception of a built-in class, which Python itself raises."""
     value = ExceptionValue(cls, list(args))
     value.init = list(args), dict(fields or {})
-    # These name the object that they complain of, too.
+    # Exceptions of these classes name the object that they complain of, too.
     tells = cls is NameError or issubclass(cls, (AttributeError, ImportError))
     value.complete = bool(fields) or not tells
     return tx.output.side_effects.track_new(value)

@@ -235,6 +235,6 @@ def _keyed_ref(tx, target, callback, key, /):
 
 def _with_callback(target: Value, callback: Value, key: Value | None) -> Value:
     if target.outside is None and not target.identity()[0]:
-        # It may go while captured code runs, which would have to call the callback.
+        # The target may go while captured code runs, which would have to call the callback.
         raise Unsupported(breaks.UncapturedCall("weakref.ref with a callback"))
     return WeakRefValue(target, callback=callback, key=key)

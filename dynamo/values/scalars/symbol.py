@@ -632,9 +632,9 @@ def _by_python(tx: Interpreter, function: Any, numbers: Sequence[Any]) -> Value 
     return None if made is None else number_value(tx, made)
 
 
-# Those of SymbolValue.binary and compare.
+# Functions that SymbolValue.binary and compare answer.
 _OPERATORS = frozenset([*BINARY_FUNCTIONS.values(), *COMPARE_FUNCTIONS.values()])
-# Need the numbers themselves.
+# Functions that need the numbers themselves.
 _OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 
 

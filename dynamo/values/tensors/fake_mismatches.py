@@ -37,7 +37,7 @@ _PRODUCTS = frozenset(
 _OF_FLOATS = frozenset(
     ["softmax", "log_softmax", "softmin", "gelu", "std", "var", "layer_norm", "max_pool1d"]
 )
-# They need elements. Without a dimension: mode takes the last one, median gives nan.
+# Functions that need elements. Without a dimension: mode takes the last one, median gives nan.
 _SELECTIONS = frozenset(["max", "min", "median", "nanmedian", "mode"])
 
 
