@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxgraph.aot import FreedGraphsCallable, FunctionalGraph, TrainingGraph
@@ -28,8 +28,6 @@ def compile_named(
     example_inputs: Sequence[Any],
     name: Sequence[str],
     about: Callable[[], Any],
-    *,
-    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """compile_traced, after which recall_named may find the plan of a graph without a backward.
 
@@ -37,8 +35,8 @@ def compile_named(
     kept with the plan.
     """
     if isinstance(traced, TrainingGraph):
-        return pipeline.compile_traced(traced, example_inputs, options=options)
-    run, c = pipeline.compile_functional(traced, example_inputs, options)
+        return pipeline.compile_traced(traced, example_inputs)
+    run, c = pipeline.compile_functional(traced, example_inputs, None)
     plan = plan_of(c)
     # Modules without room for copies of their weights need the graph (see pipeline.link_plan).
     needed = c.derived is not None and c.unpacked is not None
@@ -56,10 +54,7 @@ def compile_named(
 
 
 def recall_named(
-    name: Sequence[str],
-    example_inputs: Sequence[Any],
-    *,
-    options: Mapping[str, Any] | None = None,
+    name: Sequence[str], example_inputs: Sequence[Any]
 ) -> tuple[Callable[..., Any], Any] | None:
     """The result of compile_named for a graph of this name, and the data kept with it; None where
     no plan was kept, or its kernels are unavailable. example_inputs: the static ones, else None.
@@ -67,7 +62,7 @@ def recall_named(
     Of written inputs the caller checks that they share memory as they did.
     """
     inputs = list(example_inputs)
-    c = Compilation(None, inputs, [x is not None for x in inputs], Options.of(options))
+    c = Compilation(None, inputs, [x is not None for x in inputs], Options())
     found = plan_cache.recall_program(_key(name, c))
     if found is None:
         return None

@@ -123,7 +123,7 @@ class GraphState:
         """Run a call of the graph."""
         with self._alone():
             if self._step is None or self._way() is not self._way_built:
-                self._prepare(graph, kwargs)
+                self._prepare(graph)
             if self.signature is not None:
                 args, kwargs = self.signature.check(self.name, args, kwargs)
             else:
@@ -191,7 +191,7 @@ class GraphState:
         signature, outputs = self.signature, self.outputs
         self.forget()
         self.saved_by, self.signature, self.outputs = more, signature, outputs
-        self._prepare(graph, kwargs)
+        self._prepare(graph)
         return self._within_memory(graph, args, kwargs)
 
     def _over_limit(self, peak: int | None) -> str:
@@ -212,7 +212,7 @@ class GraphState:
                         parameter.grad = None
 
     # -- the first call -------------------------------------------------------------------------
-    def _prepare(self, graph: Graph, kwargs: dict[str, Any]) -> None:
+    def _prepare(self, graph: Graph) -> None:
         step.check_build(graph)
         self._check_parameters(graph)
         self.config.check(self.name, graph)

@@ -79,7 +79,6 @@ class TwinWritten(Exception):
 def functionalize(
     gm: GraphModule,
     example_inputs: Sequence[Any],
-    decompositions: dict[Any, Callable[..., Any]] | None = None,
     *,
     keep: Iterable[Any] = (),
 ) -> FunctionalGraph:
@@ -88,14 +87,13 @@ def functionalize(
     example_inputs: real tensors, in placeholder order; only metadata and which of them share memory
         are used. Placeholders whose meta["val"] belongs to gm.meta["fake_mode"] take their metadata
         from it.
-    decompositions: overload -> rule, instead of decompositions.table(keep).
     keep: operators (overloads or packets) that stay whole although there is a rule for them.
 
     Autocast and grad mode are those of the caller, as they are at capture. Raises
     Unfunctionalizable.
     """
     start = time.perf_counter()
-    table = rules.table(keep) if decompositions is None else decompositions
+    table = rules.table(keep)
     functional = for_sharing(lambda twins: _traced(gm, example_inputs, table, twins))
     functional.stages["functionalize"] = time.perf_counter() - start
     return functional
@@ -560,7 +558,7 @@ class Finish:
             return self._alias("alias_of_input", origin, view, base)
         if isinstance(origin, str):
             return self._constant_spec(view, leaf)
-        return self._internal_spec(index, view)
+        return self._internal_spec(view)
 
     def _number_spec(self, leaf: Any) -> OutputSpec:
         if self.bases_only or isinstance(leaf, torch.SymBool):
@@ -580,7 +578,7 @@ class Finish:
         spec.constant = tensor
         return spec
 
-    def _internal_spec(self, index: int, view: View) -> OutputSpec:
+    def _internal_spec(self, view: View) -> OutputSpec:
         members = self.groups[view.alias]
         objects = {id(self.tensors[m]) for m in members}
         alone = len(objects) == 1 and not self.bases_only

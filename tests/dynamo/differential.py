@@ -92,7 +92,7 @@ class World:
         random.setstate(self.random[1])
         np.random.set_state(self.random[2])
         printed = io.StringIO()
-        code, is_value = _compile_step(statement, self.filename)
+        code, is_value = _compile_step(statement)
         with contextlib.redirect_stdout(printed), _modes_restored() as modes:
             try:
                 result = eval(code, self.namespace) if is_value else exec(code, self.namespace)
@@ -157,7 +157,7 @@ def _modes_restored():
                 torch._C._push_on_torch_function_stack(mode)
 
 
-def _compile_step(statement: ast.stmt, filename: str) -> tuple[types.CodeType, bool]:
+def _compile_step(statement: ast.stmt) -> tuple[types.CodeType, bool]:
     if isinstance(statement, ast.Expr):
         return compile(ast.Expression(statement.value), "<step>", "eval"), True
     return compile(ast.Module([statement], []), "<step>", "exec"), False

@@ -104,14 +104,14 @@ def guard_all(guards, source, value, depth=0):
         guard_all(guards, InstanceDictSource(source), value.__dict__, depth + 1)
 
 
-def recorded_tree(value, rounds=4):
+def recorded_tree(value):
     guards = GuardSet()
     guard_all(guards, SELF, value)
     tree = guards.build()
-    for _ in range(rounds):
+    for _ in range(4):
         assert check(tree, value), tree.explain_failure((value,), {}, None, None)
     stats = tree.stats()
-    assert stats["replays"] == rounds - 1 and stats["recordings"] == 1
+    assert stats["replays"] == 3 and stats["recordings"] == 1
     return tree
 
 

@@ -416,11 +416,11 @@ def model_and_optimizer(cls, options):
     return model, cls(model.parameters(), **options)
 
 
-def three_steps(model, optimizer, step, set_to_none=True):
+def three_steps(model, optimizer, step):
     torch.manual_seed(1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     for _ in range(3):
-        optimizer.zero_grad(set_to_none=set_to_none)
+        optimizer.zero_grad()
         for p in model.parameters():
             p.grad = torch.randn_like(p)
         step()
@@ -429,13 +429,13 @@ def three_steps(model, optimizer, step, set_to_none=True):
     return list(model.parameters()), [list(state) for state in states], states
 
 
-def check_optimizer(cls, options, graphs, fullgraph=True):
+def check_optimizer(cls, options, graphs):
     """Steps count in tensors while capturing, so results agree up to rounding."""
     model, optimizer = model_and_optimizer(cls, options)
     expected = three_steps(model, optimizer, optimizer.step)
     model, optimizer = model_and_optimizer(cls, options)
     backend = CountingBackend()
-    step = compile(lambda: optimizer.step(), backend=backend, fullgraph=fullgraph)
+    step = compile(lambda: optimizer.step(), backend=backend, fullgraph=True)
     found = three_steps(model, optimizer, step)
     assert found[1] == expected[1]
     torch.testing.assert_close(found[0], expected[0])

@@ -61,15 +61,11 @@ NO_SAMPLES = {
 }
 
 
-def problems(
-    name: str, limit: int, variants: set[str] | None = None, start: int = 0
-) -> tuple[list[str], dict]:
+def problems(name: str, limit: int, start: int = 0) -> tuple[list[str], dict]:
     """What is wrong with one operator, and how often each status was seen."""
     found = []
     counts: dict[tuple[str, str], int] = collections.Counter()
     for case in torch_ops.cases(torch_ops.operators()[name], limit, start):
-        if variants is not None and case.variant not in variants:
-            continue
         report = torch_ops.run_case(case)
         counts[report.variant, report.status] += 1
         listed = report.code in BREAKS.get(name, ())

@@ -68,16 +68,20 @@ def notes_of(compiled):
     ]
 
 
-def check_gone_around(stage, grad, way, fn=program):
+def check_gone_around(stage, grad, way):
     """One warning, the same answers as eager's, and the note of the report."""
-    compiled = dynamo.compile(fn, isolate_recompiles=True)
+    compiled = dynamo.compile(program, isolate_recompiles=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got = answers(compiled, grad)
         again = answers(compiled, grad)
         other = answers(compiled, grad, outputs=(1,))
-    expected = answers(fn, grad)
-    for actual, wanted in ((got, expected), (again, expected), (other, answers(fn, grad, (1,)))):
+    expected = answers(program, grad)
+    for actual, wanted in (
+        (got, expected),
+        (again, expected),
+        (other, answers(program, grad, (1,))),
+    ):
         for a, w in zip(actual, wanted, strict=True):
             torch.testing.assert_close(a, w)
             assert a.stride() == w.stride() and a.requires_grad == w.requires_grad
@@ -89,10 +93,10 @@ def check_gone_around(stage, grad, way, fn=program):
     return texts[0]
 
 
-def check_strict(grad, fn=program):
+def check_strict(grad):
     with dynamo.config.patch(strict=True):
         with pytest.raises((dynamo.errors.BackendCompilerFailed, Injected)) as info:
-            answers(dynamo.compile(fn), grad)
+            answers(dynamo.compile(program), grad)
         assert isinstance(info.value, Injected) or isinstance(info.value.__cause__, Injected)
 
 

@@ -39,10 +39,8 @@ from tests.inductor.plan_kernels import (
 )
 
 
-def spec_of(name, tensor, static=False):
-    return TensorSpec(
-        name, dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), static=static
-    )
+def spec_of(name, tensor):
+    return TensorSpec(name, dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride())
 
 
 def aten_plan(op, overload, args, kwargs, inputs, results):
@@ -272,7 +270,7 @@ def test_error_in_a_step_leaves_nothing():
 # --- Python steps ---------------------------------------------------------------------------------
 
 
-def call_plan(size, writes=()):
+def call_plan(size):
     return PlanSpec(
         inputs=[tensor_input("x", size)],
         buffers=[

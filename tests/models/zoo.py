@@ -14,8 +14,8 @@ def _image(size: int = 64, batch: int = 2) -> dict[str, Any]:
     return {"x": torch.randn(batch, 3, size, size)}
 
 
-def _tokens(vocabulary: int = 200, length: int = 16, batch: int = 2) -> dict[str, Any]:
-    return {"input_ids": torch.randint(vocabulary, (batch, length))}
+def _tokens() -> dict[str, Any]:
+    return {"input_ids": torch.randint(200, (2, 16))}
 
 
 def densenet121() -> tuple[torch.nn.Module, dict[str, Any]]:

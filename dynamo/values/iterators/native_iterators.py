@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class TextIterator(SequenceIterator):
     """iter() of a str or bytes, or of an instance of a subclass."""
 
-    def __init__(self, tx: Interpreter, text: Value, literal: Value, position: int = 0) -> None:
-        super().__init__(TupleValue(literal.unpack(tx)), position)
+    def __init__(self, tx: Interpreter, text: Value, literal: Value) -> None:
+        super().__init__(TupleValue(literal.unpack(tx)))
         self.text = text
         self.literal = literal.as_constant()
 

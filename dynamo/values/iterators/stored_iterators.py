@@ -457,10 +457,10 @@ class ItemProtocolIterator(IteratorValue):
     kind = type(iter(NoItems()))
     calls = True
 
-    def __init__(self, owner: Value, position: int = 0) -> None:
+    def __init__(self, owner: Value) -> None:
         super().__init__()
         self.owner = owner
-        self.position = position
+        self.position = 0
         self.of_loop = False  # nothing but a `for` has it
 
     def step(self, tx: Interpreter) -> Value | None:

@@ -264,7 +264,7 @@ class ObjectValue(Value):
         tx.guard(self.source, "no_instance_attr", name)
         return None
 
-    def _changes_dict(self, tx: Interpreter, name: str, found: Any) -> DictValue | None:
+    def _changes_dict(self, tx: Interpreter, found: Any) -> DictValue | None:
         """The dict to store an attribute in or delete it from, where other holders of the instance
         dict see that; else note the coming change. `found`: what the class has of that name.
         """
@@ -323,7 +323,7 @@ class ObjectValue(Value):
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             bare = type(self.cls.__name__, (), {"__slots__": ()})()
             call_real(tx, setattr, bare, name, None)
-        shared = self._changes_dict(tx, name, found)
+        shared = self._changes_dict(tx, found)
         if shared is not None:
             shared.setitem(tx, ConstantValue(name), value)
         else:
@@ -369,7 +369,7 @@ class ObjectValue(Value):
             if found is not MISSING and not self.has_instance_dict():  # in words of its own
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             no_attribute(tx, self.cls, name)
-        shared = self._changes_dict(tx, name, found)
+        shared = self._changes_dict(tx, found)
         if shared is not None:
             shared.delitem(tx, ConstantValue(name))
         else:
