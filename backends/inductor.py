@@ -183,6 +183,8 @@ def check_targets(targets: Sequence[str]) -> None:
     """Raise ValueError for names that are no instruction set for which kernels are compiled."""
     from inductor.runtime.shipped import TARGETS
 
+    if isinstance(targets, str):
+        raise ValueError(f"targets is a list, such as [{targets!r}], not a string")
     unknown = [target for target in targets if target not in TARGETS]
     if unknown:
         raise ValueError(f"no target {unknown[0]!r}; the targets are: {', '.join(TARGETS)}")

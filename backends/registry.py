@@ -56,8 +56,12 @@ def register_backend(
     """Register a backend under `name` (its __name__ by default); usable as a decorator. `tags` hide
     it from lists.
 
-    Raises TypeError if it is not callable and ValueError if the name belongs to another backend.
+    Raises TypeError if it is not callable, if the name is no string or the tags are no sequence of
+    strings, and ValueError if the name belongs to another backend.
     """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"the name of a backend is a string, not {name!r}")
+    _check_tags(tags)
     if backend is None:
         return lambda fn: register_backend(fn, name=name, tags=tags)
     if not callable(backend):
@@ -75,10 +79,15 @@ def register_backend(
     return backend
 
 
+def _check_tags(tags: Any) -> None:
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise TypeError(f"tags are a sequence of strings, such as ('debug',), not {tags!r}")
+
+
 def lookup_backend(backend: str | Backend) -> Backend:
     """The backend of this name; a callable is returned as it is.
 
-    Raises InvalidBackend (a ValueError) that lists what exists.
+    Raises UnknownBackend (a ValueError), which lists all names, and TypeError for other objects.
     """
     if callable(backend):
         return backend
@@ -150,12 +159,15 @@ class UnknownBackend(ValueError):
     def __init__(self, name: str) -> None:
         known = list_backends(())
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         super().__init__(f"no backend named {name!r}{hint} The backends are: {', '.join(known)}")
 
 
 def list_backends(exclude_tags: Sequence[str]) -> list[str]:
-    """Names that `dynamo.compile(backend=...)` takes, but for those with one of the tags."""
+    """Names that `dynamo.compile(backend=...)` takes, but for those with one of the tags. Raises
+    TypeError for tags that are no sequence of strings.
+    """
+    _check_tags(exclude_tags)
     names = {*_BUILTIN, *_OF_TORCH, *_registered}
     for group in (ENTRY_POINTS, BRIDGED_ENTRY_POINTS):
         names.update(entry.name for entry in entry_points(group=group))

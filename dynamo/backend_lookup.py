@@ -24,7 +24,7 @@ def list_backends(
     exclude_tags: Sequence[str] | None = ("debug", "experimental"), *, debug: bool = False
 ) -> list[str]:
     """Names that `compile(backend=...)` takes, but for those registered with one of these tags;
-    debug=True: all of them.
+    debug=True: all of them. Raises TypeError for tags that are no sequence of strings.
     """
     return _backends().list_backends(() if debug else exclude_tags or ())
 
@@ -35,8 +35,9 @@ def register_backend(
     """Register `(gm, example_inputs) -> callable` under a name (its __name__ by default); usable as
     a decorator. Those with the tag "debug" or "experimental" are not listed by default.
 
-    Raises TypeError for an object that cannot be called, ValueError for a name that another backend
-    has, and for a backend without a name.
+    Raises TypeError for an object that cannot be called, a name that is no string and tags that are
+    no sequence of strings; ValueError for a name that another backend has, and for a backend
+    without a name.
     """
     return _backends().register_backend(compiler_fn, name=name, tags=tags)
 
@@ -142,9 +143,9 @@ def _check_type(name: str, value: Any, declared: Any) -> None:
     default = declared[0]
     given = tuple(value) if isinstance(value, list) else value
     if default is not None and type(given) is not type(default):
+        kind = "list" if isinstance(default, tuple) else type(default).__name__
         raise InvalidOption(
-            f"option {name!r} takes {type(default).__name__}, not {type(value).__name__}: "
-            f"{declared[1]}"
+            f"option {name!r} takes {kind}, not {type(value).__name__}: {declared[1]}"
         )
 
 

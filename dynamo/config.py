@@ -191,6 +191,8 @@ class Config:
                 f"dynamo.config has no option {name!r}; the options are: {', '.join(_OPTIONS)}"
             )
         expected = type(_OPTIONS[name][0])
+        if expected is float and type(value) is int:
+            value = float(value)
         if type(value) is not expected:
             raise TypeError(
                 f"dynamo.config.{name} takes {expected.__name__}, not {type(value).__name__}: "
@@ -198,7 +200,12 @@ class Config:
             )
         if value not in _CHOICES.get(name, (value,)):
             raise ValueError(f"dynamo.config.{name} is one of {_CHOICES[name]}, not {value!r}")
+        if expected is int and value < 0:
+            raise ValueError(f"dynamo.config.{name} is at least 0, not {value!r}")
         self.__dict__[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"dynamo.config.{name} cannot be deleted, but set or patched")
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are not options.
@@ -230,6 +237,8 @@ class Config:
         """
         if isinstance(changes, str):
             changes = {changes: value}
+        if changes is not None and not isinstance(changes, dict):
+            raise TypeError(f"dynamo.config.patch takes names with values, not {changes!r}")
         return self._patched({**(changes or {}), **more})
 
     @contextlib.contextmanager

@@ -113,7 +113,7 @@ def _check_signatures(original: Callable[..., Any], substitute: Callable[..., An
 
 def skip_frame(msg: str = "") -> None:
     """Have the compiled function whose frame comes here run as it is, from its start; its callees
-    is compiled. `msg` is shown by explain. Does nothing outside capture.
+    are compiled. `msg` is shown by explain. Does nothing outside capture.
     """
 
 

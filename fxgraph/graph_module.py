@@ -37,7 +37,8 @@ class GraphModule(nn.Module):
     """Holds a graph, and the parameters, buffers and submodules that its nodes name.
 
     root: an nn.Module from which those are taken (shared, not copied), or a dict from dotted name
-    to value. Raises AttributeError if the graph names something that root has not.
+    to value. Raises AttributeError if the graph names something that root has not, TypeError for
+    another root or graph.
     """
 
     forward = _Forward()
@@ -47,6 +48,10 @@ class GraphModule(nn.Module):
         self, root: nn.Module | Mapping[str, Any], graph: Graph, class_name: str = "GraphModule"
     ) -> None:
         super().__init__()
+        if not isinstance(root, nn.Module | Mapping):
+            raise TypeError(f"root must be an nn.Module or a dict, not {type(root).__name__}")
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a fxgraph.Graph, not {type(graph).__name__}")
         self._class_name = class_name
         self.meta: dict[str, Any] = {}
         if isinstance(root, nn.Module):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
+
 from inductor.runtime.cubin import check_target
 
 
@@ -65,7 +67,9 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
-        """Options by name. Raises ValueError, listing all names, for an unknown one."""
+        """Options by name. Raises ValueError for an unknown one, listing all names, and for values
+        that an option does not have.
+        """
         given = dict(given or {})
         known = names()
         if unknown := sorted(given.keys() - set(known)):
@@ -74,11 +78,28 @@ class Options:
             )
         if "aten_ops" in given:
             given["aten_ops"] = tuple(given["aten_ops"])
+            for name in given["aten_ops"]:
+                _check_operator(name)
         if (tuning := given.get("tuning", "quick")) not in TUNING:
             raise ValueError(f"tuning={tuning!r}; one of {', '.join(map(repr, TUNING))}")
         if target := given.get("target", ""):
             check_target(target)
+        for name in ("device_graphs", "device_graph_bytes"):
+            if given.get(name, 0) < 0:
+                raise ValueError(f"{name}={given[name]}; at least 0")
         return cls(**given)
+
+
+def _check_operator(name: Any) -> None:
+    """Raise ValueError for a name of no operator."""
+    namespace, _, rest = str(name).partition(".")
+    packet, _, overload = rest.partition(".")
+    found: Any = getattr(getattr(torch.ops, namespace, None), packet, None)
+    known = isinstance(found, torch._ops.OpOverloadPacket)
+    if not known or (overload and overload not in found.overloads()):
+        raise ValueError(
+            f"aten_ops: no operator named {name!r}; names are 'aten.gelu', 'aten.gelu.default'"
+        )
 
 
 # Options that torch.compile documents for its default backend -> ours that mean the same, where

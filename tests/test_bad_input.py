@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import dynamo
+import fxgraph
 from tests.children import run_script
 
 
@@ -31,19 +32,28 @@ def fresh():
     ("arguments", "error", "text"),
     [
         ({"backend": "inducter"}, ValueError, "did you mean 'inductor'"),
+        ({"backend": "zzz"}, ValueError, "no backend named 'zzz'. The backends are"),
         ({"backend": 7}, TypeError, "backend must be a name or a callable"),
         ({"mode": "fastest"}, ValueError, "the modes are: default"),
         ({"mode": 3}, TypeError, "mode must be a string"),
         ({"options": {"nonsense": 1}}, ValueError, "no option named 'nonsense'"),
         ({"options": ["a"]}, TypeError, "options must be a dict"),
+        ({"options": {"aten_ops": "aten.gelu"}}, ValueError, "'aten_ops' takes list, not str"),
+        ({"options": {"aten_ops": ["gelu"]}}, ValueError, "no operator named 'gelu'"),
+        ({"options": {"aten_ops": ["aten.gelu.nonsense"]}}, ValueError, "names are 'aten.gelu'"),
+        ({"options": {"device_graphs": -1}}, ValueError, "device_graphs=-1; at least 0"),
         ({"mode": "default", "options": {}}, ValueError, "either mode or options"),
         ({"fullgraph": "yes"}, TypeError, "fullgraph must be True or False"),
         ({"dynamic": "yes"}, TypeError, "dynamic must be"),
+        ({"dynamic": 1}, TypeError, "dynamic must be"),
+        ({"name": 3}, TypeError, "name must be a string"),
+        ({"recompile_limit": 0}, ValueError, "recompile_limit must be at least 1"),
     ],
 )
 def test_compile_arguments(arguments, error, text) -> None:
-    with pytest.raises(error, match=text):
-        dynamo.compile(add_one, **arguments)
+    for function in (dynamo.compile, dynamo.explain):
+        with pytest.raises(error, match=text):
+            function(add_one, **arguments)
 
 
 @pytest.mark.parametrize("model", [3, "f", int, None.__class__])
@@ -62,24 +72,32 @@ ONES = torch.ones(2)
         (lambda mode: dynamo.compile(len, mode=mode), ("fast",), dynamo.errors.InvalidOption),
         (dynamo.assume_constant_result, (3,), TypeError),
         (dynamo.disable, (3,), TypeError),
+        (dynamo.disable, (add_one, "a reason"), TypeError),
         (dynamo.disallow_in_graph, (3,), TypeError),
         (dynamo.export, (3,), TypeError),
         (dynamo.list_mode_options, ("fast",), dynamo.errors.InvalidOption),
+        (dynamo.list_backends, ("debug",), TypeError),
         (dynamo.load, ("/no/such/file",), dynamo.errors.ProgramError),
         (dynamo.load_cache_artifacts, (b"text",), ValueError),
         (dynamo.lookup_backend, ("fast",), dynamo.errors.InvalidBackend),
         (dynamo.lookup_backend, (3,), TypeError),
         (dynamo.mark_dynamic, (3, 0), TypeError),
+        (dynamo.mark_dynamic, (ONES, "batch"), TypeError),
+        (dynamo.mark_dynamic, (ONES, 0, "2"), TypeError),
         (dynamo.mark_dynamic, (ONES, 1), IndexError),
         (dynamo.mark_dynamic, (ONES, 0, 3, 2), ValueError),
+        (dynamo.mark_dynamic, (ONES, 0, None, -1), ValueError),
         (dynamo.mark_static, (ONES, 1), IndexError),
         (dynamo.nested_compile_region, (3,), TypeError),
         (dynamo.nonstrict_trace, (3,), TypeError),
         (dynamo.register_backend, (3,), TypeError),
+        (dynamo.register_backend, (add_one, 3), TypeError),
+        (dynamo.register_backend, (add_one, "one", "debug"), TypeError),
         (dynamo.run, (3,), TypeError),
         (dynamo.set_default_backend, ("fast",), dynamo.errors.InvalidBackend),
         (dynamo.set_enable_guard_collectives, (3,), TypeError),
         (dynamo.set_stance, ("fast",), ValueError),
+        (dynamo.set_stance, (["default"],), ValueError),
         (dynamo.substitute_in_graph, (3,), TypeError),
         (dynamo.substitute_in_graph(len), (3,), TypeError),
         (dynamo.wrap_numpy, (3,), TypeError),
@@ -95,8 +113,8 @@ def test_arguments_without_a_meaning(function, arguments, error) -> None:
 def test_arguments_of_explain_and_of_a_range_without_sizes() -> None:
     with pytest.raises(TypeError, match="takes a callable"):
         dynamo.explain(3)
-    with pytest.raises(TypeError, match="no such argument of dynamo.compile: fulgraph"):
-        dynamo.explain(add_one, fulgraph=True)
+    with pytest.raises(TypeError, match="takes no argument disable; .* fullgraph, dynamic"):
+        dynamo.explain(add_one, disable=True)
     with pytest.raises(ValueError, match="min 5 is more than max 2"):
         dynamo.mark_unbacked(ONES, 0, min=5, max=2)
 
@@ -120,8 +138,49 @@ def test_unknown_config_option() -> None:
         dynamo.config.recompile_limits = 3
     with pytest.raises(TypeError, match="takes int"):
         dynamo.config.recompile_limit = "many"
+    with pytest.raises(ValueError, match="recompile_limit is at least 0, not -1"):
+        dynamo.config.recompile_limit = -1
+    with pytest.raises(AttributeError, match="strict cannot be deleted"):
+        del dynamo.config.strict
     with pytest.raises(AttributeError), dynamo.config.patch(nonsense=1):
         pass
+    with pytest.raises(TypeError, match="takes names with values"):
+        dynamo.config.patch(["strict"])
+    with dynamo.config.patch(no_graph_seconds=1):
+        assert dynamo.config.no_graph_seconds == 1.0
+
+
+def test_arguments_of_saved_programs(tmp_path: Path) -> None:
+    exported = dynamo.export(add_one)(ONES)
+    path = tmp_path / "one.fg"
+    for arguments, text in (
+        ({"targets": "x86-64-v3"}, r"such as \['x86-64-v3'\]"),
+        ({"targets": ["avx"]}, "the targets are: x86-64-v2"),
+        ({"standalone": "torch"}, "standalone is True, False"),
+        ({"steps": 0}, "at least 1, not 0"),
+        ({"training": "yes"}, "training is True, False or None"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            exported.save(path, **arguments)
+    exported.save(path)
+    with pytest.raises(TypeError, match=r"such as \['aten'\]"):
+        dynamo.load(path, operators="aten")
+
+
+def test_settings_of_a_static_graph() -> None:
+    graph = dynamo.Graph(backend="eager")
+    for name in ("amp_", "enable_amp"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(graph.config, name, True)
+    with pytest.raises(TypeError, match="a state dict is a mapping, not 3"):
+        graph.load_state_dict(3)
+
+
+def test_parts_of_a_graph_module() -> None:
+    with pytest.raises(TypeError, match="root must be an nn.Module or a dict, not int"):
+        fxgraph.GraphModule(3, fxgraph.Graph())
+    with pytest.raises(TypeError, match="graph must be a fxgraph.Graph, not int"):
+        fxgraph.GraphModule({}, 3)
 
 
 def test_backend_that_raises() -> None:

@@ -69,10 +69,8 @@ def compile(
         "name": name,
         "recompile_limit": recompile_limit,
     }
-    _check_flags(fullgraph=fullgraph, disable=disable, isolate_recompiles=isolate_recompiles)
-    _check_name_and_limit(name, recompile_limit)
-    if dynamic not in (None, True, False):
-        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
+    _check_flags(disable=disable, isolate_recompiles=isolate_recompiles)
+    _check_settings(settings)
     for_backend, _ = _split(options)
     found = resolve(
         settings["backend"], mode, for_backend
@@ -102,15 +100,31 @@ def _check_flags(**flags: Any) -> None:
             raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
-def _check_name_and_limit(name: Any, recompile_limit: Any) -> None:
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Raise for the settings without a meaning, but for those of the backend."""
+    _check_flags(fullgraph=settings["fullgraph"])
+    dynamic, name, limit = settings["dynamic"], settings["name"], settings["recompile_limit"]
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name must be a string or None, not {name!r}")
-    if recompile_limit is None:
-        return
-    if type(recompile_limit) is not int:
-        raise TypeError(f"recompile_limit must be an int or None, not {recompile_limit!r}")
-    if recompile_limit < 1:
-        raise ValueError(f"recompile_limit must be at least 1, not {recompile_limit}")
+    if limit is not None and type(limit) is not int:
+        raise TypeError(f"recompile_limit must be an int or None, not {limit!r}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"recompile_limit must be at least 1, not {limit}")
+
+
+def default_settings() -> dict[str, Any]:
+    """The arguments of compile() that a context holds."""
+    return {
+        "fullgraph": False,
+        "dynamic": None,
+        "backend": get_default_backend(),
+        "mode": None,
+        "options": None,
+        "name": None,
+        "recompile_limit": None,
+    }
 
 
 def make_context(settings: dict[str, Any]) -> CompileContext:
@@ -119,12 +133,12 @@ def make_context(settings: dict[str, Any]) -> CompileContext:
     for_backend, guard_filter = _split(settings["options"])
     return CompileContext(
         backend=resolve(backend, settings["mode"], for_backend),
-        backend_name=settings.get("name") or named,
+        backend_name=settings["name"] or named,
         fullgraph=settings["fullgraph"],
         dynamic=settings["dynamic"],
         settings=settings,
         guard_filter=guard_filter,
-        recompile_limit=settings.get("recompile_limit"),
+        recompile_limit=settings["recompile_limit"],
         again=compile_again,
     )
 
@@ -221,15 +235,7 @@ def compile_fresh(
     """`model` compiled under a context of its own, as it was compiled before if it was; and the
     context.
     """
-    settings: dict[str, Any] = {
-        "fullgraph": False,
-        "dynamic": None,
-        "backend": get_default_backend(),
-        "mode": None,
-        "options": None,
-        "name": None,
-        "recompile_limit": None,
-    }
+    settings = default_settings()
     if isinstance(model, CompiledModule):
         context, model = model._dynamo_context, model._orig_mod
         settings = settings if context is None else {**context.settings}
@@ -237,8 +243,13 @@ def compile_fresh(
         settings = {**model.context.settings}
     unknown = set(overrides) - set(settings)
     if unknown:
-        raise TypeError(f"no such argument of dynamo.compile: {', '.join(sorted(unknown))}")
-    context = make_context({**settings, **overrides})
+        raise TypeError(
+            f"explain takes no argument {', '.join(sorted(unknown))}; of those of dynamo.compile, "
+            f"it takes: {', '.join(settings)}"
+        )
+    settings |= overrides
+    _check_settings(settings)
+    context = make_context(settings)
     context.export = export
     return _compile(model, context), context
 
@@ -256,8 +267,12 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
     stays as it is: the result is a module that shares all but its call.
 
     With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain. Raises
-    TypeError for an object that cannot be called, or, with recursive=False, without Python code.
+    TypeError for an object that cannot be called, or, with recursive=False, without Python code,
+    for another `recursive` than True and False, and for a reason that is no string.
     """
+    _check_flags(recursive=recursive)
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(f"reason must be a string or None, not {reason!r}")
     if fn is None:
         return lambda f: disable(f, recursive, reason)
     directives.check_callable("disable", fn)
@@ -271,7 +286,7 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
     if not recursive:
         code = getattr(fn, "__code__", None)
         if code is None:
-            raise TypeError("dynamo.disable(recursive=False) takes a Python function")
+            raise TypeError(f"dynamo.disable(recursive=False) takes a Python function, not {fn!r}")
         directives.SKIPPED_CODE.set(code, reason or "")
         return fn
     disabled = _hook.disabled(fn)

@@ -82,6 +82,11 @@ class CompileContext:
         return each * self.targets
 
     @property
+    def names_backend(self) -> bool:
+        """Whether the user gave the backend by its name."""
+        return isinstance(self.settings.get("backend"), str)
+
+    @property
     def backend_now(self) -> Callable[..., Any]:
         """The backend, unless set_stance() has all functions compiled with another."""
         return stances.current().backend or self.backend

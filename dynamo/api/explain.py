@@ -151,8 +151,9 @@ def explain(fn: Callable[..., Any], **compile_options: Any) -> Callable[..., Exp
     """explain(fn)(*args, **kwargs): run `fn` once under a fresh compilation and report on it.
 
     `fn` may be plain or compiled already (then its backend and options are used); what it has
-    compiled stays as it is. Keyword arguments are those of dynamo.compile, and errors: raised at
-    once for arguments without a meaning, by the call for the program's own.
+    compiled stays as it is. Keyword arguments are those of dynamo.compile, but for disable and
+    isolate_recompiles, and errors: raised at once for arguments without a meaning, by the call for
+    the program's own.
     """
     check_callable("explain", fn)
     compile_fresh(fn, **compile_options)  # for its checks: each report has one of its own

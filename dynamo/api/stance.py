@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dynamo import _hook, stances
 from dynamo.api.compile import reset
 from dynamo.backend_lookup import resolve
+from dynamo.directives import check_callable
 from dynamo.errors import InvalidOption
 
 
@@ -50,7 +51,7 @@ class set_stance:
             raise TypeError(
                 f"skip_guard_eval_unsafe must be True or False, not {skip_guard_eval_unsafe!r}"
             )
-        if stance not in self._POLICIES:
+        if not isinstance(stance, str) or stance not in self._POLICIES:
             known = ", ".join(self._POLICIES)
             raise InvalidOption(f"no stance {stance!r}; the stances are: {known}")
         if force_backend is not None and stance != "default":
@@ -70,6 +71,7 @@ class set_stance:
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         _set(*self._previous)
+        check_callable("set_stance(...)", fn)
 
         @functools.wraps(fn)
         def with_stance(*args: Any, **kwargs: Any) -> Any:

@@ -68,7 +68,7 @@ def compiled_once(
     key = _key(output, module, inputs)
     if key is None:
         return compile_graph()
-    named = isinstance(output.context.settings.get("backend"), str)
+    named = output.context.names_backend
     graphs = output.symbols.seen.graphs
     for seen in graphs:
         if seen.key == key and seen.state.check() and seen.is_of(statics) is named:
@@ -111,7 +111,7 @@ def _key(output: OutputGraph, module: GraphModule, inputs: Sequence[GraphInput])
     kinds = [_kind(example) for example in examples]
     if None in kinds or len(set(map(_storage, examples))) < len(examples):
         return None
-    named = isinstance(context.settings.get("backend"), str)
+    named = context.names_backend
     marked = [
         (node, mark)
         for node in module.graph.nodes

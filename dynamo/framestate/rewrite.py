@@ -289,7 +289,7 @@ class FrameRewriter:
     ) -> Callable[..., Any]:
         try:
             # A debugger may step into a backend of the user's own, not into one that has a name.
-            named = isinstance(self.output.context.settings.get("backend"), str)
+            named = self.output.context.names_backend
             compiled = (
                 backend(module, examples)
                 if named

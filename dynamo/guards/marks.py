@@ -6,6 +6,7 @@ here. Their effect is in dynamo/guards/shapes.py.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +36,8 @@ def mark_dynamic(
     Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
     hint_override (the size to optimise for) and specialize_on (conditions for which a backend may
     make code of its own) are advice for torch.compile's backend; ours generates code for all sizes.
-    Raises TypeError for an object that is no tensor, IndexError for a dimension that it does not
-    have, ValueError for an empty range.
+    Raises TypeError for an object that is no tensor, and where dimension or range are no ints,
+    IndexError for a dimension that the tensor does not have, ValueError for an empty range.
     """
     _check_range(min, max)
     for one in _dims(t, dim):
@@ -56,8 +57,8 @@ def mark_static(t: Any, dim: int | tuple[int, ...] | list[int] | None = None) ->
     A class of modules may be marked, too, which changes nothing: numbers that a module holds are
     constants until they vary.
 
-    Raises TypeError for an object that is no tensor, IndexError for a dimension that it does not
-    have.
+    Raises TypeError for an object that is no tensor and a dimension that is no int, IndexError for
+    a dimension that the tensor does not have.
     """
     if isinstance(t, type):
         if not issubclass(t, torch.nn.Module):
@@ -92,8 +93,13 @@ def mark_unbacked(
 
 
 def _check_range(low: int | None, high: int | None) -> None:
-    if low is not None and high is not None and low > high:
-        raise ValueError(f"no size lies in the marked range: min {low} is more than max {high}")
+    for bound in (low, high):
+        if bound is not None and not isinstance(bound, numbers.Integral):
+            raise TypeError(f"a bound of a size is an int or None, not {bound!r}")
+    if high is not None and high < (low or 0):
+        raise ValueError(
+            f"no size lies in the marked range: min {low or 0} is more than max {high}"
+        )
 
 
 class _Range(NamedTuple):
@@ -131,6 +137,8 @@ def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None) -> lis
         return list(range(t.dim()))
     dims = list(dim) if isinstance(dim, tuple | list) else [dim]
     for one in dims:
+        if not isinstance(one, numbers.Integral):
+            raise TypeError(f"a dimension is an int, not {one!r}")
         if not -t.dim() <= one < t.dim():
             raise IndexError(f"the tensor has {t.dim()} dimensions, none of them is {one}")
     return [one % t.dim() for one in dims]

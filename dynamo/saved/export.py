@@ -57,8 +57,8 @@ class Exported:
     arguments.
 
     Parameters and buffers are attributes of the graph module, named after their path; its
-    placeholders are the user's tensors. A call whose arguments do not meet the guards raises
-    RecompileLimitExceeded with the guard that fails.
+    placeholders are the user's tensors. `.guards` are the conditions, as text, that arguments have
+    to meet: a call raises RecompileLimitExceeded otherwise.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Exported:
             rates (schedulers are Python objects, which no file holds).
 
         Raises ProgramError for objects that a file cannot hold, and where the file cannot be
-        written.
+        written; ValueError and TypeError for arguments that have no meaning.
         """
         assert self._captured is not None, "made by export"
         save(

@@ -65,8 +65,11 @@ def load(
         they are to be imported before.
 
     No other code is taken from the file. Raises ProgramError for a file that is damaged, cut off,
-    of a newer format or no saved program, and for weights that do not fit.
+    of a newer format or no saved program, and for weights that do not fit, TypeError for
+    `operators` that are a string.
     """
+    if isinstance(operators, str):
+        raise TypeError(f"operators is a list of namespaces, such as [{operators!r}]")
     container = Container(path)
     compiler = compiler_for(container, backend, trust_kernels)
     grad = torch.is_grad_enabled()

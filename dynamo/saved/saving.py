@@ -60,10 +60,14 @@ def save(
     weights: bool,
     training: bool | None,
     targets: Sequence[str],
-    standalone: bool | str = False,
-    steps: int = 10_000,
+    standalone: bool | str,
+    steps: int,
 ) -> None:
     """Write `captured` to `path`."""
+    if training is not None and not isinstance(training, bool):
+        raise TypeError(f"training is True, False or None, not {training!r}")
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"steps is a number of steps, at least 1, not {steps!r}")
     if standalone not in (False, True, "libtorch"):
         raise ValueError(f'standalone is True, False or "libtorch", not {standalone!r}')
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]

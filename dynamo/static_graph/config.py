@@ -16,6 +16,10 @@ class GraphConfig:
     A change after the first call builds the graph anew at the next one.
     """
 
+    # Other names, and values in place of the methods, are errors.
+    __slots__ = ("_changed", "accumulation", "amp", "checkpointed", "device_type", "grad_scaler",
+                 "memory_limit", "training")  # fmt: skip
+
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self.training = False  # an optimizer was added

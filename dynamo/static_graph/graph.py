@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dynamo import directives
+from dynamo.api.compile import default_settings
 from dynamo.errors import GraphError
 from dynamo.static_graph import step
 from dynamo.static_graph.config import GraphConfig
@@ -68,9 +69,15 @@ class Graph:
     ) -> None:
         if not isinstance(dynamic, bool):
             raise TypeError(f"dynamic must be True or False, not {dynamic!r}")
-        settings = {"backend": backend, "mode": mode, "options": options, "fullgraph": True}
-        # Numbers such as learning rates vary in any case; sizes are held by the signature.
-        settings["dynamic"] = True if dynamic else None
+        settings = {
+            **default_settings(),
+            "backend": backend,
+            "mode": mode,
+            "options": options,
+            "fullgraph": True,
+            # Numbers such as learning rates vary in any case; sizes are held by the signature.
+            "dynamic": dynamic or None,
+        }
         self._graph = GraphState(type(self).__name__, settings, dynamic)
 
     def __getattr__(self, name: str) -> Any:
@@ -191,8 +198,10 @@ class Graph:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Inverse of state_dict. strict: RuntimeError for missing and unexpected entries; returned
-        otherwise, as by Module.load_state_dict.
+        otherwise, as by Module.load_state_dict. TypeError for an object that is no mapping.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"{self.name}: a state dict is a mapping, not {state_dict!r}")
         parts = dict(self._graph.parts())
         tensors = {key: value for key, value in state_dict.items() if key not in parts}
         missing = [key for key in parts if key not in state_dict]
