@@ -157,7 +157,7 @@ def test_arguments_of_saved_programs(tmp_path: Path) -> None:
         ({"targets": "x86-64-v3"}, r"such as \['x86-64-v3'\]"),
         ({"targets": ["avx"]}, "the targets are: x86-64-v2"),
         ({"standalone": "torch"}, "standalone is True, False"),
-        ({"steps": 0}, "at least 1, not 0"),
+        ({"steps": 0}, "a positive number of steps, not 0"),
         ({"training": "yes"}, "training is True, False or None"),
     ):
         with pytest.raises((TypeError, ValueError), match=text):

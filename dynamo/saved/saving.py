@@ -67,7 +67,7 @@ def save(
     if training is not None and not isinstance(training, bool):
         raise TypeError(f"training is True, False or None, not {training!r}")
     if type(steps) is not int or steps < 1:
-        raise ValueError(f"steps is a number of steps, at least 1, not {steps!r}")
+        raise ValueError(f"steps is a positive number of steps, not {steps!r}")
     if standalone not in (False, True, "libtorch"):
         raise ValueError(f'standalone is True, False or "libtorch", not {standalone!r}')
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]

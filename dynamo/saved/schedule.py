@@ -72,8 +72,6 @@ class Schedule:
     """The schedule of a program that is being saved: data, once its columns are known."""
 
     def __init__(self, state: Any, steps: int, fail: Callable[[str], ProgramError]) -> None:
-        if type(steps) is not int or steps < 1:
-            raise ValueError(f"steps is a positive number of steps, not {steps!r}")
         marked = varying(state)
         columns, rows, self.end = tabulated(state, steps)
         used = []
