@@ -238,17 +238,17 @@ class _Loop:
         originals = self.tx.output.conditionals.originals
         found = [{id(value.fake): (value.fake, True)} for value in self.carried]
         for _ in self.carried:
-            for place, end in enumerate(ends):
+            for end, of_place in zip(ends, found):
                 memory, whole = memory_of(end.fake), is_handed_on(end, graph)
                 if memory in places:
-                    for key, (fake, is_object) in [*found[places[memory]].items()]:
-                        known = found[place].get(key, (fake, True))[1]
-                        found[place][key] = fake, known and is_object and whole
-                    continue
-                ones = [(outside[memory], whole)] if memory in outside else originals(end.fake)
+                    ones = [*found[places[memory]].values()]
+                elif memory in outside:
+                    ones = [(outside[memory], True)]
+                else:
+                    ones, whole = originals(end.fake), False
                 for fake, is_object in ones:
-                    known = found[place].get(id(fake), (fake, True))[1]
-                    found[place][id(fake)] = fake, known and is_object and memory in outside
+                    known = of_place.get(id(fake), (fake, True))[1]
+                    of_place[id(fake)] = fake, known and is_object and whole
         return [list(one.values()) for one in found]
 
     def _inputs(self, graph: Subgraph) -> list[TensorValue]:

@@ -116,6 +116,13 @@ class OutputGraph:
     has_dual_level = False  # of forward-mode autograd, entered
     has_generators = False
     continues = False  # the frame is a continuation
+    compiled = False  # a backend has got the graph
+    overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
+    trial: Trial | None = None
+    emptiness: Emptiness | None = None  # where the iteration being captured is not made
+    running: Any = None  # the interpreter whose instruction is being executed
+    steps = 0  # instructions executed so far, over all interpreters
+    _nodes = 0
     _last_placeholder: Node | None = None
 
     def __init__(
@@ -131,7 +138,6 @@ class OutputGraph:
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())
         self.frame_globals = frame_globals
         self.graph = Graph()
-        self.compiled = False  # a backend has got the graph
         self.root = torch.nn.Module()  # holds the captured bodies that nodes of the graph run
         self.bodies: list[Subgraph] = []  # those being captured, innermost last
         self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
@@ -145,15 +151,12 @@ class OutputGraph:
         # reader -> its result at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.parts: list[tuple[Source, torch.Tensor]] = []  # held by wrappers among inputs
-        self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.modes = EnteredModes()
         self.default_dtype = torch.get_default_dtype()
         self.function_modes = torch._C._len_torch_function_stack()  # when the frame starts
         self.default_device = default_device()
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
-        self.running: Any = None  # the interpreter whose instruction is being executed
-        self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (values/effects/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
         self.real_strides: dict[Node, Any] = {}  # see values/tensors/stride_reads.py
@@ -164,8 +167,6 @@ class OutputGraph:
         self.known_tensors = KnownTensors()
         self.checks = Checks(self)
         self.conditionals = Conditionals(self)
-        self.trial: Trial | None = None
-        self.emptiness: Emptiness | None = None  # where the iteration being captured is not made
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step  # steps of capture
         self.unrolled: list[Any] = []  # loops to be captured to their end (resumed_iterators.py)
         self.began = time.thread_time()
@@ -180,7 +181,6 @@ class OutputGraph:
         self.checkpoint_reads: list[Reads] = []  # see torch/checkpoint_reads.py
         self.untried_backwards: list[type] = []  # see torch/untried_backwards.py
         self.contexts: list[Any] = []  # of autograd.Functions that were given the program's objects
-        self._nodes = 0
         # One Value per outside object and per source; objects live on, so that ids stay theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}

@@ -55,8 +55,7 @@ def write(path: str | os.PathLike[str], sections: Mapping[str, Chunks]) -> None:
             file.write(head)
             for name, chunks in laid_out.items():
                 file.write(bytes(table[name]["offset"] - file.tell()))
-                for chunk in chunks:
-                    file.write(chunk)
+                file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

@@ -19,6 +19,7 @@ from dynamo.saved.saving import read_graphs
 from dynamo.saved.schedule import Rates
 from dynamo.saved.show import text_of
 from dynamo.saved.signature import Signature
+from fxgraph import Node
 from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.serialize import SerializeError, argument_from_json
@@ -180,30 +181,32 @@ class Program:
         """The graphs' inputs are what the signature and the tensors say, and so are their numbers
         of results.
         """
-        leaves = self.data["signature"]["leaves"]
         for kind, graph in graphs.items():
             if len(frame_of(graph).structure) != self._result_count:
                 raise StoredError(f"the graph {kind} has another number of results")
             module = graph.forward.graph_module if kind == "training" else graph.graph_module
             nodes = module.graph.find_nodes(op="placeholder")
             for node, (place, where) in zip(nodes, rows, strict=True):
-                val = node.meta["val"]
-                if place == "symbol":
-                    if not is_symbol(val) or val.node._expr.name != where:
-                        raise StoredError(f"input {node.name} is not {where}")
-                    continue
-                if is_symbol(val):
-                    raise StoredError(f"input {node.name} is no tensor")
-                given = (
-                    leaves[where].get("tensor", {})
-                    if place == "leaf"
-                    else tensor_to_data(self._tensors[where])
-                )
-                own = tensor_to_data(val)
-                if any(given.get(key) != own[key] for key in own):
-                    raise StoredError(f"input {node.name} is another than what is given for it")
-                if bool(node.meta.get("static")) is not (place == "tensor"):
-                    raise StoredError(f"input {node.name} is given by no call")
+                self._check_input(node, place, where)
+
+    def _check_input(self, node: Node, place: str, where: Any) -> None:
+        """The placeholder is the symbol, the argument's leaf or the tensor at this place."""
+        val = node.meta["val"]
+        if place == "symbol":
+            if not is_symbol(val) or val.node._expr.name != where:
+                raise StoredError(f"input {node.name} is not {where}")
+            return
+        if is_symbol(val):
+            raise StoredError(f"input {node.name} is no tensor")
+        if place == "leaf":
+            given = self.data["signature"]["leaves"][where].get("tensor", {})
+        else:
+            given = tensor_to_data(self._tensors[where])
+        own = tensor_to_data(val)
+        if any(given.get(key) != own[key] for key in own):
+            raise StoredError(f"input {node.name} is another than what is given for it")
+        if bool(node.meta.get("static")) is not (place == "tensor"):
+            raise StoredError(f"input {node.name} is given by no call")
 
     def _results(self, data: Any) -> Callable[[Any, list[Any], Mapping[str, Any]], Any]:
         rows = data["leaves"]

@@ -51,13 +51,14 @@ def undo_made(
         made = [parameter for parameter in without if parameter in optimizer.state]
         if not made or not skip.item():
             continue
-        for parameter in made:
-            if not _is_fused(optimizer):
-                del optimizer.state[parameter]
-                continue
-            for value in optimizer.state[parameter].values():
+        states = [optimizer.state[parameter] for parameter in made]
+        if _is_fused(optimizer):
+            for value in (value for state in states for value in state.values()):
                 if isinstance(value, torch.Tensor):
                     value.zero_()
+        else:
+            for parameter in made:
+                del optimizer.state[parameter]
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -11,6 +11,7 @@ before                                after
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -462,13 +463,13 @@ class Inputs:
         for sharers in self._by_memory.values():
             if len(sharers) < 2 or not any(written[i].version for i in sharers):  # type: ignore[union-attr]
                 continue
-            for i in sharers:
-                for j in sharers:
-                    apart = written[i] is not written[j] and overlap(self.real[i], self.real[j])
-                    if apart and written[i].version:  # type: ignore[union-attr]
-                        if _are_twins(self.real[i], self.real[j]):
-                            raise TwinWritten
-                        raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
+            for i, j in itertools.permutations(sharers, 2):
+                alias, one, other = written[i], self.real[i], self.real[j]
+                if not alias.version or alias is written[j] or not overlap(one, other):  # type: ignore[union-attr]
+                    continue
+                if _are_twins(one, other):
+                    raise TwinWritten
+                raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
 
 
 def _are_twins(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -134,9 +134,7 @@ def _traced(
         inputs.check_writes()
         with torch._C._AutoDispatchBelowAutograd():
             finished = Finish(tracer, inputs, result, bases_only=True)
-        for mutation in finished.mutations:
-            if mutation.metadata:
-                raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
+        _check_sizes(finished)
         watched.check([mutation.index for mutation in finished.mutations])
         if subject.rebased:
             finished.structure = finished.structure[0]
@@ -186,6 +184,12 @@ def _traced(
         whole=watched.whole(),
         spent=finished.spent,
     )
+
+
+def _check_sizes(finished: Finish) -> None:
+    for mutation in finished.mutations:
+        if mutation.metadata:
+            raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
 
 
 # Decompositions -> the numbers of their results that, complex, are known up to a phase: their

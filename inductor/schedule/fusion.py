@@ -582,20 +582,18 @@ def _read_products(items: list[Item]) -> list[Item]:
     for position, item in enumerate(items):
         if not isinstance(item, ProductKernel):
             continue
-        for later in items[position + 1 :]:
-            if not later.before >> item.id & 1:
+        later = next((one for one in items[position + 1 :] if one.before >> item.id & 1), None)
+        if later is None or not _can_follow(later, item):
+            continue
+        assert isinstance(later, Kernel)
+        first = product_of.setdefault(later.id, item)
+        if first is not item:
+            if not _are_alike(first, item):
                 continue
-            if _can_follow(later, item):
-                assert isinstance(later, Kernel)
-                first = product_of.setdefault(later.id, item)
-                if first is not item:
-                    if not _are_alike(first, item):
-                        break
-                    assert isinstance(item.step, PanelProduct)
-                    first.beside.append(item.step)
-                    first.before |= item.before
-                reader_of[item.id] = later
-            break
+            assert isinstance(item.step, PanelProduct)
+            first.beside.append(item.step)
+            first.before |= item.before
+        reader_of[item.id] = later
     result: list[Item] = []
     for item in items:
         if isinstance(item, Kernel) and item.id in product_of:

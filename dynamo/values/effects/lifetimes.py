@@ -287,16 +287,14 @@ def _own_dict(real: Any) -> Any:
 def _in_slot(real: Any, name: str) -> Any:
     if issubclass(type(real), torch.Tensor):
         return real.grad if name == "grad" and real.is_leaf else None
-    for cls in type.mro(type(real)):
-        if name in vars(cls):
-            slot = vars(cls)[name]
-            if type(slot) is types.MemberDescriptorType:
-                try:
-                    return slot.__get__(real)
-                except AttributeError:
-                    return None
-            return None
-    return None
+    found = (vars(cls)[name] for cls in type.mro(type(real)) if name in vars(cls))
+    slot = next(found, None)
+    if type(slot) is not types.MemberDescriptorType:
+        return None
+    try:
+        return slot.__get__(real)
+    except AttributeError:
+        return None
 
 
 def observable_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, frozenset[int]]]:

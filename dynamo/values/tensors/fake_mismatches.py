@@ -23,7 +23,7 @@ _INTO_VIEWS: dict[str, Callable[..., torch.Tensor]] = {
     "as_strided_scatter": torch.as_strided,
 }
 _LONG_INDICES = frozenset(["index_copy", "index_fill"])  # x, dimension, indices
-_POWERS = frozenset(["pow", "ipow", "__pow__", "__ipow__"])
+_POWERS = frozenset(["pow", "ipow"])
 _SUBTRACTIONS = frozenset(["sub", "isub", "rsub", "subtract"])
 _OF_BITS = frozenset(
     ["and", "or", "xor", "iand", "ior", "ixor", "rand", "ror", "rxor", "masked_fill"]
@@ -55,44 +55,52 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         raise RuntimeError(f"{name} with a bool for alpha")
     if plain in _PRODUCTS or plain in _OF_FLOATS:
         _refuse_types(name, plain, args, kwargs)
-    if plain in _SELECTIONS and args and isinstance(args[0], torch.Tensor):
-        _refuse_empty(plain, args[0], *args[1:2], **kwargs)
-    if plain in _OF_BITS:
-        operands = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        asked = operands[1:2] if plain == "masked_fill" else operands
-        if any(tensor.is_floating_point() for tensor in asked):
-            raise TypeError(f"{name} of floats")
-    elif name.rstrip("_") in _POWERS or name in _POWERS:
-        base, exponent = (*args, *kwargs.values())[:2] if len(args) + len(kwargs) > 1 else (0, 0)
-        negative = type(exponent) is int and exponent < 0
-        integers = isinstance(base, torch.Tensor) and not _has_fractions(base)
-        if negative and integers:
-            raise RuntimeError(f"{name} of integers")
-        if _is_bool(base) and _is_bool(exponent):
-            raise NotImplementedError(f"{name} of bools")
-    elif plain in _SUBTRACTIONS:
-        if any(map(_is_bool, (*args, *kwargs.values()))):
-            raise RuntimeError(f"{name} of bools")
-    elif plain == "as_strided" and args and isinstance(args[0], torch.Tensor):
-        _refuse_beyond(*args, **kwargs)
-    elif plain in _DIMENSIONS and args and isinstance(args[0], torch.Tensor):
-        place = {"gumbel_softmax": 4}.get(plain, 1)
-        rank = max(args[0].ndim, 1)
-        for dim in (kwargs.get("dim"), *args[place : place + 1]):
-            if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
-                raise IndexError(f"{name} over dimension {dim}")
-    elif plain == "fused_moving_avg_obs_fake_quant":
-        lowest = kwargs.get("running_min", args[3] if len(args) > 3 else None)
-        if isinstance(lowest, torch.Tensor) and not lowest.numel():
-            raise RuntimeError(f"{name} with empty statistics, which it makes larger")
-    elif plain in _INTO_VIEWS and args and isinstance(args[0], torch.Tensor):
-        _refuse_source(plain, *args, **kwargs)
-    elif plain in _LONG_INDICES:
-        index = kwargs.get("index", args[2] if len(args) > 2 else None)
-        if isinstance(index, torch.Tensor) and index.dtype is not torch.int64:
-            raise (IndexError if plain == "index_fill" else RuntimeError)(
-                f"{name} at {index.dtype}"
-            )
+    if plain in _OF_A_TENSOR and args and isinstance(args[0], torch.Tensor):
+        _OF_A_TENSOR[plain](plain, *args, **kwargs)
+    elif plain in _OF_ARGUMENTS:
+        _OF_ARGUMENTS[plain](name, args, kwargs)
+
+
+def _refuse_floats(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    operands = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+    asked = operands[1:2] if name.startswith("masked_fill") else operands
+    if any(tensor.is_floating_point() for tensor in asked):
+        raise TypeError(f"{name} of floats")
+
+
+def _refuse_power(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    base, exponent = (*args, *kwargs.values())[:2] if len(args) + len(kwargs) > 1 else (0, 0)
+    negative = type(exponent) is int and exponent < 0
+    if negative and isinstance(base, torch.Tensor) and not _has_fractions(base):
+        raise RuntimeError(f"{name} of integers")
+    if _is_bool(base) and _is_bool(exponent):
+        raise NotImplementedError(f"{name} of bools")
+
+
+def _refuse_bools(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if any(map(_is_bool, (*args, *kwargs.values()))):
+        raise RuntimeError(f"{name} of bools")
+
+
+def _refuse_no_statistics(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    lowest = kwargs.get("running_min", args[3] if len(args) > 3 else None)
+    if isinstance(lowest, torch.Tensor) and not lowest.numel():
+        raise RuntimeError(f"{name} with empty statistics, which it makes larger")
+
+
+def _refuse_few_bits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    index = kwargs.get("index", args[2] if len(args) > 2 else None)
+    if isinstance(index, torch.Tensor) and index.dtype is not torch.int64:
+        error = IndexError if name.startswith("index_fill") else RuntimeError
+        raise error(f"{name} at {index.dtype}")
+
+
+def _refuse_dimension(name: str, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    place = 3 if name == "gumbel_softmax" else 0
+    rank = max(tensor.ndim, 1)
+    for dim in (kwargs.get("dim"), *args[place : place + 1]):
+        if type(dim) in (int, torch.SymInt) and not -rank <= dim < rank:
+            raise IndexError(f"{name} over dimension {dim}")
 
 
 def _refuse_source(
@@ -103,7 +111,7 @@ def _refuse_source(
     if not isinstance(src, torch.Tensor) or any(map(depends_on_data, sizes)):
         return
     if name == "as_strided_scatter":
-        _refuse_beyond(tensor, *args, **kwargs)
+        _refuse_beyond(name, tensor, *args, **kwargs)
     view = _INTO_VIEWS[name](tensor, *args, **kwargs)
     shapes = (*view.shape, *src.shape)
     if not any(map(depends_on_data, shapes)) and tuple(view.shape) != tuple(src.shape):
@@ -160,14 +168,31 @@ def _has_fractions(tensor: torch.Tensor) -> bool:
 
 
 def _refuse_beyond(
-    tensor: torch.Tensor, size: Any = (), stride: Any = (), storage_offset: Any = None
+    name: str, tensor: torch.Tensor, size: Any = (), stride: Any = (), storage_offset: Any = None
 ) -> None:
     """Raise where a view has elements outside of the memory of `tensor`."""
     offset = tensor.storage_offset() if storage_offset is None else storage_offset
     if any(n < 0 for n in size):
-        raise RuntimeError("as_strided of a negative size")
+        raise RuntimeError(f"{name} of a negative size")
     if any(n == 0 for n in size):
         return
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
     if (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise RuntimeError("as_strided beyond the memory")
+        raise RuntimeError(f"{name} beyond the memory")
+
+
+# Checks of what becomes of a tensor by an operation: (name, the tensor, its other arguments).
+_OF_A_TENSOR: dict[str, Callable[..., None]] = {
+    **dict.fromkeys(_SELECTIONS, _refuse_empty),
+    **dict.fromkeys(_DIMENSIONS, _refuse_dimension),
+    **dict.fromkeys(_INTO_VIEWS, _refuse_source),
+    "as_strided": _refuse_beyond,
+}
+# Checks of other operations: (name, arguments, keyword arguments).
+_OF_ARGUMENTS: dict[str, Callable[[str, Sequence[Any], Mapping[str, Any]], None]] = {
+    **dict.fromkeys(_OF_BITS, _refuse_floats),
+    **dict.fromkeys(_POWERS, _refuse_power),
+    **dict.fromkeys(_SUBTRACTIONS, _refuse_bools),
+    **dict.fromkeys(_LONG_INDICES, _refuse_few_bits),
+    "fused_moving_avg_obs_fake_quant": _refuse_no_statistics,
+}
