@@ -14,7 +14,7 @@ from fxgraph import faults
 
 
 def _is_set(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0")
+    return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 
 # name -> (default, effect)

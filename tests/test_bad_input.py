@@ -348,14 +348,15 @@ def test_unknown_log_channel() -> None:
     one_warning(done, "the channels are: graph")
 
 
-def test_disabled_by_the_environment() -> None:
+@pytest.mark.parametrize(("value", "disabled"), [("1", True), ("true", True), ("False", False)])
+def test_disabled_by_the_environment(value: str, disabled: bool) -> None:
     done = run_script(
-        """
+        f"""
         import dynamo
         def f(x): return x
-        assert dynamo.compile(f) is f
+        assert (dynamo.compile(f) is f) is {disabled}
         """,
-        {**os.environ, "DYNAMO_DISABLE": "1"},
+        {**os.environ, "DYNAMO_DISABLE": value},
     )
     assert done.returncode == 0, done.stderr
 
