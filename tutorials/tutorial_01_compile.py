@@ -128,8 +128,9 @@ print(
 # %% [markdown]
 # ## Control flow that depends on data
 #
-# A tracer would keep only the path that it saw. Here the graph breaks at the `if`: Python decides,
-# and each side is captured when it is first taken.
+# A tracer would keep only the path that it saw. Here the graph holds both sides of the `if`, as a
+# conditional of which one side is run. Where a side does more than compute tensors, the graph
+# breaks: Python decides, and each side is captured when it is first taken (see below).
 
 
 # %%
@@ -152,7 +153,8 @@ assert test_fns(f1, compile_f1, (-inp1, inp2))
 # %% [markdown]
 # ## Arguments of any type
 #
-# Here `y` is a Python int. It becomes a constant that is guarded: another value compiles again.
+# Here `y` is a Python int. It becomes a constant that is guarded; the second value compiles again,
+# with a symbol in its place that serves all others.
 
 
 # %%
@@ -163,6 +165,7 @@ def f2(x, y):
 compile_f2 = dynamo.compile(f2)
 assert test_fns(f2, compile_f2, (inp1, 3))
 assert test_fns(f2, compile_f2, (inp1, 4))
+assert test_fns(f2, compile_f2, (inp1, 5))
 
 # %% [markdown]
 # ## Calls that have nothing to do with PyTorch
