@@ -87,6 +87,7 @@ class GraphModule(nn.Module):
 
     @property
     def graph(self) -> Graph:
+        """The graph that `forward` runs. Assigning another one recompiles; TypeError for others."""
         return self._graph
 
     @graph.setter

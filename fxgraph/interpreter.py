@@ -71,6 +71,7 @@ class Interpreter:
         lookup = self.env.__getitem__
         return map_arg(n.args, lookup), map_arg(n.kwargs, lookup) if n.kwargs else {}
 
+    # -- one method for each opcode: the value of such a node --------------------------------------
     def placeholder(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if str(target).startswith("*"):
             return list(self.args_iter)

@@ -109,6 +109,7 @@ class Node:
 
     @property
     def args(self) -> tuple[Any, ...]:
+        """Positional arguments: nests of nodes and constants. Assigning them updates `users`."""
         return self._args
 
     @args.setter
@@ -117,6 +118,7 @@ class Node:
 
     @property
     def kwargs(self) -> dict[str, Any]:
+        """Keyword arguments, as `args`."""
         return self._kwargs
 
     @kwargs.setter

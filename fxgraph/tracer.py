@@ -35,6 +35,8 @@ def symbolic_trace(
 
     concrete_args: argument name -> value, for arguments that are constants of the graph and not
         inputs.
+
+    Raises TraceError where the program needs the value of an input.
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
@@ -44,7 +46,9 @@ def symbolic_trace(
 
 
 class Tracer:
-    """Override is_leaf_module to choose which modules become call_module nodes."""
+    """Records what a module or function does with proxies. Override is_leaf_module to choose which
+    modules become call_module nodes.
+    """
 
     graph: Graph
     root: nn.Module
@@ -128,6 +132,7 @@ class Tracer:
         return forward(module, *args, **kwargs)
 
     def owns(self, tensor: Any) -> bool:
+        """Whether it is a parameter or buffer of the traced module."""
         return id(tensor) in self._tensor_names
 
     def _inputs(

@@ -4,7 +4,7 @@ compiled = inductor.compile_graph(gm, example_inputs)
 compiled(*inputs_that_are_not_static)
 """
 
-from inductor.options import Options, names
+from inductor.options import Options
 from inductor.pipeline import compile_graph, compile_traced, compile_training, trace
 from inductor.programs import compile_named, recall_named
 
@@ -14,7 +14,6 @@ __all__ = [
     "compile_named",
     "compile_traced",
     "compile_training",
-    "names",
     "recall_named",
     "trace",
 ]

@@ -125,6 +125,7 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names() -> list[str]:
+    """Names of all options."""
     return [f.name for f in fields(Options)]
 
 

@@ -536,9 +536,12 @@ def compile_graph(
 ) -> Any:
     """Compile one graph. The result takes the inputs that are not static and returns a tuple.
 
+    example_inputs: real tensors, one for each placeholder; their sizes, strides, dtypes and devices
+        are those that the result serves. options: see `Options`.
+
     Attributes of the result: binds_static (True), compile_report (see `explain`). Raises
-    Unfunctionalizable for a graph that cannot be made functional. With no C++ compiler it warns
-    once and runs the graph on aten.
+    Unfunctionalizable for a graph that cannot be made functional, ValueError for unknown options
+    and another number of inputs. With no C++ compiler it warns once and runs the graph on aten.
     """
     c = new_compilation(gm, example_inputs, options)
     return _compiled(c)

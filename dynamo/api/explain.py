@@ -31,6 +31,7 @@ class Explanation:
 
     @property
     def graph_count(self) -> int:
+        """How many graphs were captured."""
         return len(self.graphs)
 
     @property
@@ -49,6 +50,7 @@ class Explanation:
 
     @property
     def op_count(self) -> int:
+        """Calls of operators in all graphs."""
         return sum(graph.op_count for frame in self.frames for graph in frame.graphs)
 
     @property
@@ -60,6 +62,7 @@ class Explanation:
 
     @property
     def out_guards(self) -> list[str]:
+        """The guards of all compiled frames, as text with the place that asked for each."""
         return [guard for frame in self.frames for guard in frame.guards]
 
     @property
