@@ -22,6 +22,19 @@ SEEN: list[object] = []  # what programs do outside
 ARGUMENTS = {"plain": (False, False), "grads": (True, True), "one": (False, True)}
 
 
+class Programs(dict):
+    """Function -> graphs of one call, at most; 1 serves all calls; None: more than one. The
+    functions are those that it decorates.
+    """
+
+    def __call__(self, graphs):
+        def add(function):
+            self[function] = graphs
+            return function
+
+        return add
+
+
 def outcome(function, values, kind):
     del SEEN[:]
     x, w = torch.tensor(values), torch.tensor([1.0, -1.0, 0.5, 2.0])

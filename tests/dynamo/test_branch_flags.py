@@ -13,17 +13,9 @@ import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import ARGUMENTS, SEEN, check, same
+from tests.dynamo.branch_support import ARGUMENTS, SEEN, Programs, check, same
 
-PROGRAMS = {}
-
-
-def program(graphs):
-    def add(function):
-        PROGRAMS[function] = graphs
-        return function
-
-    return add
+program = Programs()
 
 
 @program(1)
@@ -272,9 +264,9 @@ def ends_a_loop(x, w):
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", program, ids=lambda function: function.__name__)
 def test_program(function, kind):
-    check(function, kind, eager, PROGRAMS[function])
+    check(function, kind, eager, program[function])
 
 
 @pytest.mark.parametrize("function", [skips, in_a_loop, both_sides], ids=lambda f: f.__name__)

@@ -13,7 +13,7 @@ import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import same
+from tests.dynamo.branch_support import Programs, same
 from tests.dynamo.dynamic_support import Counting
 
 CALLS = ([3.0, 1.0], [-1.0, -2.0], [0.5, 0.5], [9.0, 0.0], [-4.0, 1.0])
@@ -45,17 +45,7 @@ class Layer(torch.nn.Module):
         return [*parts, *self.table.values(), *self.seen, *names, len(self.seen)]
 
 
-PROGRAMS = {}
-
-
-def program(graphs):
-    """graphs: of one call that serves all calls; None: more than one."""
-
-    def add(function):
-        PROGRAMS[function] = graphs
-        return function
-
-    return add
+program = Programs()
 
 
 @program(1)
@@ -577,13 +567,13 @@ def check(function, backend):
     (actual, facts), (expected, known) = outcomes(compiled), outcomes(function)
     same(actual, expected)
     assert facts == known
-    if PROGRAMS[function] == 1:
+    if program[function] == 1:
         assert len(counting.graphs) == 1
     else:
         assert len(counting.graphs) > 1 or not counting.graphs
 
 
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", program, ids=lambda function: function.__name__)
 def test_program(function):
     check(function, eager)
 

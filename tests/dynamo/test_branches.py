@@ -14,7 +14,7 @@ import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import ARGUMENTS, CALLS, SEEN, check, same
+from tests.dynamo.branch_support import ARGUMENTS, CALLS, SEEN, Programs, check, same
 from tests.dynamo.dynamic_support import Counting
 
 
@@ -25,11 +25,7 @@ def all_branches():
 
 
 # program -> graphs of one call: 1 where all its branches are conditionals
-PROGRAMS: dict[object, int] = {}
-
-
-def program(graphs):
-    return lambda function: PROGRAMS.update({function: graphs}) or function
+program = Programs()
 
 
 # -- conditionals ---------------------------------------------------------------------------------
@@ -606,9 +602,9 @@ def grad_mode_in_a_side(x, w):
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", program, ids=lambda function: function.__name__)
 def test_program(function, kind):
-    check(function, kind, eager, PROGRAMS[function])
+    check(function, kind, eager, program[function])
 
 
 COMPILED = [changes_one, leaves_an_argument, nested, random_numbers, without_gradients, tuples]

@@ -13,7 +13,7 @@ import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import ARGUMENTS, SEEN, check, same
+from tests.dynamo.branch_support import ARGUMENTS, SEEN, Programs, check, same
 from tests.dynamo.dynamic_support import Counting
 
 
@@ -24,11 +24,7 @@ def all_branches():
 
 
 # program -> 1 where all its loops are in the graph, None where it breaks
-PROGRAMS: dict[object, int | None] = {}
-
-
-def program(graphs):
-    return lambda function: PROGRAMS.update({function: graphs}) or function
+program = Programs()
 
 
 # -- loops ----------------------------------------------------------------------------------------
@@ -315,9 +311,9 @@ def is_it(x, w):
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", program, ids=lambda function: function.__name__)
 def test_program(function, kind):
-    check(function, kind, eager, PROGRAMS[function])
+    check(function, kind, eager, program[function])
 
 
 COMPILED = [halves, uses_others, two_change, swaps, with_a_branch_inside, one_in_another, numbers]

@@ -13,15 +13,11 @@ import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
-from tests.dynamo.branch_support import ARGUMENTS, SEEN, check
+from tests.dynamo.branch_support import ARGUMENTS, SEEN, Programs, check
 from tests.dynamo.dynamic_support import Counting
 
 # program -> 1 where all its loops are in the graph, None where it breaks
-PROGRAMS: dict[object, int | None] = {}
-
-
-def program(graphs):
-    return lambda function: PROGRAMS.update({function: graphs}) or function
+program = Programs()
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -284,9 +280,9 @@ def seeded():
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", program, ids=lambda function: function.__name__)
 def test_program(function, kind):
-    check(function, kind, eager, PROGRAMS[function])
+    check(function, kind, eager, program[function])
 
 
 COMPILED = [

@@ -12,19 +12,9 @@ import torch.nn as nn
 
 import dynamo
 from tests.dynamo.differential import check
-from tests.dynamo.torch_ops import check_program
+from tests.dynamo.torch_ops import Programs, check_program
 
-PROGRAMS = []
-
-
-def program(*args, graphs=1, breaks=None):
-    """Register a program: what makes its arguments, at most so many graphs, the first break."""
-
-    def register(function):
-        PROGRAMS.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
-        return function
-
-    return register
+program = Programs()
 
 
 def matrix():
@@ -406,7 +396,7 @@ def test_a_legacy_constructor_gives_a_view():
         dynamo.compile(of_another_kind, backend="eager")(torch.ones(2))
 
 
-@pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
+@pytest.mark.parametrize(("function", "args", "graphs", "code"), program)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)
 

@@ -13,20 +13,10 @@ from dynamo.api.compile import compile
 from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import Unsupported
 from tests.dynamo.dynamic_support import Counting
-from tests.dynamo.torch_ops import check_program
+from tests.dynamo.torch_ops import Programs, check_program
 from tests.dynamo.values_support import CountingBackend
 
-PROGRAMS = []
-
-
-def program(*args, graphs=1, breaks=None):
-    """Register a program: what makes its arguments, at most so many graphs, the first break."""
-
-    def register(function):
-        PROGRAMS.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
-        return function
-
-    return register
+program = Programs()
 
 
 def matrix():
@@ -547,7 +537,7 @@ def test_default_dtype_is_guarded():
     assert captured(matrix()).device.type == "cpu"
 
 
-@pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
+@pytest.mark.parametrize(("function", "args", "graphs", "code"), program)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)
 

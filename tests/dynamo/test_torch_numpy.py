@@ -15,25 +15,16 @@ from dynamo.api.compile import compile
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.torch.numpy_ufuncs import UFUNCS
+from tests.dynamo.torch_ops import Programs
 from tests.dynamo.values_support import CountingBackend
 
-PROGRAMS = []
+program = Programs()
 
 
 @pytest.fixture(autouse=True)
 def _exact():
     with config.patch(numpy_exact=True):
         yield
-
-
-def program(*args, graphs=1, breaks=None):
-    """Register a program: what makes its arguments, at most so many graphs, the first break."""
-
-    def register(function):
-        PROGRAMS.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
-        return function
-
-    return register
 
 
 def described(value):
@@ -414,7 +405,7 @@ def formats_array(a):
     return f"{a}", str(a.dtype)
 
 
-@pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
+@pytest.mark.parametrize(("function", "args", "graphs", "code"), program)
 def test_program(check, function, args, graphs, code):
     check(function, args, graphs, code)
 

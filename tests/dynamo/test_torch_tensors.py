@@ -11,19 +11,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from tests.dynamo.torch_ops import check_program
+from tests.dynamo.torch_ops import Programs, check_program
 
-PROGRAMS = []
-
-
-def program(*args, graphs=1, breaks=None):
-    """Register a program: what makes its arguments, at most so many graphs, the first break."""
-
-    def register(function):
-        PROGRAMS.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
-        return function
-
-    return register
+program = Programs()
 
 
 def matrix():
@@ -659,6 +649,6 @@ def initial_seed(x):
     return torch.initial_seed() >= 0, torch.default_generator.initial_seed()
 
 
-@pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
+@pytest.mark.parametrize(("function", "args", "graphs", "code"), program)
 def test_program(function, args, graphs, code):
     check_program(function, args, graphs, code)

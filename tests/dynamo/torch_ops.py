@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
 from dynamo.api.compile import compile
@@ -307,6 +308,21 @@ def run_case(case: Case) -> Report:
     if backend.graphs != 1:
         return Report(case.variant, "folded" if backend.graphs == 0 else "break")
     return Report(case.variant, "captured")
+
+
+class Programs(list):
+    """Rows of a table for check_program: functions decorated by it."""
+
+    def __call__(
+        self, *args: Any, graphs: int = 1, breaks: str | None = None
+    ) -> Callable[..., Any]:
+        """Register a program: what makes its arguments, at most so many graphs, the first break."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
+            return function
+
+        return register
 
 
 def check_program(
