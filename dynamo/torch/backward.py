@@ -18,7 +18,7 @@ from dynamo.torch.bodies import opened, wrap_nest
 from dynamo.torch.checkpoint import refuse_changed
 from dynamo.torch.histories import accumulation, has_branch, unsurely_below
 from dynamo.torch.untried_backwards import refuse_untried
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.scalars.constant import ConstantValue
@@ -42,7 +42,7 @@ def _backward(
     grad_variables=_NONE,
     inputs=_NONE,
 ):
-    if not _is_none(grad_variables):
+    if not is_none(grad_variables):
         raise _refuse("grad_variables is given")
     return _differentiate(tx, tensors, grad_tensors, retain_graph, create_graph, inputs)
 
@@ -58,10 +58,6 @@ SPECIAL_METHODS["backward"] = _tensor_backward
 
 def _refuse(text: str) -> Unsupported:
     return Unsupported(breaks.UncapturedCall(f"Tensor.backward(), where {text}"))
-
-
-def _is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
 
 
 def _differentiate(
@@ -86,10 +82,10 @@ def _differentiate(
     if hooks is not None:
         tensors, gradients = hooks.before_backward(tx, tensors, gradients)
     outputs = _tensors(tx, tensors)
-    given = None if _is_none(gradients) else _tensors(tx, gradients, allow_none=True)
+    given = None if is_none(gradients) else _tensors(tx, gradients, allow_none=True)
     leaves, functions = _leaves_below(tx, outputs)
     refuse_untried(tx, functions)
-    if not _is_none(inputs):
+    if not is_none(inputs):
         chosen = _tensors(tx, inputs)
         if not all(one in leaves for one in chosen) or retained:
             raise _refuse("inputs are no leaves, or do not take part")
@@ -123,11 +119,11 @@ def _differentiate(
     assert isinstance(ours, TupleValue)
     gradients_of_leaves = ours.items(tx)[: len(leaves)]
     pairs = zip(leaves, gradients_of_leaves, copies, strict=True)
-    kept = [TupleValue([*pair, tx.wrap(copy)]) for *pair, copy in pairs if not _is_none(pair[1])]
+    kept = [TupleValue([*pair, tx.wrap(copy)]) for *pair, copy in pairs if not is_none(pair[1])]
     store = torch_polyfills.accumulate_histories if again else torch_polyfills.accumulate_gradients
     tx.inline(tx.wrap(store), [TupleValue(kept)], {})
     rest = zip(retained, ours.items(tx)[len(leaves) :], strict=True)
-    wanted = [TupleValue([*pair]) for pair in rest if not _is_none(pair[1])]
+    wanted = [TupleValue([*pair]) for pair in rest if not is_none(pair[1])]
     if wanted:
         tx.inline(tx.wrap(torch_polyfills.retain_gradients), [TupleValue(wanted)], {})
     return _NONE
@@ -150,7 +146,7 @@ def _tensors(tx: Interpreter, value: Value, allow_none: bool = False) -> list[An
     if isinstance(value, SequenceValue) and not isinstance(value, (TupleValue, ListValue)):
         raise _refuse(f"{value.describe()} is given")
     for item in items:
-        fits = isinstance(item, TensorValue) or (allow_none and _is_none(item))
+        fits = isinstance(item, TensorValue) or (allow_none and is_none(item))
         if not fits:
             raise _refuse(f"{item.describe()} is given")
     return items

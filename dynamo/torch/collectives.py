@@ -21,7 +21,7 @@ from torch.utils._config_module import ConfigModule
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, GlobalsSource
-from dynamo.values.base import Forwarded, Value
+from dynamo.values.base import Forwarded, Value, is_none
 from dynamo.values.builder import builder, special_builder, subclass_builder
 from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import SequenceValue
@@ -124,7 +124,7 @@ class CollectiveValue(OpaqueFunctionValue):
         group, told = given.get("group"), given.get("async_op")
         if (told is not None and told.truth(tx)) or dist.distributed_c10d._world.pg_coalesce_state:
             return None
-        if not _are_plain(given) or not (_is_none(group) or isinstance(group, ProcessGroupValue)):
+        if not _are_plain(given) or not (is_none(group) or isinstance(group, ProcessGroupValue)):
             return None
         if not _fills_list(given, group):
             return None
@@ -137,10 +137,6 @@ class CollectiveValue(OpaqueFunctionValue):
         from dynamo.polyfills import collectives
 
         return UserFunctionValue(getattr(collectives, self.function.__name__)), [], given
-
-
-def _is_none(value: Value | None) -> bool:
-    return value is None or (value.is_constant() and value.as_constant() is None)
 
 
 def _are_plain(given: dict[str, Value]) -> bool:

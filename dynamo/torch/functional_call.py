@@ -15,8 +15,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened
 from dynamo.torch.modules import ModuleTable, ModuleValue
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, is_none
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import handles
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.tensors.tensor import TensorValue
 

@@ -26,7 +26,7 @@ from dynamo.guards.sources import (
     Source,
 )
 from dynamo.polyfills import module_calls, module_hooks
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins.table import handles
 from dynamo.values.classes.classes import INSTANCE_KINDS
@@ -380,7 +380,7 @@ def _store(
     for table_name in TABLES:
         if _holds(tx, module, table_name, name):
             fits = table_name == "_buffers" and is_tensor
-            fits = fits or (value.is_constant() and value.as_constant() is None)
+            fits = fits or is_none(value)
             if not fits or not _registers_alone(tx, module, name):
                 return of_torch
             table = module.table(tx, table_name)

@@ -60,9 +60,9 @@ from dynamo.torch.numpy_values import (
     require_quiet_errors,
     result,
 )
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import special_builder
-from dynamo.values.builtins.table import TABLE, BuiltinValue, is_none
+from dynamo.values.builtins.table import TABLE, BuiltinValue
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.functions.function import OpaqueFunctionValue
 from dynamo.values.objects.exceptions import call_real

@@ -22,8 +22,8 @@ from dynamo.guards.sources import AttrSource
 from dynamo.torch.devices import entered_devices
 from dynamo.torch.function_modes import ask_mode
 from dynamo.values import late_bound
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import BuiltinMethod, handles, is_none, real_object
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import BuiltinMethod, handles, real_object
 from dynamo.values.containers.containers import (
     ListValue,
     NamedTupleValue,

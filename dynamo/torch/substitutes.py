@@ -26,7 +26,7 @@ from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.numpy_scalars import NumpyNumber
 from dynamo.torch.numpy_values import TO_TORCH, ArrayValue
 from dynamo.torch.overrides import unseen
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.table import handles, polyfill, real_object
 from dynamo.values.containers.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.functions.function import UserFunctionValue
@@ -531,7 +531,7 @@ def fold_drawn(function: Any) -> Callable[..., Value]:
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         generator = kwargs.get("generator")
-        if generator is not None and generator.is_constant() and generator.as_constant() is None:
+        if generator is not None and is_none(generator):
             kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
         return call_in_graph(tx, "call_function", function, args, kwargs)
 

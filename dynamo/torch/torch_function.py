@@ -37,7 +37,7 @@ from dynamo.torch.changed_state import (
 from dynamo.torch.devices import default_device
 from dynamo.torch.opaque_arguments import opaque_argument
 from dynamo.torch.overrides import dispatch, has_override, read_state
-from dynamo.values.base import Forwarded, Value
+from dynamo.values.base import Forwarded, Value, is_none
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins.table import build_descriptor, is_known_function
 from dynamo.values.classes.enums import SingletonValue
@@ -466,8 +466,7 @@ def with_default_device(
         return kwargs
     if tx.output.modes.disabled or torch._C._is_torch_function_all_disabled():
         raise Unsupported(breaks.UncapturedCall("a device's region inside of DisableTorchFunction"))
-    given = kwargs.get("device")
-    if given is not None and not (given.is_constant() and given.as_constant() is None):
+    if not is_none(kwargs.get("device")):
         return kwargs
     device = torch.device(torch._C._get_default_device()) if inner is None else inner
     return {**kwargs, "device": ConstantValue(device)}

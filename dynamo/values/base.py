@@ -309,6 +309,11 @@ class Value:
         return f"<{self.describe()}>"
 
 
+def is_none(value: Value | None) -> bool:
+    """Whether an argument is the object None, or is not given."""
+    return value is None or (value.is_constant() and value.as_constant() is None)
+
+
 class TailCallable(Value):
     """Base class of callables that may end a call in a tail call, if it is the `last` action of
     the current instruction.

@@ -22,7 +22,7 @@ from dynamo.interp.long_loops import LoopEntry
 from dynamo.interp.loops_on_places import run_loop_on_places
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.ranges import SymbolicRangeIterator
 from dynamo.values.iterators.stored_iterators import ItemProtocolIterator
@@ -149,10 +149,6 @@ def POP_JUMP_IF_TRUE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def POP_JUMP_IF_FALSE(tx: Interpreter, instr: Instruction) -> None:
     _jump_if(tx, instr, False)
-
-
-def is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
 
 
 @handler

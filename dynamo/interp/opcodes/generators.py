@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.registry import handler
-from dynamo.values.base import Value
-from dynamo.values.iterators.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.base import Value, is_none
+from dynamo.values.iterators.generator import GeneratorValue, Resumable
 from dynamo.values.objects.exceptions import RaisedException, is_exception
 from dynamo.values.scalars.constant import ConstantValue
 

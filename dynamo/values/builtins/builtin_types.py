@@ -17,9 +17,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
 from dynamo.values import late_bound
-from dynamo.values.base import Forwarded, Value
+from dynamo.values.base import Forwarded, Value, is_none
 from dynamo.values.builtins.program_code import call_natively
-from dynamo.values.builtins.table import TABLE, handles, is_none
+from dynamo.values.builtins.table import TABLE, handles
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.classes.metaclasses import MetaclassInstance
 from dynamo.values.containers.containers import (

@@ -28,14 +28,13 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.pure_modules import twins
 from dynamo.values.builtins.table import (
     PURE_FUNCTIONS,
     TABLE,
     fold,
     handles,
-    is_none,
     polyfill,
 )
 from dynamo.values.classes.lookup import type_holds

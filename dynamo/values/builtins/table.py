@@ -107,10 +107,6 @@ def _is_call(receiver: Value, name: str) -> bool:
 _OF_C = frozenset([types.BuiltinFunctionType, types.MethodWrapperType])
 
 
-def is_none(value: Value | None) -> bool:
-    return value is None or (value.is_constant() and value.as_constant() is None)
-
-
 def polyfill(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
     """Capture a call of a Python function of ours in which no break can stand. A handler that ends
     with a call of another one returns that call.

@@ -22,8 +22,8 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, is_none, real_kind
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import handles, real_kind
 from dynamo.values.classes.classes import ClassValue
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.containers import ListValue, TupleValue
@@ -484,7 +484,7 @@ def _decorate(tx: Interpreter, function: Any, cls: Value, kwargs: dict[str, Any]
 @handles(dataclasses.dataclass)
 def _dataclass(tx, cls=None, **kwargs):
     constants = {key: value.as_constant() for key, value in kwargs.items()}
-    if cls is None or (cls.is_constant() and cls.as_constant() is None):
+    if cls is None or is_none(cls):
         return DecoratorValue(dataclasses.dataclass, constants)
     return _decorate(tx, dataclasses.dataclass, cls, constants)
 

@@ -12,9 +12,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import builder
-from dynamo.values.builtins.table import BuiltinMethod, SlotValue, handles, is_none, real_object
+from dynamo.values.builtins.table import BuiltinMethod, SlotValue, handles, real_object
 from dynamo.values.classes.classes import ClassValue, class_by_name
 from dynamo.values.classes.lookup import MISSING, class_lookup, is_native, type_holds
 from dynamo.values.dummy_operands import fail_as

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.program_code import call_natively
 from dynamo.values.scalars.operators import as_index, compare_op
 
@@ -19,7 +19,7 @@ def sort_in_place(
     """items.sort(key=key, reverse=reverse), comparing through the items' own `<`. A comparison that
     raises leaves the items in the order that Python leaves them in.
     """
-    if key is None or (key.is_constant() and key.as_constant() is None):
+    if key is None or is_none(key):
         keys = list(items)
     else:
         keys = [call_natively(tx, key, [item]) for item in items]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, ModuleSource, Source
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, handles, is_none
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import TABLE, handles
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.effects.printing import is_text_stream
 from dynamo.values.objects.exceptions import RaisedException

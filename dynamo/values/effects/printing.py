@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, ModuleSource
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, is_none
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import handles
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.conversions import text_value
 from dynamo.values.scalars.symbolic_text import concatenated

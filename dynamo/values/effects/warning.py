@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, GlobalsSource, ModuleSource
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import Lazy, realized
 from dynamo.values.builtins.table import handles
 from dynamo.values.scalars.constant import ConstantValue
@@ -38,7 +38,7 @@ def give_warning(
 def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     """Recorded for the rewritten frame."""
     level = 1 if stacklevel is None else stacklevel.as_constant()
-    if others or not isinstance(level, int) or not _is_none(source) or _may_be_caught(tx):
+    if others or not isinstance(level, int) or not is_none(source) or _may_be_caught(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     kind = _category(message, category)
     _assume_shown_late(tx, kind)
@@ -147,10 +147,6 @@ def _assume_unwrapped(tx: Interpreter, recorder: list[Any]) -> None:
 _IMPL = AttrSource(ModuleSource("warnings"), "_showwarnmsg_impl")
 
 
-def _is_none(value: Value | None) -> bool:
-    return value is None or (value.is_constant() and value.as_constant() is None)
-
-
 def _category(message: Value, category: Value | None) -> type:
     """The class of the warning; a message or category that warnings.warn refuses is left to
     warn.
@@ -158,7 +154,7 @@ def _category(message: Value, category: Value | None) -> type:
     if issubclass(message.python_type(), Warning):
         return message.python_type()
     known, kind = (True, UserWarning)
-    if category is not None and not _is_none(category):
+    if category is not None and not is_none(category):
         known, kind = category.identity()
     fits = known and isinstance(kind, type) and issubclass(kind, Warning)
     if not fits or not isinstance(message, ConstantValue) or message.python_type() is not str:

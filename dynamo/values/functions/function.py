@@ -23,7 +23,7 @@ from dynamo.guards.sources import (
     TypeSource,
 )
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.effects.side_effects import DELETED
@@ -353,7 +353,7 @@ class NestedFunctionValue(FunctionValue):
         part = _PARTS.get(name)
         if part is not None:
             field, kind = part
-            nothing = value.is_constant() and value.as_constant() is None
+            nothing = is_none(value)
             if not nothing and value.python_type() is not kind:  # Python has words for it
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             tx.output.side_effects.touch()

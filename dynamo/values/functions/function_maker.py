@@ -21,9 +21,9 @@ from dynamo.polyfills.rematerialise import (
     zip_again,
     zip_longest_again,
 )
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import builder
-from dynamo.values.builtins.table import handles, is_none
+from dynamo.values.builtins.table import handles
 from dynamo.values.containers.containers import TupleValue
 from dynamo.values.functions.cell import CellValue
 from dynamo.values.functions.function import NestedFunctionValue

@@ -16,7 +16,7 @@ from dynamo.continuations.parts import Item
 from dynamo.continuations.resume import CannotResume, origin
 from dynamo.errors import Unsupported
 from dynamo.polyfills import rematerialise
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.classes.lookup import class_lookup, type_of_bound
 from dynamo.values.effects.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.values.effects.side_effects import SERIALS
@@ -421,10 +421,6 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
         tx.resumes(generator, [tx.wrap(again), generator, *rest])
     elif tx.current.arg == len(args) + 1:  # type(generator).name(generator, *args)
         tx.resumes(generator, [tx.wrap(again), NULL, generator, *rest])
-
-
-def is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
 
 
 # -- methods --------------------------------------------------------------------------------------

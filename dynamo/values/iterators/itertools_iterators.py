@@ -20,10 +20,10 @@ from dynamo.polyfills.rematerialise import (
     pairs_from,
     zip_longest_again,
 )
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.polyfill_calls import run_polyfill
 from dynamo.values.builtins.program_code import ADDITION, call_natively, calls, runs
-from dynamo.values.builtins.table import TABLE, handles, is_none
+from dynamo.values.builtins.table import TABLE, handles
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.dummy_operands import fail_as

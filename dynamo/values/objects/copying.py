@@ -17,7 +17,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import is_trusted_class
 from dynamo.guards.sources import AttrSource, CallSource, ModuleSource
 from dynamo.polyfills import library as polyfills
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.table import BuiltinMethod, handles, polyfill
 from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.containers.containers import NamedTupleValue, SizeValue
@@ -68,7 +68,7 @@ def _tracked(tx: Interpreter, value: Value) -> Value:
 
 @handles(copy.deepcopy)
 def _deepcopy(tx, x, memo=None, _nil=None):
-    none = memo is None or (memo.is_constant() and memo.as_constant() is None)
+    none = memo is None or is_none(memo)
     if _nil is not None or not (none or (type(memo) is DictValue and memo.source is None)):
         raise _breaks(x, "deepcopy")  # the memo holds real addresses
     return polyfill(tx, polyfills.deep_copy, x, tx.wrap(None) if none else memo)

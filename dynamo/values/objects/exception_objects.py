@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.continuations.shim_frames import showing
 from dynamo.errors import Unsupported
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import subclass_builder
 from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.containers.containers import ListValue, TupleValue
@@ -131,7 +131,7 @@ class ExceptionValue(ObjectValue):
     def _set_traceback(self, tx: Interpreter, value: Value) -> None:
         if isinstance(value, TracebackValue):
             self.frames, self.tail = value.frames, value
-        elif value.is_constant() and value.as_constant() is None:
+        elif is_none(value):
             self.frames, self.tail = (), None
         else:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "__traceback__"))

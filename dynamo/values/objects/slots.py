@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builtins.table import (
     TABLE,
     attribute_name,
     callable_name,
     fold,
-    is_none,
     real_object,
 )
 from dynamo.values.classes.classes import (

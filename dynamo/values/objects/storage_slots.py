@@ -15,8 +15,8 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, is_none, polyfill
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import TABLE, polyfill
 from dynamo.values.classes.builtin_bases import is_written_as_it_is
 from dynamo.values.containers.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.containers.dicts import DefaultDictValue, DictValue, OrderedDictValue, pairs_of

@@ -17,9 +17,9 @@ from dynamo.guards.sources import (
 )
 from dynamo.plans import Retry
 from dynamo.polyfills.type_names import type_name
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import builder, subclass_builder
-from dynamo.values.builtins.table import handles, is_none
+from dynamo.values.builtins.table import handles
 from dynamo.values.containers.hash_keys import EqualityKey
 from dynamo.values.effects.lifetimes import known_alive, track_weak_target
 from dynamo.values.objects.exceptions import call_real, raise_python

@@ -19,8 +19,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TypeSource
 from dynamo.values import late_bound
-from dynamo.values.base import Value
-from dynamo.values.builtins.table import TABLE, Handler, fold, handles, is_none
+from dynamo.values.base import Value, is_none
+from dynamo.values.builtins.table import TABLE, Handler, fold, handles
 from dynamo.values.classes.builtin_bases import builtin_base
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.hash_keys import hash_of, key_of

@@ -18,7 +18,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.ranges import SliceValue
 from dynamo.values.late_bound import bound_late
@@ -105,7 +105,7 @@ def _with_new_dimensions(
     """The tensor with new dimensions that stand left of an unknown integer, and the key of this:
     their strides tell of the dimension that the integer takes. None: there are none.
     """
-    first = next((place for place, part in enumerate(parts) if _is_new(part)), len(parts))
+    first = next((place for place, part in enumerate(parts) if is_none(part)), len(parts))
     plain = all(isinstance(p, SliceValue) or p in unknown or _is_basic(p) for p in parts)
     if not plain or not any(part in unknown for part in parts[first:]):
         return None
@@ -116,10 +116,6 @@ def _with_new_dimensions(
     assert isinstance(widened, TensorValue)
     rest = [p if p in unknown or _is_rest(p) else full for p in kept]
     return widened, TupleValue(rest)
-
-
-def _is_new(part: Value) -> bool:
-    return part.is_constant() and part.as_constant() is None
 
 
 def _is_rest(part: Value) -> bool:

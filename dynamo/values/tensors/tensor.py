@@ -21,7 +21,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.values import late_bound
-from dynamo.values.base import Value
+from dynamo.values.base import Value, is_none
 from dynamo.values.builder import subclass_builder
 from dynamo.values.classes.lookup import class_lookup, type_holds
 from dynamo.values.functions.monkey_patches import (
@@ -335,7 +335,7 @@ class TensorValue(Value):
         if not (is_leaf or self.fake.retains_grad):
             return False
         if not isinstance(value, TensorValue):
-            return value.is_constant() and value.as_constant() is None
+            return is_none(value)
         mine, other = self.fake, value.fake
         same = (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
         return same and value is not self and other.layout is torch.strided
