@@ -158,7 +158,7 @@ class ShapeEnv:
         source: Any = None,
     ) -> torch.SymInt:
         """A symbol whose value is `hint` while compiling, known to lie in [low, high]."""
-        symbol = _symbol(self._new_name("s"), low)
+        symbol = integer_symbol(self._new_name("s"), low)
         self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
         return self.symint(symbol)
 
@@ -178,7 +178,7 @@ class ShapeEnv:
         """A symbol for an integer that depends on data, or, with a source, for one of an input of
         which nothing may be assumed.
         """
-        symbol = _symbol(self._new_name("u"), low)
+        symbol = integer_symbol(self._new_name("u"), low)
         info = SymbolInfo(symbol, None, low, high, name or symbol.name, source, (low, high))
         self._register(info)
         if source is None:
@@ -782,7 +782,8 @@ class ShapeEnv:
         """torch's entry point for "no more guards"; ours are read once, when all is compiled."""
 
 
-def _symbol(name: str, low: int | None) -> sympy.Symbol:
+def integer_symbol(name: str, low: int | None) -> sympy.Symbol:
+    """The symbol of a size or an int that is at least `low`."""
     if low is None or low < 0:
         return sympy.Symbol(name, integer=True)
     return sympy.Symbol(name, integer=True, **{"positive" if low > 0 else "nonnegative": True})

@@ -11,7 +11,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.expressions import is_condition
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import from_data, to_data
-from fxgraph.symbols import ShapeEnv, ShapeGuard, SymbolInfo
+from fxgraph.symbols import ShapeEnv, ShapeGuard, SymbolInfo, integer_symbol
 
 _NAME = re.compile(r"[sf][0-9]{1,6}")
 
@@ -100,13 +100,6 @@ def _symbol(row: Any) -> SymbolInfo:
     return SymbolInfo(
         integer_symbol(name, low), hint, low, high, str(row["label"]), None, (low, high)
     )
-
-
-def integer_symbol(name: str, low: int | None) -> sympy.Symbol:
-    """A symbol as ShapeEnv makes those of sizes."""
-    if low is None or low < 0:
-        return sympy.Symbol(name, integer=True)
-    return sympy.Symbol(name, integer=True, **{"positive" if low > 0 else "nonnegative": True})
 
 
 def _is_range(low: Any, hint: Any, high: Any) -> bool:

@@ -12,8 +12,6 @@ import copyreg
 import types
 from typing import TYPE_CHECKING, Any
 
-from dynamo import breaks
-from dynamo.errors import Unsupported
 from dynamo.guards.classes import is_trusted_class
 from dynamo.guards.sources import AttrSource, CallSource, ModuleSource
 from dynamo.polyfills import library as polyfills
@@ -27,7 +25,7 @@ from dynamo.values.objects.immutable_objects import ImmutableValue
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.literals import from_constant
 from dynamo.values.tensors.tensor import TensorValue
-from dynamo.values.tensors.tensor_copies import copy_tensor
+from dynamo.values.tensors.tensor_copies import copy_tensor, uncaptured_copy
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -38,10 +36,6 @@ _IMMUTABLE = vars(copy)["_copy_immutable"]
 _ATOMIC = vars(copy)["_deepcopy_atomic"]
 # C containers whose copies without attributes are those of their `copy` method.
 _COPY_METHOD = (collections.OrderedDict, collections.deque, collections.defaultdict)
-
-
-def _breaks(x: Value, function: str) -> Unsupported:
-    return Unsupported(breaks.UncapturedCall(f"copy.{function} of {x.python_type().__name__}"))
 
 
 @handles(copy.copy)
@@ -70,7 +64,7 @@ def _tracked(tx: Interpreter, value: Value) -> Value:
 def _deepcopy(tx, x, memo=None, _nil=None):
     none = memo is None or is_none(memo)
     if _nil is not None or not (none or (type(memo) is DictValue and memo.source is None)):
-        raise _breaks(x, "deepcopy")  # the memo holds real addresses
+        raise uncaptured_copy(x, "deepcopy")  # the memo holds real addresses
     return polyfill(tx, polyfills.deep_copy, x, tx.wrap(None) if none else memo)
 
 
@@ -103,7 +97,7 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     """x.__reduce_ex__(4)."""
     cls = x.python_type()
     if isinstance(x, TensorValue):
-        raise _breaks(x, function)
+        raise uncaptured_copy(x, function)
     registry = AttrSource(ModuleSource("copyreg"), "dispatch_table")
     if cls in copyreg.dispatch_table:
         tx.guard(registry, "contains", (cls, True))
@@ -117,7 +111,7 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
         tx.guard(registry, "contains", (cls, False))
     if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
         if not _reduces_plainly(cls):
-            raise _breaks(x, function)
+            raise uncaptured_copy(x, function)
         return polyfill(tx, polyfills.reduce_heard, x)
     for name, args in (("__reduce_ex__", [ConstantValue(4)]), ("__reduce__", [])):
         found = class_lookup(cls, name)
@@ -127,7 +121,7 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
             return _reduced_container(tx, x, found, function)
     known = getattr(x, "cls", None) is not None and hasattr(x, "storage")
     if not (known or isinstance(x, NamedTupleValue)):
-        raise _breaks(x, function)
+        raise uncaptured_copy(x, function)
     newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
     return polyfill(tx, polyfills.reduce_object, x, *_state(tx, x, function), newargs)
 
@@ -146,7 +140,7 @@ def _plain_methods(tx, x, told):
     for method in told.each(tx):
         plain = isinstance(method, BuiltinMethod) and method.receiver is x
         if not (plain and method.found is getattr(object, method.name)):
-            raise _breaks(x, "copy")
+            raise uncaptured_copy(x, "copy")
     return ConstantValue(None)
 
 
@@ -155,7 +149,7 @@ def _state(tx: Interpreter, x: Value, function: str) -> tuple[Value, Value]:
     cls = x.python_type()
     state = class_lookup(cls, "__getstate__")
     if isinstance(state, SLOT_TYPES) and state is not vars(object)["__getstate__"]:
-        raise _breaks(x, function)
+        raise uncaptured_copy(x, function)
     names = from_constant(tuple(copyreg._slotnames(cls)))  # type: ignore[attr-defined]
     return names, tx.wrap(isinstance(state, types.FunctionType))
 
@@ -163,7 +157,7 @@ def _state(tx: Interpreter, x: Value, function: str) -> tuple[Value, Value]:
 def _reduced_container(tx: Interpreter, x: Value, found: Any, function: str) -> Value:
     rule = polyfills.REDUCTIONS.get(getattr(found, "__objclass__", object))
     if rule is None:
-        raise _breaks(x, function)
+        raise uncaptured_copy(x, function)
     if x.python_type() is not found.__objclass__:
         return polyfill(tx, rule, x, *_state(tx, x, function))
     return polyfill(tx, rule, x, from_constant(_attributes(tx, x)))

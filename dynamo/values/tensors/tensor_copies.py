@@ -35,7 +35,7 @@ def copy_tensor(tx: Interpreter, x: TensorValue) -> Value:
     """copy.copy(x): another leaf with the same memory."""
     _check(tx, x, "copy")
     if not x.fake.is_leaf or (x.real is not None and not is_plain(x.real)):
-        raise _refusal(x, "copy")
+        raise uncaptured_copy(x, "copy")
     tx.guard(x.source, "predicate", is_plain)
     return polyfill(tx, torch_polyfills.copy_tensor, x)
 
@@ -44,25 +44,25 @@ def copy_tensor(tx: Interpreter, x: TensorValue) -> Value:
 def _deep_copy(tx, x):
     _check(tx, x, "deepcopy")
     if not x.fake.is_leaf and x.fake.requires_grad:
-        raise _refusal(x, "deepcopy")  # raises its own error
+        raise uncaptured_copy(x, "deepcopy")  # raises its own error
     parameter = isinstance(x.fake, torch.nn.Parameter)
     if not parameter:
         if x.real is not None and not is_plain(x.real):
-            raise _refusal(x, "deepcopy")
+            raise uncaptured_copy(x, "deepcopy")
         tx.guard(x.source, "predicate", is_plain)
     if x.real is not None and x.source is not None and _shares_memory(tx, x.real):
-        raise _refusal(x, "deepcopy")  # the copies share theirs
+        raise uncaptured_copy(x, "deepcopy")  # the copies share theirs
     if _can_be_first(tx, x):
         made = torch_polyfills.deep_parameter if parameter else torch_polyfills.deep_tensor
         return hoist(tx, made, made(_blank(x.real)), x.source)
     if parameter:
         return polyfill(tx, torch_polyfills.deep_parameter, x)
     if not _is_whole(x.fake):
-        raise _refusal(x, "deepcopy")
+        raise uncaptured_copy(x, "deepcopy")
     return polyfill(tx, torch_polyfills.deep_tensor, x)
 
 
-def _refusal(x: Value, function: str) -> Unsupported:
+def uncaptured_copy(x: Value, function: str) -> Unsupported:
     return Unsupported(breaks.UncapturedCall(f"copy.{function} of {x.python_type().__name__}"))
 
 
@@ -72,7 +72,7 @@ def _check(tx: Interpreter, x: TensorValue, function: str) -> None:
     """
     known = not tx.output.modes.asked and type(x) is TensorValue and x.fake.layout is torch.strided
     if not known or tx.output.side_effects.stored_attrs(x):
-        raise _refusal(x, function)
+        raise uncaptured_copy(x, function)
 
 
 def _shares_memory(tx: Interpreter, tensor: torch.Tensor) -> bool:
