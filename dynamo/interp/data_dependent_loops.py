@@ -26,6 +26,7 @@ from dynamo.config import config
 from dynamo.continuations.resume import origin
 from dynamo.plans import AttemptEnded
 from fxgraph import Node
+from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -106,7 +107,7 @@ def _is_product(node: Node) -> bool:
     """Whether a node multiplies matrices, in inference: each graph's backward costs what a product
     gains.
     """
-    name = str(getattr(node.target, "__name__", node.target))
+    name = name_of(node.target)
     return name in _PRODUCTS and not node.meta["example_value"].requires_grad
 
 

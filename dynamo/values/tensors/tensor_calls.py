@@ -17,6 +17,7 @@ from dynamo.values.base import Value
 from dynamo.values.scalars.constant import is_constant_type
 from fxgraph import Node
 from fxgraph.args import leaves
+from fxgraph.targets import name_of
 from fxgraph.torch_fx import asked_tensor
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def changes_something(target: Any) -> bool:
     """False only for functions known to be pure: then a result that is an argument itself needs no
     node.
     """
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    name = name_of(target)
     return name not in _PURE_IDENTITIES
 
 
