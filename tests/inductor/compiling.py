@@ -29,6 +29,20 @@ def staged(
         return run_stages(new_compilation(symbolic_trace(fn), args, options), until=until)
 
 
+def run_twice(
+    fn: Callable[..., Any], *args: Any, close: dict[str, float], steps: int | None = None
+) -> Compilation:
+    """`fn` compiled, whose results are eager's within `close`; steps: how many its plan has."""
+    c = staged(fn, args)
+    assert c.spec is not None
+    for _ in range(2):
+        got, expected = c.compiled(*args), fn(*args)
+        torch.testing.assert_close(list(got), list(expected), equal_nan=True, **close)
+    if steps is not None:
+        assert len(c.spec.steps) == steps, c.spec.steps
+    return c
+
+
 def moved(x: torch.Tensor, device: str | torch.device) -> torch.Tensor:
     """A copy on a device, of the same strides: Tensor.to packs what has gaps."""
     ends = [(n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import dynamo
 from dynamo.api.compile import compile_fresh
+from tests.inductor.test_derived import notes
 
 CLOSE = {
     torch.float32: {"rtol": 1e-4, "atol": 1e-4},
@@ -64,10 +65,6 @@ class Gated(nn.Module):
 def tokens(batch=1, length=LENGTH, dtype=torch.float32):
     generator = torch.Generator().manual_seed(batch * 10 + length)
     return torch.randn(batch, length, WIDTH, generator=generator).to(dtype)
-
-
-def notes(context):
-    return [note for r in context.records for g in r.graphs for note in g.report["notes"]]
 
 
 def joint(context):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import re
@@ -18,7 +19,7 @@ from inductor import matrices, measure, pipeline
 from inductor.matrices import matrix_mm
 from inductor.measure import Budget, Choice
 from inductor.runtime import toolchain
-from tests.inductor.compiling import staged
+from tests.inductor.compiling import run_twice
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-3}
 
@@ -29,15 +30,7 @@ def matrix(rows: int, columns: int, turned: bool = False) -> torch.Tensor:
     return made.t() if turned else made
 
 
-def compiled(fn, *args, steps=None):
-    """The plan's results, equal to eager's; `steps`: how many steps it has."""
-    c = staged(fn, args)
-    for _ in range(2):
-        got, expected = c.compiled(*args), fn(*args)
-        torch.testing.assert_close(list(got), list(expected), equal_nan=True, **CLOSE)
-    if steps is not None:
-        assert len(c.spec.steps) == steps, c.spec.steps
-    return c
+compiled = functools.partial(run_twice, close=CLOSE)
 
 
 @pytest.fixture(params=[1, 2, 3])

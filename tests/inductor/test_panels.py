@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -12,7 +13,7 @@ import dynamo
 from inductor import panel_sample
 from inductor.measure import Budget
 from inductor.panels import PANEL, in_panels, panel_mm
-from tests.inductor.compiling import staged
+from tests.inductor.compiling import run_twice
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -21,15 +22,7 @@ def matrix(*size: int) -> torch.Tensor:
     return torch.randn(*size, generator=torch.Generator().manual_seed(sum(size)))
 
 
-def compiled(fn, *args, steps=None):
-    """The plan's results, equal to eager's; `steps`: how many steps it has."""
-    c = staged(fn, args)
-    for _ in range(2):
-        got, expected = c.compiled(*args), fn(*args)
-        torch.testing.assert_close(list(got), list(expected), equal_nan=True, **CLOSE)
-    if steps is not None:
-        assert len(c.spec.steps) == steps, c.spec.steps
-    return c
+compiled = functools.partial(run_twice, close=CLOSE)
 
 
 # --- sizes ----------------------------------------------------------------------------------------
