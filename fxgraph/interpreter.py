@@ -31,7 +31,6 @@ class Interpreter:
         self.garbage_collect_values = garbage_collect_values
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
-        self._attributes: dict[str, Any] = {}
         self._last_use: dict[Node, list[Node]] | None = None
 
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None) -> Any:
