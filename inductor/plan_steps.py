@@ -3,6 +3,7 @@ ViewSteps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,18 +89,7 @@ def build_plan(
         else:
             fields = module.add(item, f"k{number}")
             steps.append(KernelStep(**fields, label=_label(item), operations=_operations(item)))
-    made = {name for s in steps if isinstance(s, AtenStep) for name in s.produces()}
-    products = [s.target for item in items if isinstance(item, ProductKernel) for s in item.steps]
-    planned = {b.name for b in products if b.kind == "aten" and b.name not in made}
-    planned |= {
-        n
-        for s in steps
-        if isinstance(s, AtenStep) and s.overload == "out"
-        for n in tree_names(s.kwargs)
-    }
-    used = {name for step in steps for name in [*step.names(), *step.produces()]}
-    used |= {name for s in steps if isinstance(s, (KernelStep, LaunchStep)) for name in s.writes}
-    used |= {out.name for out in program.outputs}
+    planned, used = _planned(steps, items), _used(steps, program)
     spec = PlanSpec(
         inputs=[_input(b, k) for k, b in enumerate(program.inputs)],
         buffers=[
@@ -119,6 +109,22 @@ def build_plan(
         objects=objects,
     )
     return module, spec
+
+
+def _planned(steps: Sequence[Any], items: Sequence[Scheduled]) -> set[str]:
+    """The results of aten operators whose memory the plan gives."""
+    calls = [step for step in steps if isinstance(step, AtenStep)]
+    made = {name for call in calls for name in call.produces()}
+    products = [s.target for item in items if isinstance(item, ProductKernel) for s in item.steps]
+    written = {n for call in calls if call.overload == "out" for n in tree_names(call.kwargs)}
+    return written | {b.name for b in products if b.kind == "aten" and b.name not in made}
+
+
+def _used(steps: Sequence[Any], program: Program) -> set[str]:
+    """The buffers that a step or a result names."""
+    used = {name for step in steps for name in [*step.names(), *step.produces()]}
+    used |= {name for s in steps if isinstance(s, (KernelStep, LaunchStep)) for name in s.writes}
+    return used | {out.name for out in program.outputs}
 
 
 def _product(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,7 +68,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             refuse_missing_device(result)
             return result
 
-    try:
+    with _errors_as_breaks(name):
         settle_strides(tx, name, args, kwargs)
         guard_placed(tx, name, fake_args, fake_kwargs)
         try:
@@ -77,23 +77,6 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             if has_symbols or not symbols.data.allow_data(first=True):
                 raise
             result = _run_usual(tx, run)
-    except DataDependentOutputException as error:
-        raise Unsupported(breaks.DataDependentValue(name)) from error
-    except DataDependent as error:
-        raise Unsupported(breaks.DataDependentValue(str(error))) from error
-    except DynamicOutputShapeException as error:
-        raise Unsupported(breaks.DynamicShapeOp(name)) from error
-    except UnsupportedFakeTensorException as error:
-        raise Unsupported(breaks.UncapturedCall(name)) from error
-    except Unsupported:
-        raise
-    except Exception as error:
-        if "data is not allocated yet" in str(error):
-            raise Unsupported(breaks.DataDependentValue(name)) from error
-        text = str(error).splitlines()
-        raise Unsupported(
-            breaks.OpError(name, text[0] if text else type(error).__name__)
-        ) from error
     if symbols.data.assumptions() != assumed:
         try:
             symbols.data.check_assumed(tx, assumed)
@@ -101,6 +84,32 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             forget()
             raise Unsupported(breaks.DataDependentValue(str(error))) from error
     return result
+
+
+@contextlib.contextmanager
+def _errors_as_breaks(name: str) -> Iterator[None]:
+    """Raise Unsupported in place of what the operation `name` raises on fake tensors."""
+    try:
+        yield
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise Unsupported(_break_for(name, error)) from error
+
+
+def _break_for(name: str, error: Exception) -> breaks.Break:
+    if isinstance(error, DataDependentOutputException):
+        return breaks.DataDependentValue(name)
+    if isinstance(error, DataDependent):
+        return breaks.DataDependentValue(str(error))
+    if isinstance(error, DynamicOutputShapeException):
+        return breaks.DynamicShapeOp(name)
+    if isinstance(error, UnsupportedFakeTensorException):
+        return breaks.UncapturedCall(name)
+    if "data is not allocated yet" in str(error):
+        return breaks.DataDependentValue(name)
+    text = str(error).splitlines()
+    return breaks.OpError(name, text[0] if text else type(error).__name__)
 
 
 _QUESTIONS = 6  # of one operation, at most
