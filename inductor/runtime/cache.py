@@ -233,9 +233,10 @@ def private_folder(why: str) -> Path:
     return _temporary()
 
 
-def fall_back(why: str) -> Store:
+def fall_back(why: str, error: OSError) -> Store:
     """A store that works, after the chosen one failed in use (a full disk, say)."""
-    return Store(private_folder(why))
+    # Without the entry's name, which would be another reason for each entry.
+    return Store(private_folder(f"{why} ({error.strerror or error}; it is in {store().root})"))
 
 
 # --- whole plans ----------------------------------------------------------------------------------

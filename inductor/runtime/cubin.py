@@ -259,7 +259,7 @@ def _workspace() -> Iterator[Path]:
         work = cache.store().workspace()
         folder = work.__enter__()
     except OSError as error:
-        work = cache.fall_back(f"the cache failed ({error})").workspace()
+        work = cache.fall_back("the cache failed", error).workspace()
         folder = work.__enter__()
     with contextlib.ExitStack() as stack:
         stack.push(work)

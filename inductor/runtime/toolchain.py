@@ -193,7 +193,7 @@ def compile_library(source: str | Sequence[str], compiler: Compiler | None = Non
     try:
         return _compile_into(cache.store(), sources, compiler)
     except OSError as error:
-        return _compile_into(cache.fall_back(f"the cache failed ({error})"), sources, compiler)
+        return _compile_into(cache.fall_back("the cache failed", error), sources, compiler)
 
 
 # Told of the translation units of each library; asked for it where there is no compiler (see
@@ -219,7 +219,7 @@ def load_library(source: str | Sequence[str]) -> _plan.Library:
     except OSError as error:
         cache.store().remove(path)
         sources = [source] if isinstance(source, str) else list(source)
-        elsewhere = cache.fall_back(f"a library in the cache does not load ({error})")
+        elsewhere = cache.fall_back("a library in the cache does not load", error)
         return _plan.Library(str(_compile_into(elsewhere, sources, find_compiler())))
 
 

@@ -395,14 +395,16 @@ def test_disk_that_fills_up(monkeypatch, own_cache):
     cache.private_folder.cache_clear()
     real = cache.Store.write
 
-    def full(self, *args):
+    def full(self, kind, key, *args):
         if own_cache in self.root.parents:
-            raise OSError(28, "No space left on device")
-        return real(self, *args)
+            raise OSError(28, "No space left on device", key)
+        return real(self, kind, key, *args)
 
     monkeypatch.setattr(cache.Store, "write", full)
-    with pytest.warns(cache.CacheWarning, match="No space left"):
+    with pytest.warns(cache.CacheWarning, match="No space left on device; it is in") as record:
         assert toolchain.load_library(SOURCE).address("add1")
+        assert toolchain.load_library(SOURCE + "\n").address("add1")
+    assert len(record) == 1
 
 
 def test_cache_folder_is_private(own_cache):
