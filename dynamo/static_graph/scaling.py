@@ -5,12 +5,11 @@ Eager reads whether a gradient overflowed, and calls optimizer.step() or does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from dynamo.static_graph.step import clip, clips, differentiated
+from dynamo.static_graph.step import clip, clips, differentiated, parameters
 
 
 # -- asked ----------------------------------------------------------------------------------------
@@ -31,12 +30,12 @@ def why_apart(optimizers: list[torch.optim.Optimizer]) -> str | None:
 def ready(scaler: Any, optimizers: list[torch.optim.Optimizer]) -> None:
     """Make the scaler's tensors, which eager makes in its first scale()."""
     if scaler._scale is None:
-        scaler._lazy_init_scale_growth_tracker(next(_parameters(optimizers[0])).device)
+        scaler._lazy_init_scale_growth_tracker(parameters(optimizers[0])[0].device)
 
 
 def stateless(optimizers: list[torch.optim.Optimizer]) -> list[list[torch.Tensor]]:
     """By optimizer: the parameters without state."""
-    return [[p for p in _parameters(one) if p not in one.state] for one in optimizers]
+    return [[p for p in parameters(one) if p not in one.state] for one in optimizers]
 
 
 def undo_made(
@@ -59,10 +58,6 @@ def undo_made(
         else:
             for parameter in made:
                 del optimizer.state[parameter]
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 # -- captured -------------------------------------------------------------------------------------

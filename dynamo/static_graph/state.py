@@ -206,10 +206,9 @@ class GraphState:
 
     def _drop_gradients(self) -> None:
         for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad = None
+            for parameter in step.parameters(optimizer):
+                if parameter.grad is not None:
+                    parameter.grad = None
 
     # -- the first call -------------------------------------------------------------------------
     def _prepare(self, graph: Graph) -> None:
