@@ -634,7 +634,7 @@ def is_symbolic(sizes: Iterable[Extent]) -> bool:
     return any(isinstance(n, Size) for n in sizes)
 
 
-def compact_strides(size: Sequence[Extent]) -> tuple[Extent, ...]:
+def contiguous_strides(size: Sequence[Extent]) -> tuple[Extent, ...]:
     """The strides of a row-major tensor without gaps. An extent of 0 counts as 1."""
     strides: list[Extent] = []
     step: Extent = 1

@@ -37,7 +37,7 @@ from fxgraph.sizes import (
     Size,
     Undecided,
     common_factor,
-    compact_strides,
+    contiguous_strides,
     exact,
     hint,
     known_le,
@@ -401,10 +401,6 @@ def linear(indices: tuple[Index, ...] | list[Index], strides: Any, offset: Exten
         if stride != 0:
             total = total + index * stride
     return total
-
-
-def contiguous_strides(size: Any) -> tuple[Extent, ...]:
-    return compact_strides(tuple(size))
 
 
 def delinearize(position: Index, size: Any) -> tuple[Index, ...]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, Size, Symbol, product, symbols
+from fxgraph.sizes import Extent, Size, Symbol, contiguous_strides, product, symbols
 from inductor.boxes import Box
-from inductor.index import Index, Var, contiguous_strides, linear
+from inductor.index import Index, Var, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
 
 Indices = tuple[Index, ...]

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, Undecided, product
-from inductor.index import contiguous_strides
+from fxgraph.sizes import Extent, Undecided, contiguous_strides, product
 from inductor.ir import Buffer, Called, Program, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.layouts import is_dense, is_distinct

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint
+from fxgraph.sizes import Extent, contiguous_strides, hint
 from inductor import devices
 from inductor.codegen.called_kernels import label_of
 from inductor.codegen.cpp import CppModule
@@ -39,7 +39,6 @@ from inductor.runtime.plan import (
     PlanSpec,
     TensorSpec,
     ViewStep,
-    contiguous_strides,
     dtype_name,
     encode,
     tree_names,

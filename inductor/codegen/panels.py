@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fxgraph.sizes import Extent, ceil_div, hint, known_le, known_lt, product
+from fxgraph.sizes import Extent, ceil_div, contiguous_strides, hint, known_le, known_lt, product
 from inductor import costs
 from inductor.codegen.cpp_body import CPP_TYPES
-from inductor.index import Index, Var, contiguous_strides, linear
+from inductor.index import Index, Var, linear
 from inductor.ir import PanelProduct
 from inductor.panels import NARROW
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, ceil_div, exact, hint, product
+from fxgraph.sizes import Extent, ceil_div, contiguous_strides, exact, hint, product
 from inductor.codegen.triton_body import ROWS, SCALAR, Pass, Term, spread
 from inductor.codegen.triton_loops import PROGRAM, Emitter, TritonKernel, power_of_two
 from inductor.codegen.triton_ops import type_name
 from inductor.devices import BANDWIDTH, EMPTY, TENSOR, VECTOR, Device
-from inductor.index import ZERO, Index, contiguous_strides
+from inductor.index import ZERO, Index
 from inductor.ir import Buffer, DeviceProduct, Operand
 from inductor.schedule.fusion import Kernel, ProductKernel
 

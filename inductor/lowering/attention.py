@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint
+from fxgraph.sizes import Extent, contiguous_strides, hint
 from inductor import costs, devices
 from inductor.attention import attention
 from inductor.attention_training import (
@@ -27,7 +27,7 @@ from inductor.attention_training import (
     attention_value_gradient,
     attention_with_sums,
 )
-from inductor.index import Index, contiguous_strides
+from inductor.index import Index
 from inductor.ir import (
     AtenCall,
     Attention,

@@ -14,6 +14,7 @@ from fxgraph.sizes import (
     Extent,
     Size,
     Undecided,
+    contiguous_strides,
     exact,
     hint,
     nonzero,
@@ -24,7 +25,7 @@ from fxgraph.sizes import (
 from inductor import costs, devices
 from inductor.boxes import Box, refined, whole
 from inductor.devices import device_model
-from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides, delinearize
+from inductor.index import ZERO, FloorDiv, Index, Mod, Var, delinearize
 from inductor.ir import (
     AtenCall,
     Buffer,

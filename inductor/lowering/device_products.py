@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint, is_symbolic
+from fxgraph.sizes import Extent, contiguous_strides, hint, is_symbolic
 from inductor import devices
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton_products import Sizes
 from inductor.devices import EMPTY
-from inductor.index import ZERO, Index, Var, contiguous_strides
+from inductor.index import ZERO, Index, Var
 from inductor.ir import AtenCall, Buffer, DeviceProduct, Indices, Operand, Tape, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.numbers import Number

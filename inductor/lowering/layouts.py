@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint, known_lt, product, where_positive
-from inductor.index import ZERO, contiguous_strides
+from fxgraph.sizes import Extent, contiguous_strides, hint, known_lt, product, where_positive
+from inductor.index import ZERO
 from inductor.ir import Indices
 from inductor.lowering.registry import NotLowered
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, product
+from fxgraph.sizes import Extent, contiguous_strides, product
 from inductor import devices
 from inductor.convolutions_training import weight_gradient, winograd_panels
-from inductor.index import contiguous_strides
 from inductor.ir import (
     MatrixProduct,
     PanelProduct,

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, hint, known_le, known_lt, nonzero, product
+from fxgraph.sizes import Extent, contiguous_strides, hint, known_le, known_lt, nonzero, product
 from inductor import costs, devices
-from inductor.index import Index, contiguous_strides, linear
+from inductor.index import Index, linear
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
 from inductor.lowering.context import Lowering

@@ -11,6 +11,7 @@ from fxgraph.sizes import (
     Extent,
     Undecided,
     ceil_div,
+    contiguous_strides,
     exact,
     hint,
     is_symbolic,
@@ -21,7 +22,7 @@ from fxgraph.sizes import (
     smallest,
 )
 from inductor.boxes import Box, Range, whole, within
-from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
+from inductor.index import ZERO, Index, delinearize, linear
 from inductor.ir import Indices, Tensor, Window
 from inductor.lowering import assembly
 from inductor.lowering.context import Lowering

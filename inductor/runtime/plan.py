@@ -40,7 +40,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fxgraph.sizes import Extent, Size, Symbol, compact_strides, parse, product
+from fxgraph.sizes import Extent, Size, Symbol, contiguous_strides, parse, product
 
 FORMAT = 6  # raised whenever the meaning of a stored plan changes
 
@@ -630,10 +630,6 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def torch_dtype(name: str) -> torch.dtype:
     return getattr(torch, name)
-
-
-def contiguous_strides(size: Iterable[Extent]) -> tuple[Extent, ...]:
-    return compact_strides(tuple(size))
 
 
 def storage_bytes(dtype: str, size: Iterable[Extent], stride: Iterable[Extent]) -> Extent:

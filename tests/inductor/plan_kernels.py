@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from fxgraph.sizes import contiguous_strides as strides
 from inductor.runtime import toolchain
 from inductor.runtime.plan import BufferSpec, KernelStep, OutputSpec, PlanSpec, TensorSpec
-from inductor.runtime.plan import contiguous_strides as strides
 
 SOURCE = """
 #include <cstdint>

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inductor.index import FloorDiv, Index, Mod, Var, contiguous_strides, delinearize, linear
+from fxgraph.sizes import contiguous_strides
+from inductor.index import FloorDiv, Index, Mod, Var, delinearize, linear
 from inductor.lowering.views import view_strides
 from tests.inductor.compiling import staged
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from fxgraph.sizes import contiguous_strides
 from inductor.runtime import _plan
 from inductor.runtime.link import link
 from inductor.runtime.plan import (
@@ -25,7 +26,6 @@ from inductor.runtime.plan import (
     PlanSpec,
     TensorSpec,
     ViewStep,
-    contiguous_strides,
     dtype_name,
     encode,
 )

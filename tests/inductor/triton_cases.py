@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from inductor.index import contiguous_strides
+from fxgraph.sizes import contiguous_strides
 from inductor.ir import Buffer, Tensor
 from inductor.lowering.context import Lowering
 from inductor.ops import ops
