@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, Size, Symbol, contiguous_strides, product, symbols
+from fxgraph.sizes import Extent, Size, Symbol, product, symbols
 from inductor.boxes import Box
 from inductor.index import Index, Var, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
@@ -587,6 +587,5 @@ __all__ = [
     "WindowProduct",
     "Winograd",
     "WinogradPanels",
-    "contiguous_strides",
     "windows",
 ]

@@ -556,7 +556,7 @@ def _placeholder_name(source: Source) -> str:
     return name if not name[0].isdigit() else f"input_{name}"
 
 
-__all__ = ["GlobalSource", "GraphInput", "OutputGraph"]
+__all__ = ["GraphInput", "OutputGraph"]
 
 
 def nothing_handled(_: Any = None) -> bool:

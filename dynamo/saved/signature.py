@@ -21,7 +21,7 @@ from dynamo.saved.nests import check_nest, collector, nest_of
 from dynamo.saved.schedule import Rates
 from dynamo.static_graph import Graph
 from fxgraph.serialize import argument_from_json
-from fxgraph.stored import StoredError, evaluator, from_data
+from fxgraph.stored import evaluator, from_data
 from fxgraph.stored.tensors import dtype_of
 from fxgraph.symbols import ShapeEnv
 
@@ -319,4 +319,4 @@ def _check_constant(value: Any, constant: Any, path: str) -> None:
         raise ProgramError(f"input {path} is to be {constant!r}, as it was saved, not {value!r}")
 
 
-__all__ = ["CONSTANTS", "Bound", "Signature", "StoredError", "signature_of"]
+__all__ = ["CONSTANTS", "Bound", "Signature"]

@@ -18,7 +18,7 @@ from fxgraph.aot.functional import (  # noqa: E402
 )
 from fxgraph.aot.functionalize import functionalize  # noqa: E402
 from fxgraph.aot.joint import functionalize_training  # noqa: E402
-from fxgraph.aot.runtime import restore_outputs, run_functional  # noqa: E402
+from fxgraph.aot.runtime import run_functional  # noqa: E402
 from fxgraph.aot.training import run_backward, run_flat, training_callable  # noqa: E402
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "functionalize",
     "functionalize_training",
     "needs_autograd",
-    "restore_outputs",
     "run_backward",
     "run_flat",
     "run_functional",

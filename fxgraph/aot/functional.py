@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.nn.modules._functions import BackwardHookFunction
 
-from fxgraph import effects
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import is_checkpoint
@@ -325,7 +324,6 @@ __all__ = [
     "UndifferentiableHere",
     "Unfunctionalizable",
     "asks_for_gradients",
-    "effects",
     "flat_graph",
     "is_view",
     "makes_leaf",

@@ -7,7 +7,7 @@ itself is refused before a kernel is made for it.
 """
 
 from fxgraph.stored.errors import StoredError
-from fxgraph.stored.expressions import evaluator, from_data, number_from, number_of, to_data
+from fxgraph.stored.expressions import evaluator, from_data, to_data
 from fxgraph.stored.graphs import GraphReader, GraphWriter, foreign_namespaces, sharing_of
 from fxgraph.stored.symbols import assumed, env_from_data, env_to_data
 
@@ -21,8 +21,6 @@ __all__ = [
     "evaluator",
     "foreign_namespaces",
     "from_data",
-    "number_from",
-    "number_of",
     "sharing_of",
     "to_data",
 ]

@@ -236,4 +236,4 @@ class TritonModule:
         return [kernel.spec() for kernel in self.kernels.values()]
 
 
-__all__ = ["NoTriton", "TritonKernel", "TritonModule", "emit"]
+__all__ = ["NoTriton", "TritonModule", "emit"]

@@ -17,7 +17,7 @@ from fxgraph.sizes import Undecided, is_symbolic, read_name, solved_for, symbols
 from inductor import costs, devices
 from inductor.derive import Derivation
 from inductor.devices import Device
-from inductor.ir import Buffer, Program, Tensor, Window
+from inductor.ir import Buffer, Program, Tensor
 from inductor.lowering import (  # noqa: F401  (fill the table)
     attention,
     convolution,
@@ -413,4 +413,4 @@ def _tensors(tree: Any) -> list[Any]:
     return []
 
 
-__all__ = ["Window", "lower_graph"]
+__all__ = ["lower_graph"]

@@ -346,4 +346,4 @@ def log_softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tens
     return ctx.pointwise(ops.sub, [low, log], out, wide)
 
 
-__all__ = ["average", "dims_of", "moments", "reduce", "settled"]
+__all__ = ["average", "moments", "reduce", "settled"]

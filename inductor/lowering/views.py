@@ -26,7 +26,7 @@ from inductor.index import ZERO, Index, delinearize, linear
 from inductor.ir import Indices, Tensor, Window
 from inductor.lowering import assembly
 from inductor.lowering.context import Lowering
-from inductor.lowering.layouts import is_dense, narrow
+from inductor.lowering.layouts import narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 
 
@@ -550,4 +550,4 @@ def _turned(
     return assembly.turned(x, [view(piece.source) for piece in x.pieces], box)
 
 
-__all__ = ["is_dense", "restride", "rewrite", "view", "view_strides"]
+__all__ = ["rewrite", "view", "view_strides"]
