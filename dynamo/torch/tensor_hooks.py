@@ -25,6 +25,7 @@ from dynamo.values.builtins.table import handles
 from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.autograd_state import ask_leaf
 from dynamo.values.tensors.memory_overlap import is_fragile
 from dynamo.values.tensors.tensor import SPECIAL_METHODS, TensorValue
 from dynamo.values.tensors.tensor_calls import check_usable
@@ -72,7 +73,7 @@ def add_accumulated_hook(handle: RemovableHandle, tensor: torch.Tensor, hook: An
 def _registration(name: str, register: Callable[..., None]) -> Callable[..., Value]:
     def call(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         of_leaf = name == "register_post_accumulate_grad_hook"
-        if of_leaf != tensor.fake.is_leaf and of_leaf:
+        if of_leaf and not ask_leaf(tx, tensor):
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))  # raises its own error
         _check(tx, tensor, name)
         handle = tx.output.side_effects.track_new(HookHandleValue())
@@ -86,7 +87,7 @@ def _registration(name: str, register: Callable[..., None]) -> Callable[..., Val
 
 def _retain_grad(tx: Interpreter, tensor: TensorValue) -> Value:
     _check(tx, tensor, "retain_grad")
-    if not tensor.fake.is_leaf and not tensor.fake.retains_grad:
+    if not ask_leaf(tx, tensor) and not tensor.fake.retains_grad:
         hooks = tx.output.context.hooks
         if hooks is None or not hooks.detaches:  # else its gradient is read before the end only
             tx.output.side_effects.call_later(torch.Tensor.retain_grad, tensor)

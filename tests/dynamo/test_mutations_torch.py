@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
+import pytest
+import torch
+
+import dynamo
 from tests.dynamo.mutations import check_pair, pairs_of
 
 PROGRAMS = {
@@ -357,3 +363,74 @@ BREAKS = {"views": "TENSOR_METADATA"}
 @pairs_of(PROGRAMS | SETTINGS, BREAKS)
 def test_torch(pair):
     check_pair(pair)
+
+
+def asks_leaf(x):
+    return x.detach() * 2 if x.is_leaf else x.detach() * 3
+
+
+def asks_behind_write(x):
+    if not x.requires_grad:
+        x.add_(torch.ones(2, requires_grad=True))
+    return x.detach() * 2 if x.is_leaf else x.detach() * 3
+
+
+def retains_gradient(x):
+    x.retain_grad()
+    return x * 2
+
+
+def copies_deeply(x):
+    return copy.deepcopy(x) * 2
+
+
+def triple_gradient(leaf):
+    leaf.grad.mul_(3)
+
+
+def hooks_accumulated(x):
+    x.register_post_accumulate_grad_hook(triple_gradient)
+    return x * 2
+
+
+def asks_which_output(x):
+    return x * 2, x.output_nr, x.retains_grad
+
+
+def retained(x):
+    x.retain_grad()
+    return x
+
+
+LEAVES = [asks_leaf, asks_behind_write, retains_gradient, copies_deeply, hooks_accumulated]
+HISTORIES = {
+    "a leaf": lambda: torch.ones(2, requires_grad=True),
+    "without gradient": lambda: torch.ones(2),
+    "a result": lambda: torch.ones(2, requires_grad=True) * 1,
+    "the second result": lambda: (torch.ones(4, requires_grad=True) * 1).chunk(2)[1],
+    "a result that retains": lambda: retained(torch.ones(2, requires_grad=True) * 1),
+}
+
+
+def _outcome(run, x):
+    try:
+        result = str(run(x))
+    except RuntimeError as error:
+        result = str(error)
+    if x.requires_grad:
+        (x * 5).sum().backward()
+    return result, x.grad if x.is_leaf or x.retains_grad else None
+
+
+@pytest.mark.parametrize("first", HISTORIES)
+@pytest.mark.parametrize("function", [*LEAVES, asks_which_output], ids=lambda f: f.__name__)
+def test_tensors_of_another_history(function, first):
+    dynamo.reset()
+    compiled = dynamo.compile(function, backend="eager")
+    counts = []
+    for names in ([first, *HISTORIES], HISTORIES, HISTORIES):
+        for name in names:
+            made = HISTORIES[name]
+            assert str(_outcome(compiled, made())) == str(_outcome(function, made())), name
+        counts.append(len(compiled.context.records))
+    assert counts[1] == counts[2], "compiled again in each call"

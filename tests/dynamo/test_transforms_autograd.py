@@ -131,17 +131,6 @@ def test_a_leaf_that_is_no_leaf_the_next_time():
         assert [g is None for g in expected] == [g is None for g in found]
 
 
-def test_whether_a_tensor_is_a_leaf_is_guarded():
-    def f(x):
-        return x.detach() * 2 if x.is_leaf else x.detach() * 3
-
-    leaf = torch.ones(2, requires_grad=True)
-    compiled = dynamo.compile(f, backend="eager")
-    for x in (leaf, leaf * 1, leaf, leaf * 1):
-        assert torch.equal(compiled(x), f(x))
-    assert len(compiled.context.records) == 2
-
-
 def written(x):
     y = x * 3
     try:

@@ -44,6 +44,7 @@ from dynamo.values.scalars.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
+from dynamo.values.tensors.autograd_state import OF_HISTORY, assume_history, read_version
 from dynamo.values.tensors.fake_calls import run_fake
 from dynamo.values.tensors.operands import number_of_operand
 from dynamo.values.tensors.tensor_calls import (
@@ -60,7 +61,6 @@ from dynamo.values.tensors.tensor_calls import (
     target_name,
     writes,
 )
-from dynamo.values.tensors.version_counters import read_version
 from fxgraph import Node
 from fxgraph.symbolic_values import depends_on_data, is_symbolic
 from fxgraph.tensor_state import set_data_
@@ -207,12 +207,8 @@ class TensorValue(Value):
             dispatched = late_bound.dispatch(tx, "call_function", getattr, operands, {})
             if dispatched is not None:
                 return dispatched
-        if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
-            try:
-                leaf = self.fake.is_leaf
-            except RuntimeError as error:  # a view of inference mode whose memory was written
-                raise Unsupported(breaks.AttributeAccess(self.describe(), name)) from error
-            tx.guard(self.source, "predicate", is_a_leaf if leaf else is_no_leaf)
+        if name in OF_HISTORY and self.fake.requires_grad:
+            assume_history(tx, self, name)
         if name == "nbytes" and self.fake.layout is torch.strided:  # torch's refuses symbols
             return tx.wrap(self.fake.numel() * self.fake.itemsize)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
@@ -510,16 +506,6 @@ class TensorValue(Value):
 
     def recipe(self) -> Recipe:
         return GraphOutput(self), []
-
-
-def is_a_leaf(tensor: torch.Tensor) -> bool:
-    """Nothing that autograd recorded gave the tensor."""
-    return tensor.is_leaf
-
-
-def is_no_leaf(tensor: torch.Tensor) -> bool:
-    """An operation that autograd recorded gave the tensor."""
-    return not tensor.is_leaf
 
 
 class TensorMethodValue(Value):

@@ -18,6 +18,7 @@ from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.effects.hoisted_modules import hoist
+from dynamo.values.tensors.autograd_state import ask_leaf
 from dynamo.values.tensors.tensor import TensorValue, tensor_has_symbols
 from fxgraph import effects
 from fxgraph.aot.history import memory_of
@@ -34,7 +35,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def copy_tensor(tx: Interpreter, x: TensorValue) -> Value:
     """copy.copy(x): another leaf with the same memory."""
     _check(tx, x, "copy")
-    if not x.fake.is_leaf or (x.real is not None and not is_plain(x.real)):
+    if not ask_leaf(tx, x) or (x.real is not None and not is_plain(x.real)):
         raise uncaptured_copy(x, "copy")
     tx.guard(x.source, "predicate", is_plain)
     return polyfill(tx, torch_polyfills.copy_tensor, x)
@@ -43,7 +44,7 @@ def copy_tensor(tx: Interpreter, x: TensorValue) -> Value:
 @handles(polyfills.copied_tensor)
 def _deep_copy(tx, x):
     _check(tx, x, "deepcopy")
-    if not x.fake.is_leaf and x.fake.requires_grad:
+    if not ask_leaf(tx, x):
         raise uncaptured_copy(x, "deepcopy")  # raises its own error
     parameter = isinstance(x.fake, torch.nn.Parameter)
     if not parameter:
