@@ -195,7 +195,15 @@ def repeating():
     yield torch.arange(6.0).view(3, 2)
 
 
-WRITTEN = [whole_written, item_written, row_written, as_out, halves_as_out]
+def caught(x):
+    try:
+        torch.nn.functional.relu(x, inplace=True)
+    except RuntimeError:
+        return x - 1
+    return x * 1
+
+
+WRITTEN = [whole_written, item_written, row_written, as_out, halves_as_out, caught]
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -204,7 +212,7 @@ WRITTEN = [whole_written, item_written, row_written, as_out, halves_as_out]
 def test_inputs_that_repeat_elements(function, backend, dynamic):
     compiled = dynamo.compile(function, backend=backend, dynamic=dynamic)
     for eager, ours in zip(repeating(), repeating()):
-        if function is whole_written and eager.stride() == (1, 1):
+        if function in (whole_written, caught) and eager.stride() == (1, 1):
             continue  # eager's result depends on the order of its writes
         errors, results = [], []
         for call, x in (function, eager), (compiled, ours):

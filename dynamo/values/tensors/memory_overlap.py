@@ -43,6 +43,8 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         written, read = args[0] if args else None, (*args[1:], *kwargs.values())
     elif kwargs.get("out") is not None:
         written, read = kwargs["out"], (*args, *(v for k, v in kwargs.items() if k != "out"))
+    elif kwargs.get("inplace") is True:  # of torch.nn.functional
+        written, read = args[:1], args[1:]
     else:
         return
     for one in leaves(written):
