@@ -370,6 +370,15 @@ PROGRAMS = {
         sys.modules['mutated_m'] = types.SimpleNamespace(b=2)  # undo: sys.modules['mutated_m'] = m
         sys.modules['mutated_m'] = None  # undo: sys.modules['mutated_m'] = m
     """,
+    "memory that is released": """
+        m = memoryview(b'abc')
+        def read(m): return m.nbytes
+        def f(x): return x * 2, outcome(read, m)
+        ---
+        m = memoryview(b'abcd')
+        m = memoryview(b'abc'); m.release()
+        m.release()  # undo: m = memoryview(b'abc')
+    """,
     "environment": """
         os.environ['MUTATED'] = '1'
         os.environ.pop('MUTATED_B', None)

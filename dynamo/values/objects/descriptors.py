@@ -377,7 +377,7 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     try:
         held = found.__get__(real)
-    except AttributeError:  # Python has words for it
+    except Exception:  # raised natively again, as by a released memoryview
         raise Unsupported(breaks.AttributeAccess(value.describe(), name)) from None
     return tx.wrap(held, own_attr_source(value, name))
 
