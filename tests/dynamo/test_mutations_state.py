@@ -370,6 +370,15 @@ PROGRAMS = {
         sys.modules['mutated_m'] = types.SimpleNamespace(b=2)  # undo: sys.modules['mutated_m'] = m
         sys.modules['mutated_m'] = None  # undo: sys.modules['mutated_m'] = m
     """,
+    "attributes as text": """
+        import json
+        class A: pass
+        o = A(); o.a = 1
+        def f(x): return x * 2, json.dumps(vars(o)), json.dumps([o.__dict__]), ascii(vars(o)), str(vars(o))
+        ---
+        o.a = 2
+        o.b = 3  # undo: del o.b
+    """,
     "memory that is released": """
         m = memoryview(b'abc')
         def read(m): return m.nbytes
@@ -558,6 +567,7 @@ PROGRAMS = {
 # What breaks the graph in the first call.
 BREAKS = {
     "exceptions held outside": "ATTRIBUTE_MUTATION",
+    "attributes as text": "NOT_CONSTANT",
 }
 
 

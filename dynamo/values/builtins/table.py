@@ -209,6 +209,8 @@ def real_object(value: Value) -> Any:
     """The real object behind a value, if it exists already and runs no code of the program's."""
     if isinstance(value, ObjectValue) or _is_changed(value):
         raise Unsupported(breaks.NotConstant(value.describe()))
+    if hasattr(value, "load_all"):  # a container, which may change
+        return value.as_constant()
     known, real = value.identity()
     return real if known else value.as_constant()
 

@@ -43,6 +43,9 @@ class InstanceDictValue(DictValue):
         own = self.owner.instance_dict()
         return True, self.owner if own is None else own  # for the dict of a new object, its owner
 
+    def as_constant(self) -> Any:
+        raise Unsupported(breaks.NotConstant(self.describe()))  # whose items no guard tells
+
     def load_all(self, tx: Interpreter):
         owner = self.owner
         shared = shared_dict(tx, owner)
