@@ -33,16 +33,16 @@ struct Owner {
 
 class ClassLeaf : public Leaf {
  public:
-  // payload: (class, ((owner, {special name: object}), ...), {name: what a lookup finds}, names that nothing has,
-  // special names not to look at)
+  // payload: (class, ((owner, {special name: object}), ...), {name: what a lookup finds}, {name: the type of what a
+  // lookup finds}, names that nothing has, special names not to look at)
   ClassLeaf(PyObject* payload, Liveness* liveness) : liveness_(liveness) {
     if (!PyTuple_Check(payload)) {
       PyErr_SetString(PyExc_TypeError, "the payload of a 'class' guard is a tuple");
       throw PythonError();
     }
-    PyObject *type, *owners, *found, *absent, *ignored;
-    if (!PyArg_ParseTuple(payload, "O!O!O!O!O!", &PyType_Type, &type, &PyTuple_Type, &owners, &PyDict_Type, &found,
-                          &PyTuple_Type, &absent, &PyFrozenSet_Type, &ignored))
+    PyObject *type, *owners, *found, *data, *absent, *ignored;
+    if (!PyArg_ParseTuple(payload, "O!O!O!O!O!O!", &PyType_Type, &type, &PyTuple_Type, &owners, &PyDict_Type, &found,
+                          &PyDict_Type, &data, &PyTuple_Type, &absent, &PyFrozenSet_Type, &ignored))
       throw PythonError();
     type_ = Held(type, liveness);
     absent_ = Ref::borrow(absent);
@@ -52,6 +52,7 @@ class ClassLeaf : public Leaf {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(owners); i++)
       add_owner(PyTuple_GET_ITEM(owners, i), liveness);
     found_ = held_items(found, liveness);
+    data_ = held_items(data, liveness);
   }
 
   int check(PyObject*) const override {
@@ -75,7 +76,8 @@ class ClassLeaf : public Leaf {
       if (int stop = owner.type.traverse(visit, arg)) return stop;
       if (int stop = traverse_items(owner.specials, visit, arg)) return stop;
     }
-    return traverse_items(found_, visit, arg);
+    if (int stop = traverse_items(found_, visit, arg)) return stop;
+    return traverse_items(data_, visit, arg);
   }
 
  private:
@@ -99,6 +101,10 @@ class ClassLeaf : public Leaf {
   bool same_lookups() const {
     for (const auto& [name, object] : found_)
       if (!object.is(_PyType_Lookup(type(), name.get()))) return false;
+    for (const auto& [name, kind] : data_) {
+      PyObject* now = _PyType_Lookup(type(), name.get());
+      if (now == nullptr || !kind.is(reinterpret_cast<PyObject*>(Py_TYPE(now)))) return false;
+    }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(absent_.get()); i++)
       if (_PyType_Lookup(type(), PyTuple_GET_ITEM(absent_.get(), i)) != nullptr) return false;
     return true;
@@ -129,7 +135,7 @@ class ClassLeaf : public Leaf {
   Held type_;
   std::vector<PyObject*> mro_;  // alive while the class is, and its MRO the same
   std::vector<Owner> owners_;
-  Items found_;
+  Items found_, data_;
   Ref absent_, ignored_;
   mutable unsigned version_ = 0;  // of the class when all this was last seen to hold
 };

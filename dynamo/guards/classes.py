@@ -76,6 +76,7 @@ class ClassAssumptions:
         self.cls = cls
         self.made_by_frame = False
         self.found: dict[str, Any] = {}  # by name: unbound
+        self.data: dict[str, type] = {}  # by name: of what is no descriptor
         self.absent: dict[str, None] = {}  # names that a lookup does not find
 
     def assume(self, name: str, found: Any) -> None:
@@ -84,6 +85,10 @@ class ClassAssumptions:
             self.absent[name] = None
         else:
             self.found[name] = found
+
+    def assume_data(self, name: str, kind: type) -> None:
+        """A lookup finds an object of this type, no descriptor: instances may hide it."""
+        self.data[name] = kind
 
     def payload(self) -> tuple[Any, ...] | None:
         """The payload of the guard; None for a class that nothing can change between two calls."""
@@ -94,7 +99,7 @@ class ClassAssumptions:
         if not owners:
             return None
         rows = tuple((owner, _specials(owner)) for owner in owners)
-        return self.cls, rows, self.found, tuple(self.absent), _DATA
+        return self.cls, rows, self.found, self.data, tuple(self.absent), _DATA
 
 
 def _specials(owner: type) -> dict[str, Any]:

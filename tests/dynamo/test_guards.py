@@ -292,7 +292,7 @@ class TestKinds:
             "address": id(self),
             "marks": (0, 0, 0),
             "lookups": ((vars(math), "pi", math.pi), (torch.Tensor, "relu", torch.Tensor.relu)),
-            "class": (int, (), {}, (), frozenset()),
+            "class": (int, (), {}, {}, (), frozenset()),
             "unnoticed": (("a",), bool),
             "shapes": SimpleNamespace(
                 reads=[(X, 0, 0, "x", ())],

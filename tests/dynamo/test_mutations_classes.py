@@ -681,6 +681,23 @@ PROGRAMS = {
         A.__slots__ = ()  # same
         o = type('S', (), {'__slots__': 'b', '__dict__': {}})()
     """,
+    "defaults that instances of the frame hide": """
+        class B: b = None
+        class A(B):
+            a = 1
+            def __init__(self): self.a, self.b = 3, 4
+        @dataclasses.dataclass
+        class D: a: int = 1
+        def f(x):
+            o = A()
+            return x * 2, o.a, o.b, D().a, D(5).a
+        ---
+        A.a = property(lambda self: 7, lambda self, v: None)
+        B.b = property(lambda self: 8, lambda self, v: None)
+        D.a = property(lambda self: 9, lambda self, v: None)
+        A.a = 2  # same
+        B.b = 5  # same
+    """,
     "names of classes and functions": """
         class A:
             'doc'

@@ -195,9 +195,14 @@ def _is_data(found: Any) -> bool:
 
 
 def assume_lookup(tx: Interpreter, cls: type, name: str, found: Any) -> None:
-    """Guard the result of class_lookup(cls, name); mere data is guarded where it is read."""
+    """Guard the result of class_lookup(cls, name); of mere data, which is guarded where it is
+    read, that it is no descriptor.
+    """
+    assumptions = tx.output.guards.assume_class(cls)
     if found is MISSING or class_lookup(type(found), "__get__") is not MISSING:
-        tx.output.guards.assume_class(cls).assume(name, found)
+        assumptions.assume(name, found)
+    else:
+        assumptions.assume_data(name, type(found))
 
 
 def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
