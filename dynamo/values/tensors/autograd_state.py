@@ -28,9 +28,11 @@ def assume_history(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     tell the attribute: which output of its function a tensor from outside is, and whether it keeps
     its gradient.
     """
+    real = tensor.real
     try:
-        told = ask_leaf(tx, tensor) or tensor.real is None or name in ("is_leaf", "grad_fn")
-        told = told or tensor.real.is_leaf or (name == "retains_grad" and tensor.fake.retains_grad)
+        told = ask_leaf(tx, tensor) or real is None or real.is_leaf
+        told = told or name in ("is_leaf", "grad_fn")
+        told = told or (name == "retains_grad" and tensor.fake.retains_grad)
     except RuntimeError as error:  # a view of inference mode whose memory was written
         raise Unsupported(breaks.AttributeAccess(tensor.describe(), name)) from error
     if not told:
