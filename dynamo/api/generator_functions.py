@@ -110,8 +110,24 @@ def _drive_generator(made: Any, run: Run) -> Any:
 _awaited = types.coroutine(_drive_generator)
 
 
-async def _drive_coroutine(made: Any, run: Run) -> Any:
-    return await _awaited(made, run)
+class _Unstarted:
+    """Closes a coroutine with its driver: one that is dropped or closed before it begins warns
+    once or not at all, as its driver does.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def __del__(self) -> None:
+        self.made.close()
+
+
+def _drive_coroutine(made: Any, run: Run) -> Any:
+    return _await_coroutine(_Unstarted(made), run)
+
+
+async def _await_coroutine(unstarted: _Unstarted, run: Run) -> Any:
+    return await _awaited(unstarted.made, run)
 
 
 async def _drive_async_generator(made: Any, run: Run) -> Any:

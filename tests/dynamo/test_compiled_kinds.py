@@ -7,7 +7,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import gc
 import inspect
+import warnings
 
 import pytest
 import torch
@@ -74,6 +76,25 @@ def test_generators_and_coroutines_work_as_eager():
         assert torch.equal(asyncio.run(compiled(coroutine)(X)), X + 1)
         (item,) = asyncio.run(collect(compiled(async_generator)(X)))
         assert torch.equal(item, X + 1)
+
+
+def test_coroutines_that_never_begin():
+    """Warnings as of the original: none after a close, one where it is dropped."""
+
+    def warnings_of(function, close):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = function(X)
+            if close:
+                made.close()
+            del made
+            gc.collect()
+        return [str(warning.message) for warning in caught]
+
+    for close in (False, True):
+        expected = warnings_of(coroutine, close)
+        assert len(expected) == (not close)
+        assert warnings_of(compiled(coroutine), close) == expected
 
 
 def test_functions_that_make_them():
