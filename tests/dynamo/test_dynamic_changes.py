@@ -264,6 +264,11 @@ CHANGES = {
         numbers(2, 3, 4),
         2,
     ),
+    "class_of_a_number": (
+        lambda x, n: x * n if n.__class__ is int else (x + n, n.__class__.__name__),
+        numbers(2, 3, 4, 0.5, Stage.LATE, True),
+        5,
+    ),
     # -- members of an IntEnum
     "sum_with_a_member": (lambda x, n: x * (n + Stage.MIDDLE), numbers(2, 3, 4, 7), 2),
     "stage_of_a_member": (

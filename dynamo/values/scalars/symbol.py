@@ -198,6 +198,8 @@ class SymbolValue(Value):
         return ConstantValue(self.as_constant())
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap(self.python_type())
         found = getattr(self.python_type(), name, None)
         if name in ("real", "numerator") and found is not None:
             return number_value(tx, _plain(self.symbolic))
