@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -340,6 +341,23 @@ def _extreme(name: str, made: Any) -> Callable[..., SymNode]:
     return method
 
 
+def _beside_infinity(kind: str, number: Expr, infinity: Expr) -> Boolean:
+    """The comparison, as one with the largest float or, which nan shows, the number itself."""
+    never, always, below, beyond = "gt", "le", sympy.Le, sympy.Gt
+    largest = sympy.Float(sys.float_info.max)
+    if float(infinity) < 0:
+        never, always, below, beyond = "lt", "ge", sympy.Ge, sympy.Lt
+        largest = -largest
+    if kind == never:
+        return sympy.false
+    if kind == always:
+        return sympy.Eq(number, number, evaluate=False)
+    if kind in ("lt", "gt"):
+        return below(number, largest, evaluate=False)
+    is_infinite = beyond(number, largest, evaluate=False)
+    return negated(is_infinite) if kind == "ne" else is_infinite
+
+
 def _comparison(kind: str) -> Callable[..., SymNode]:
     def method(self: SymNode, other: SymNode) -> SymNode:
         if self.pytype is bool and other.pytype is bool:
@@ -350,8 +368,10 @@ def _comparison(kind: str) -> Callable[..., SymNode]:
             )
             return SymNode(same if kind == "eq" else negated(same), self.shape_env, bool)
         a, b = _as_number(self), _as_number(other)
-        if b.is_infinite and all(symbol.is_integer for symbol in a.free_symbols):
-            return self.wrap_bool(getattr(operator, kind)(0.0, float(b)))  # sizes are finite
+        if b.is_infinite:
+            if all(symbol.is_integer for symbol in a.free_symbols):
+                return self.wrap_bool(getattr(operator, kind)(0.0, float(b)))  # sizes are finite
+            return SymNode(_beside_infinity(kind, a, b), self.shape_env, bool)
         if is_integral(a) and is_integral(b):
             return SymNode(relation(kind, a, b), self.shape_env, bool)
         return SymNode(_RELATIONS[kind](a, b, evaluate=False), self.shape_env, bool)

@@ -269,6 +269,11 @@ CHANGES = {
         numbers(2, 3, 4, 0.5, Stage.LATE, True),
         5,
     ),
+    "order_of_a_norm": (
+        lambda x, p: x.norm(p) + torch.nn.functional.normalize(x + 1, p=p, dim=0),
+        numbers(1.5, 2.25, 3.5, math.inf, 0.5, -math.inf),
+        4,
+    ),
     # -- members of an IntEnum
     "sum_with_a_member": (lambda x, n: x * (n + Stage.MIDDLE), numbers(2, 3, 4, 7), 2),
     "stage_of_a_member": (

@@ -29,7 +29,7 @@ from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
 from dynamo.values.scalars.arithmetic import BY_ZERO, masked
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.int_members import has_operators_of_int
-from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, SWAPPED, binary_op
+from dynamo.values.scalars.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
 from fxgraph.python_numbers import name_of
 from fxgraph.sym_node import (
     MOST_DECIMALS,
@@ -162,9 +162,8 @@ class SymbolValue(Value):
         compare = COMPARE_FUNCTIONS[op]
         left, right = _plain(self.symbolic), _plain(number)
         with deciding():
-            if isinstance(number, float) and math.isinf(number):
-                return number_value(tx, _beside_infinity(op, left, number))
-            if is_exact(number) and _compare_as_floats(left, right):
+            infinite = isinstance(number, float) and math.isinf(number)
+            if infinite or (is_exact(number) and _compare_as_floats(left, right)):
                 return number_value(tx, compare(left, right))
             made = _by_python(tx, compare, (left, right))
             return made or ConstantValue(compare(_number(left), _number(right)))
@@ -402,20 +401,6 @@ def _compare_as_floats(left: Any, right: Any) -> bool:
     if not isinstance(real, torch.SymFloat):
         return abs(real) < MOST_EXACT
     return not _is_data(whole) and _usually_within(whole, MOST_EXACT)
-
-
-def _beside_infinity(op: str, number: Any, infinity: float) -> Any:
-    """The comparison, as one with the largest float or, which nan shows, the number itself."""
-    if float not in _types(number):
-        return COMPARE_FUNCTIONS[op](0, infinity)
-    if infinity < 0:
-        op, number = SWAPPED[op], -number
-    if op in ("<", ">"):
-        return op == "<" and number <= sys.float_info.max
-    if op == "<=":
-        return number == number
-    is_infinite = number > sys.float_info.max
-    return torch.sym_not(is_infinite) if op == "!=" else is_infinite
 
 
 def _usually(condition: Any) -> bool:
