@@ -5,7 +5,7 @@ before                                             after
                                    ...)                l = framegraph.recurrent_layer(x, h, c, w,
                                                                                       ..., p)
 
-The packed weight is a derived static. To pack takes as long as two to three of a layer's steps.
+Packed weights are derived statics. To pack takes as long as two to three of a layer's steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from inductor.costs import room_for_copies
 from inductor.derive import PREPARED, closure
 from inductor.rewriter import GraphRewriter
 
+_PACKED, _PACKED_HR, _PACKED_IH = 10, 11, 14  # among the operator's arguments
 _PROJECTION = 0  # the kind whose packing is a plain matrix's: a layer's projection
 
 
@@ -30,7 +31,7 @@ def pack_recurrent(
     """The graph with packed weights, and a note."""
     gm = functional.graph_module
     layers = _layers(gm, sources)
-    needed = sum(weight.meta["val"].nbytes for weights in layers.values() for weight in weights)
+    needed = sum(w.meta["val"].nbytes for packed in layers.values() for w in packed.values())
     if not layers or needed > room_for_copies():
         return None
     run = _Pack(layers)
@@ -39,24 +40,31 @@ def pack_recurrent(
     return functional.with_graph(run.graph), note
 
 
-def _layers(gm: GraphModule, sources: Mapping[Node, int]) -> dict[Node, list[Node]]:
-    """Layer -> w_hh and, in a projected layer, w_hr, if these are static and read packed."""
+def _layers(gm: GraphModule, sources: Mapping[Node, int]) -> dict[Node, dict[int, Node]]:
+    """Layer -> argument that is a packed weight -> the weight, for those that are static and read
+    packed.
+    """
     layers = [node for node in gm.graph.nodes if node.target is recurrent_layer]
     if not layers:
         return {}
     static = closure(gm.graph.nodes, sources)
     found = {}
     for node in layers:
-        inputs, _, _, w_hh, _, w_hr, _, _, save = node.args[:9]
-        weights = [weight for weight in (w_hh, w_hr) if weight is not None]
-        used = not save and reads_packed(inputs.meta["val"], w_hh.meta["val"])
-        if used and all(weight in static for weight in weights):
-            found[node] = weights
-    return found
+        inputs, _, _, w_hh, _, w_hr, _, _, save, _, _, _, _, w_ih, _ = _arguments(node)
+        packed = {}
+        if not save and reads_packed(inputs.meta["val"], w_hh.meta["val"]):
+            packed = {_PACKED: w_hh, _PACKED_HR: w_hr}
+        packed[_PACKED_IH] = w_ih
+        found[node] = {place: weight for place, weight in packed.items() if weight in static}
+    return {node: packed for node, packed in found.items() if packed}
+
+
+def _arguments(node: Node) -> list[Any]:
+    return [*node.args, *[None] * (len(recurrent_layer._schema.arguments) - len(node.args))]
 
 
 class _Pack(GraphRewriter):
-    def __init__(self, layers: Mapping[Node, list[Node]]) -> None:
+    def __init__(self, layers: Mapping[Node, Mapping[int, Node]]) -> None:
         super().__init__()
         self._layers = layers
         self._packed: dict[Any, Node] = {}
@@ -64,10 +72,10 @@ class _Pack(GraphRewriter):
     def add(self, node: Node) -> None:
         if node not in self._layers:
             return super().add(node)
-        given = [self.new[arg] if isinstance(arg, Node) else arg for arg in node.args]
-        given += [None] * (13 - len(given))  # no sizes, no packed weights, no bias
-        for place, weight in enumerate(self._layers[node]):
-            given[10 + place] = self._weight(weight, _PROJECTION if place else node.args[6])
+        given = [self.new[arg] if isinstance(arg, Node) else arg for arg in _arguments(node)]
+        for place, weight in self._layers[node].items():
+            kind = _PROJECTION if place == _PACKED_HR else node.args[6]
+            given[place] = self._weight(weight, kind)
         made = self.graph.call_function(node.target, tuple(given))
         made.meta = dict(node.meta)
         self.new[node] = made

@@ -69,7 +69,8 @@ def encoder_layer(
 def recurrent(
     run: Any, node: Node, inputs: Node, h0: Node, c0: Node | None, w_hh: Node,
     b_hh: Node | None, w_hr: Node | None, kind: int, reverse: bool, save: bool,
-    sizes: Node | None = None,
+    sizes: Node | None = None, packed: None = None, packed_hr: None = None,
+    b_ih: Node | None = None, w_ih: Node | None = None,
 ) -> tuple[Node, ...] | None:  # fmt: skip
     """A direction of a layer over a known number of steps, unrolled."""
     val, call = inputs.meta["val"], run.call
@@ -81,6 +82,10 @@ def recurrent(
         return None
     hidden, bias = w_hh.meta["val"].shape[0] // (1, 1, 4, 3)[kind], b_hh and run.new[b_hh]
     given = run.new[inputs]
+    if w_ih is not None:
+        rows = call(aten.reshape.default, given, [-1, val.shape[2]])
+        rows = run.linear(rows, w_ih, b_ih and run.new[b_ih])
+        given = call(aten.view.default, rows, [steps, -1, w_ih.meta["val"].shape[0]])
     h, c = run.new[h0], run.new[c0] if c0 is not None else None
     found: list[Node] = [h] * steps
     for step in reversed(range(steps)) if reverse else range(steps):

@@ -6,9 +6,13 @@ before                                      after
                                                     framegraph.recurrent_layer(inputs, h0, c0, ...)
                                                 # backward: framegraph.recurrent_layer_backward
 
-The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
-once, before the layer and behind its backward, are the graph's, so that a backend chooses their
-code. Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
+The operators are ours (csrc/recurrent/) and of any sizes, symbols too. In training, the products of
+all steps at once, before the layer and behind its backward, are the graph's, so that a backend
+chooses their code. In inference the operator makes those before it, in memory for a few steps:
+
+    y, h, c, _, _ = framegraph.recurrent_layer(x, h0, c0, ..., b_ih, w_ih)
+
+Layers that the operators do not take (other dtypes, other devices) are decomposed as torch
 does it. In training, layers of reduced dtypes (_REDUCED) have their steps in float32 and the
 products of all steps in their own dtype, in which the operators keep them where it is bfloat16;
 some LSTMs are oneDNN's (onednn_recurrent.py). The rows of packed sequences are put at their places
@@ -194,16 +198,14 @@ class _Call:
         return 2 if self.both_ways else 1
 
     def by_layers(self, run: Callable[..., Any]) -> tuple[torch.Tensor, ...]:
-        """run(self, x, the layer's states, its weights, whether x is the transpose of a tensor as
-        the program has it) -> (output, *states), and so on.
-        """
+        """run(self, x, the layer's states, its weights) -> (output, *states), and so on."""
         x = self.x.transpose(0, 1) if self.batch_first else self.x
         each, count = len(self.weights) // self.layers, self.directions
         found: list[Sequence[torch.Tensor]] = []
         for layer in range(self.layers):
             states = [state[layer * count : (layer + 1) * count] for state in self.states]
             own = self.weights[layer * each : (layer + 1) * each]
-            x, *last = run(self, x, states, own, layer == 0 and self.batch_first)
+            x, *last = run(self, x, states, own)
             found.append(last)
             if self.draws() and layer < self.layers - 1:
                 x = torch.dropout(x, self.dropout, True)
@@ -242,9 +244,7 @@ def _same(shape: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(shape) == len(other) and all(a == b for a, b in zip(shape, other))
 
 
-def _decomposed(
-    target: Any, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
-) -> Any:
+def _decomposed(target: Any, call: _Call, x: Any, states: Any, weights: Any) -> Any:
     """A layer, decomposed as torch does."""
     given = states[0] if call.alone else states
     settings = (call.biases, 1, 0.0, call.train, call.both_ways)
@@ -282,9 +282,7 @@ class _Packed:
         return y.flatten(0, 1)[places], h, c
 
 
-def _by_library(
-    packed: _Packed | None, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
-) -> Any:
+def _by_library(packed: _Packed | None, call: _Call, x: Any, states: Any, weights: Any) -> Any:
     """A layer by the library's operator, a call for each direction."""
     outputs, found = [], []
     each = len(weights) // call.directions
@@ -298,8 +296,11 @@ def _by_library(
         if packed is not None:
             rows = _row_gates(x, w_ih, bias)
             output, *last = packed.run(call.kind, direction, rows, *given, b_ih=apart)
+        elif x.dtype is not torch.float16 and not _is_recorded((x, w_ih, b_ih, *given)):
+            settings = call.kind, direction > 0, False, None, None, None
+            output, *last = recurrent_layer(x, *given, *settings, b_ih, w_ih)[:3]
         else:
-            inputs = _input_gates(x, w_ih, bias, transposed)
+            inputs = _input_gates(x, w_ih, bias)
             output, *last = _layer(call.kind, direction > 0, None, inputs, *given, b_ih=apart)
         outputs.append(output)
         found.append(last[: len(states)])
@@ -307,7 +308,7 @@ def _by_library(
     return output, *[torch.stack(states) for states in zip(*found)]
 
 
-def _by_onednn(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
+def _by_onednn(call: _Call, x: Any, states: Any, weights: Any) -> Any:
     """A layer by oneDNN's operator, a call for each direction."""
     each = len(weights) // call.directions
     made = [
@@ -321,13 +322,10 @@ def _by_onednn(call: _Call, x: Any, states: Any, weights: Any, transposed: bool)
     return output, *map(torch.stack, found)
 
 
-def _input_gates(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
+def _input_gates(x: Any, weight: Any, bias: Any) -> torch.Tensor:
     """The product of all steps' inputs with the weights of the gates: (time, batch, gates). The
-    gradient of x is laid out as eager's, with time outermost. Where there will be gradients of the
-    gates, it is x that is transposed: they are larger.
+    gradient of x is laid out as eager's, with time outermost.
     """
-    if transposed and not _is_recorded((x, weight)):
-        return _input_gates(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
     made = _row_gates(x.reshape(-1, x.shape[2]), weight, bias)
     return made.view(*x.shape[:2], weight.shape[0])
 
@@ -340,12 +338,14 @@ def _row_gates(rows: Any, weight: Any, bias: Any) -> torch.Tensor:
 # sizes: of packed sequences, how many of them have each step; they are sorted by their lengths.
 # Results that a kind has not, or that nothing wants, are tensors of no elements.
 # save: whether a backward will read gates and cells. Layers in bfloat16 have all tensors in it, and
-# one step at a time in float32; b_ih: what is to be added to their inputs.
+# one step at a time in float32; b_ih: what is to be added to their inputs. w_ih: where inputs are
+# the layer's and not yet the gates', what they are to be multiplied by; packed_ih: the
+# same packed, without which the products of all steps are made at once.
 _library = torch.library.Library("framegraph", "DEF")
 _ARGUMENTS = (
     "Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, Tensor? w_hr, int kind, "
     "bool reverse, bool save, Tensor? sizes=None, Tensor? packed=None, Tensor? packed_hr=None, "
-    "Tensor? b_ih=None"
+    "Tensor? b_ih=None, Tensor? w_ih=None, Tensor? packed_ih=None"
 )
 _OF_BACKWARD = (
     "Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, Tensor y, Tensor gates, Tensor cells, "
@@ -364,8 +364,8 @@ def _define(name: str, arguments: str, results: Sequence[str]) -> None:
 
 _define("recurrent_layer", _ARGUMENTS, ("y", "h", "c", "gates", "cells"))
 _define("recurrent_layer_backward", _OF_BACKWARD, ("gates", "h0", "c0", "projected"))
-# w_hh, or with the first kind w_hr, in the order that steps read: `packed`, `packed_hr`. natural:
-# in that of the backward, for which the kind is the first.
+# w_hh or w_ih, or with the first kind w_hr, in the order that steps read: `packed`, `packed_ih`,
+# `packed_hr`. natural: in that of the backward, for which the kind is the first.
 _define("recurrent_weights", "Tensor weights, int kind, bool natural=False", ("packed",))
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default

@@ -16,7 +16,12 @@ from dynamo.api.compile import compile_fresh
 from fxgraph.aot import functionalize, functionalize_training
 from fxgraph.aot.cudnn_recurrent import cudnn_layers, cudnn_layers_backward
 from fxgraph.aot.onednn_recurrent import onednn_layer
-from fxgraph.aot.recurrent import recurrent_layer, recurrent_layer_backward, run_recurrent
+from fxgraph.aot.recurrent import (
+    recurrent_layer,
+    recurrent_layer_backward,
+    recurrent_weights,
+    run_recurrent,
+)
 
 LAYERS = {
     "lstm": lambda: nn.LSTM(3, 4, bidirectional=True),
@@ -404,6 +409,67 @@ def test_packed_weights_of_another_form():
     given = (inputs, h[0], c[0], layer.weight_hh_l0, None, None, 2, False, False)
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed weights of another form"):
         recurrent_layer(*given, None, torch.zeros(7))
+
+
+INPUTS = {  # time, batch, reverse, whether batches come first
+    "blocks": (9, 16, False, False),
+    "backwards": (9, 16, True, False),
+    "batch_first": (9, 16, True, True),
+    "few_rows": (75, 2, False, True),
+    "one_row": (70, 1, True, True),
+    "many_rows": (3, 80, False, True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", range(4), ids=["tanh", "relu", "lstm", "gru"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_products_with_inputs(name, kind, dtype):
+    """The operator's, of a few steps at a time by packed weights, and of all by others."""
+    torch.manual_seed(0)
+    time, batch, reverse, batch_first = INPUTS[name]
+    tensors, _, _ = operator_arguments(kind, batch=batch, time=time)
+    inputs, *tensors = [t if t is None else t.to(dtype) for t in tensors]
+    x = torch.randn(batch, time, 7) if batch_first else torch.randn(time, batch, 7)
+    x = x.to(dtype).transpose(0, 1) if batch_first else x.to(dtype)
+    w_ih, b_ih = torch.randn(inputs.shape[2], 7).to(dtype), torch.randn(inputs.shape[2]).to(dtype)
+    packed = recurrent_weights(w_ih, kind)
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    for bias in (b_ih, None):
+        gates = x.to(wide) @ w_ih.to(wide).t() + (0 if bias is None else bias.to(wide))
+        wide_ones = [t if t is None else t.to(wide) for t in tensors]
+        expected = recurrent_layer(gates, *wide_ones, kind, reverse, False)
+        for weights in (packed, None):
+            more = None, None, None, bias, w_ih, weights
+            found = recurrent_layer(x, *tensors, kind, reverse, False, *more)
+            limit = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 0.02}[dtype]
+            if dtype is torch.bfloat16 and weights is None:
+                limit = 0.1  # gates are rounded
+            for ours, theirs in zip(found, expected, strict=True):
+                torch.testing.assert_close(ours, theirs.to(dtype), rtol=limit, atol=limit)
+
+
+def test_packed_inputs_of_another_form():
+    layer, x, (h, c) = made("lstm", SETTINGS["plain"])
+    given = (x, h[0], c[0], layer.weight_hh_l0, None, None, 2, False, False, None, None, None, None)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="packed weights of another form"):
+        recurrent_layer(*given, layer.weight_ih_l0, torch.zeros(7))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="packed weights of no inputs"):
+        recurrent_layer(*given, None, torch.zeros(7))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inference_keeps_no_gates_of_all_steps(kind):
+    """Of a long sequence a plan has the results of two layers, and no products with inputs."""
+    torch.manual_seed(0)
+    layer = KINDS[kind](8, 64, num_layers=2, batch_first=True).eval()
+    compiled, context = compile_fresh(layer, fullgraph=True)
+    x = torch.randn(2, 400, 8)
+    with torch.no_grad():
+        result = compiled(x)
+        torch.testing.assert_close(flat(result), flat(layer(x)))
+    (graph,) = [graph for record in context.records for graph in record.graphs]
+    assert graph.report["peak_bytes"] < 2.2 * result[0].nbytes
 
 
 @pytest.mark.parametrize("kind", KINDS)

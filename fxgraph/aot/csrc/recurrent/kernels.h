@@ -25,10 +25,20 @@ struct Forward {
   bool save;  // keep activated gates (GRU: also the hidden part of n, before r scales it) and cells
   int64_t batch, hidden, state;  // state: the size of h, less than `hidden` in a projected layer
   int64_t input_time, input_row;  // distances: between the inputs of two steps, and of two rows
+  int64_t input_begin;            // the step whose inputs are the first
   int64_t gate_row, gate_time, cell_time;  // between the gates of two rows, and the gates and cells of two steps
   const T *inputs, *h0, *c0, *bias;  // inputs: their part of the gates, with its bias; bias: the hidden part's
   const T *weights, *packed;         // packed: null if not worth while
   T *gates, *cells, *y, *full;       // full: h before projection
+};
+
+// The inputs of several steps, of rows x: out[step][row] = x[step][row] @ packed + bias, in the order of the gates.
+template <class T>
+struct Inputs {
+  const T *x, *packed, *bias;
+  T* out;
+  int64_t k, hidden, steps;
+  int64_t x_time, x_row, out_time, out_row;  // distances between two steps, and two rows
 };
 
 template <class T>
@@ -59,6 +69,7 @@ struct Kernels {
   int64_t (*width)(Kind kind);  // columns of a block of the forward; those of `plain` products: width(TANH)
   void (*pack)(const Packing<T>&, Kind kind, int64_t block, int64_t block_end);
   void (*pack_narrow)(const Packing<T, uint16_t>&, Kind kind, int64_t block, int64_t block_end);
+  void (*inputs)(const Inputs<T>&, Kind kind, Part);  // rows: of a step
   void (*forward)(const Forward<T>&, int64_t t, int64_t before, Part);  // before: the step before t, or -1
   // after: the step after t in the layer's order, or -1; a: its gates' gradients, or null
   void (*backward)(const Backward<T>&, int64_t t, int64_t before, const T* a, bool last, Part);

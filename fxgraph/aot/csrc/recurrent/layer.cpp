@@ -1,8 +1,8 @@
 // framegraph::recurrent_layer: one direction of one recurrent layer over all of time, and its backward.
 //
-// The products with the inputs of all steps are one matrix product before, those of the weights' gradients one after
-// it: operators of the graph (recurrent.py). A step is one kernel (steps.h): the product with the state before, and
-// the cell.
+// In training, the products with the inputs of all steps are one matrix product before, those of the weights' gradients
+// one after it: operators of the graph (recurrent.py). In inference, the first are made here, of a few steps at a time. A
+// step is one kernel (steps.h): the product with the state before, and the cell.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -24,6 +24,7 @@ using Maybe = std::optional<Tensor>;
 
 constexpr int64_t CACHE = 256 << 10;   // bytes of weights that each thread may read at every step by itself
 constexpr int64_t MANY = 32;           // rows for which each thread may read other weights, too
+constexpr int64_t ROWS = 64;           // of inputs whose products are made at a time, at least
 constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step that threads are not worth while for
 
 // Of a batch of 1, weights are packed if that pays: for more than a few steps, unless memory bounds a step.
@@ -227,10 +228,11 @@ void run_in_step(const std::vector<Phase>& phases, int64_t steps, int64_t thread
 }
 
 // The phases of each step in their order; `forward`: from the first step on. `weights` elements of `size` bytes meet
-// every row at every step.
-void run_steps(const Order& order, bool forward, int64_t weights, int64_t size, const std::vector<Phase>& phases) {
+// every row at every step, `others` once in a few steps.
+void run_steps(const Order& order, bool forward, int64_t weights, int64_t others, int64_t size,
+               const std::vector<Phase>& phases) {
   const int64_t steps = order.steps, batch = order.batch;
-  int64_t work = 2 * weights * batch, threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  int64_t work = 2 * (weights + others) * batch, threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   auto active = [&](int64_t i) { return order.active(forward ? i : steps - 1 - i); };
   auto rows = [&](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < steps; ++i)
@@ -325,7 +327,7 @@ class Narrow {
 
 struct Layer {
   Tensor inputs, h0, c0, w_hh, b_hh, w_hr, b_ih;
-  Maybe sizes, packed, packed_hr;
+  Maybe sizes, packed, packed_hr, packed_ih;  // packed_ih: of inputs that are not yet gates'
   Kind kind;
   bool reverse, save;
 };
@@ -334,6 +336,51 @@ struct Layer {
 // steps that saves no cells, the memory of its cell.
 struct Results {
   Tensor y, h, c, gates, cells;
+};
+
+// The gates' parts of inputs, made of the rows of a few steps at a time. A part's columns are read by itself alone.
+template <class T> class InputProducts {
+ public:
+  InputProducts(const Layer& g, const Order& order, const Tensor& bias, const at::TensorOptions& options)
+      : x_(g.inputs), packed_(*g.packed_ih), bias_(bias), order_(order), kind_(g.kind),
+        hidden_(g.w_hh.size(0) / gate_count(g.kind)), columns_(g.w_hh.size(0)),
+        span_(std::clamp<int64_t>(ROWS / order.batch, 1, order.steps)),
+        made_(at::empty({span_, order.batch, columns_}, options)) {
+    TORCH_CHECK(!order.rows && packed_.is_contiguous() && packed_.scalar_type() == made_.scalar_type() &&
+                packed_.numel() == blocks_of<T>(hidden_, kind_) * kernels<T>().width(kind_) * gate_count(kind_) * x_.size(2),
+                "recurrent_layer: packed weights of another form");
+  }
+  // The first time whose inputs `data` has where it has those of a step.
+  int64_t begin(int64_t step) const {
+    const int64_t first = step - step % span_, last = std::min(first + span_, order_.steps) - 1;
+    return std::min(order_.time(first), order_.time(last));
+  }
+  const T* data() const { return pointer<T>(made_); }
+  void make(int64_t step, Part part) const {
+    if (step % span_) return;
+    const int64_t steps = std::min(span_, order_.steps - step), k = x_.size(2), rows = part.row_end - part.row;
+    Inputs<T> p{nullptr, pointer<T>(packed_), pointer<T>(bias_), pointer<T>(made_), k, hidden_, steps,
+                x_.stride(0), x_.stride(1), order_.batch * columns_, columns_};
+    const int64_t at = begin(step) * p.x_time;
+    if (!is_narrow(x_)) {
+      p.x = pointer<T>(x_) + at;
+      return kernels<T>().inputs(p, kind_, part);
+    }
+    std::vector<T> wide(steps * rows * k);
+    const uint16_t* x = static_cast<const uint16_t*>(x_.const_data_ptr()) + at + part.row * p.x_row;
+    for (int64_t i = 0; i < steps * rows; ++i)
+      for (int64_t j = 0; j < k; ++j) wide[i * k + j] = widened(x[i / rows * p.x_time + i % rows * p.x_row + j]);
+    p.x_time = rows * k, p.x_row = k;
+    p.x = wide.data() - part.row * k;
+    kernels<T>().inputs(p, kind_, part);
+  }
+
+ private:
+  const Tensor x_, packed_, bias_;
+  const Order& order_;
+  const Kind kind_;
+  const int64_t hidden_, columns_, span_;
+  const Tensor made_;
 };
 
 template <class T> void forward(const Layer& g, const Results& out) {
@@ -346,9 +393,11 @@ template <class T> void forward(const Layer& g, const Results& out) {
     for (const Tensor& t : {out.y, out.gates, out.cells}) t.zero_();
   auto steps = [&](bool used, at::IntArrayRef size) { return used ? at::empty(size, options) : Tensor(); };
   const Tensor bias = g.b_hh.defined() ? g.b_hh.to(dtype) : at::zeros({g.w_hh.size(0)}, options);
-  const Tensor b_ih = g.b_ih.defined() ? g.b_ih.to(dtype) : at::zeros({narrow ? g.w_hh.size(0) : 0}, options);
+  const bool multiplies = g.packed_ih.has_value(), reads = narrow && !multiplies;
+  const Tensor b_ih = g.b_ih.defined() ? g.b_ih.to(dtype)
+                                       : at::zeros({reads || multiplies ? g.w_hh.size(0) : 0}, options);
   const Tensor h0 = g.h0.to(dtype);
-  Tensor wide_in = steps(narrow, {n.batch, g.w_hh.size(0)}), wide_y = steps(narrow, {2, n.batch, n.state});
+  Tensor wide_in = steps(reads, {n.batch, g.w_hh.size(0)}), wide_y = steps(narrow, {2, n.batch, n.state});
   Tensor wide_gates = steps(narrow && keeps, {n.batch, n.gates});
   Tensor cells = g.kind != LSTM ? Tensor() : narrow ? g.c0.to(dtype) : g.save ? out.cells : out.c;
   const bool packing = packs(n.time, n.batch, g.w_hh.numel() * sizeof(T));
@@ -362,7 +411,7 @@ template <class T> void forward(const Layer& g, const Results& out) {
   const int64_t width = kernels<T>().width(g.kind);
   Narrow of_inputs, of_y, of_gates, of_cells;
   if (narrow) {
-    of_inputs = Narrow(g.inputs, gate_count(g.kind), width);
+    if (reads) of_inputs = Narrow(g.inputs, gate_count(g.kind), width);
     of_y = Narrow(out.y, 1, g.w_hr.defined() ? kernels<T>().width(TANH) : width);
     if (keeps) of_gates = Narrow(out.gates, 4, width);
     if (g.kind == LSTM && g.save) of_cells = Narrow(out.cells, 1, width);
@@ -371,17 +420,22 @@ template <class T> void forward(const Layer& g, const Results& out) {
     return narrow ? pointer<T>(wide_y) + step % 2 * n.batch * n.state
                   : pointer<T>(out.y) + order.time(step) * n.batch * n.state;
   };
+  const std::optional<InputProducts<T>> products =
+      multiplies ? std::make_optional<InputProducts<T>>(g, order, b_ih, options) : std::nullopt;
+  const int64_t columns = g.w_hh.size(0);
   Forward<T> f{g.kind, keeps, n.batch, n.hidden, n.state,
-               narrow ? 0 : g.inputs.stride(0), narrow ? g.w_hh.size(0) : g.inputs.stride(1), n.gates,
+               multiplies ? n.batch * columns : narrow ? 0 : g.inputs.stride(0),
+               multiplies || narrow ? columns : g.inputs.stride(1), 0, n.gates,
                n.batch * n.gates, g.save ? n.batch * n.hidden : 0,
-               narrow ? pointer<T>(wide_in) : pointer<T>(g.inputs), pointer<T>(h0),
+               products ? products->data() : narrow ? pointer<T>(wide_in) : pointer<T>(g.inputs), pointer<T>(h0),
                narrow ? pointer<T>(cells) : pointer<T>(g.c0), pointer<T>(bias), pointer<T>(plain), pointer<T>(weights),
                keeps ? pointer<T>(narrow ? wide_gates : out.gates) : nullptr, pointer<T>(cells),
                narrow ? nullptr : pointer<T>(out.y), pointer<T>(full)};
   auto narrow_step = [&](int64_t step, Part part) {
     const int64_t t = order.time(step);
-    of_inputs.read_with(pointer<T>(b_ih), t, part, pointer<T>(wide_in));
     Forward<T> now = f;
+    if (products) now.inputs += (t - products->begin(step)) * f.input_time;
+    else of_inputs.read_with(pointer<T>(b_ih), t, part, pointer<T>(wide_in));
     now.h0 = step ? y_of(step - 1) : f.h0;
     now.y = y_of(step);
     kernels<T>().forward(now, 0, -1, part);
@@ -390,8 +444,11 @@ template <class T> void forward(const Layer& g, const Results& out) {
     if (!g.w_hr.defined()) of_y.keep(t, part, now.y);
   };
   std::vector<Phase> phases{{blocks_of<T>(n.hidden, g.kind), [&](int64_t step, Part part) {
+                               if (products) products->make(step, part);
                                if (narrow) return narrow_step(step, part);
-                               kernels<T>().forward(f, order.time(step), order.before(step), part);
+                               Forward<T> now = f;
+                               if (products) now.input_begin = products->begin(step);
+                               kernels<T>().forward(now, order.time(step), order.before(step), part);
                              }}};
   if (g.w_hr.defined())
     phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t step, Part part) {
@@ -400,7 +457,8 @@ template <class T> void forward(const Layer& g, const Results& out) {
                         kernels<T>().product(p, part);
                         if (narrow) of_y.keep(order.time(step), part, y);
                       }});
-  run_steps(order, true, g.w_hh.numel() + (g.w_hr.defined() ? g.w_hr.numel() : 0), sizeof(T), phases);
+  const int64_t of_inputs_once = multiplies ? g.packed_ih->numel() : 0;
+  run_steps(order, true, g.w_hh.numel() + (g.w_hr.defined() ? g.w_hr.numel() : 0), of_inputs_once, sizeof(T), phases);
   copy_last(out.y, order, out.h);
   if (g.kind == LSTM && narrow) out.c.copy_(cells);
   else if (g.kind == LSTM && g.save) copy_last(cells, order, out.c);
@@ -408,12 +466,17 @@ template <class T> void forward(const Layer& g, const Results& out) {
 
 void run_forward(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
                  const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
-                 const Maybe& packed_hr, const Maybe& b_ih, const Results& out) {
+                 const Maybe& packed_hr, const Maybe& b_ih, const Maybe& w_ih, const Maybe& packed_ih,
+                 const Results& out) {
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
-  TORCH_CHECK(!b_ih || is_narrow(inputs), "recurrent_layer: only inputs in bfloat16 are without their bias");
-  const Layer g{inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-                dense(b_hh), dense(w_hr), dense(b_ih), contiguous(sizes), packed, packed_hr, static_cast<Kind>(kind),
-                reverse, save};
+  TORCH_CHECK(!b_ih || w_ih || is_narrow(inputs), "recurrent_layer: only inputs in bfloat16 are without their bias");
+  TORCH_CHECK(!packed_ih || w_ih, "recurrent_layer: packed weights of no inputs");
+  // Weights that are not packed yet are read as they are, once, for all steps.
+  const bool whole = w_ih && !packed_ih, biased = whole && !is_narrow(inputs);
+  const Tensor given = whole ? at::linear(inputs, *w_ih, biased ? b_ih : Maybe()) : inputs;
+  const Layer g{given.stride(2) == 1 ? given : given.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
+                dense(b_hh), dense(w_hr), biased ? Tensor() : dense(b_ih), contiguous(sizes), packed, packed_hr,
+                packed_ih, static_cast<Kind>(kind), reverse, save};
   (inputs.scalar_type() == at::kDouble ? forward<double> : forward<float>)(g, out);
 }
 
@@ -421,7 +484,7 @@ using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 Five layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
            const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
-           const Maybe& packed_hr, const Maybe& b_ih) {
+           const Maybe& packed_hr, const Maybe& b_ih, const Maybe& w_ih, const Maybe& packed_ih) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const Sizes n(inputs, w_hh, static_cast<Kind>(kind));
   const bool lstm = kind == LSTM, gates = save && (lstm || kind == GRU);
@@ -431,15 +494,17 @@ Five layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor
   const Results out{made(true, {n.time, n.batch, n.state}), made(true, {n.batch, n.state}),
                     made(lstm, {n.batch, n.hidden}), made(gates, {n.time, n.batch, n.gates}),
                     made(save && lstm, {n.time, n.batch, n.hidden})};
-  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih, out);
+  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih, w_ih, packed_ih,
+              out);
   return {out.y, out.h, out.c, out.gates, out.cells};
 }
 
 void layer_out(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
                const Maybe& w_hr, int64_t kind, bool reverse, bool save, const Maybe& sizes, const Maybe& packed,
-               const Maybe& packed_hr, const Maybe& b_ih, Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells) {
+               const Maybe& packed_hr, const Maybe& b_ih, const Maybe& w_ih, const Maybe& packed_ih, Tensor y,
+               Tensor h, Tensor c, Tensor gates, Tensor cells) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih,
+  run_forward(inputs, h0, c0, w_hh, b_hh, w_hr, kind, reverse, save, sizes, packed, packed_hr, b_ih, w_ih, packed_ih,
               {y, h, c, gates, cells});
 }
 
@@ -552,7 +617,7 @@ template <class T> void backward(const Given& g, const Gradients& out) {
                       });
                       if (narrow) of_dgates.keep(t, part, now.dgates);
                     }});
-  run_steps(order, false, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
+  run_steps(order, false, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), 0, sizeof(T), phases);
   if (g.states) {
     const Tensor made = narrow ? at::empty({n.batch, n.state}, options) : out.h0;
     Product<T> p{dgates_of(0) + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
