@@ -151,11 +151,19 @@ template <class T> INLINE void transpose(Vec<T> (&rows)[lanes<T>]) {
 // How many vectors side by side one block has: all gates of one vector of columns, or two vectors of columns.
 constexpr int vectors(Kind kind) { return kind == LSTM ? 4 : kind == GRU ? 3 : 2; }
 constexpr int units(Kind kind) { return kind == LSTM || kind == GRU ? 1 : 2; }
+constexpr int TILES = 4;                     // of rows whose sums are kept at a time
+constexpr int64_t FIRST_CACHE = 24 << 10;  // bytes of columns for these
 constexpr int most_rows(int vectors) { return (REGISTERS == 32 ? 24 : 12) / vectors; }
 
 // The fewer of a step's rows and columns stay in registers beside the sums, and one of the others at a time.
-template <class T, int M, int N> INLINE void product(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum) {
+template <class T, int M, int N>
+INLINE void product(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, bool more) {
   Vec<T> acc[M][N] = {};
+  if (more)
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) acc[m][n] = sum[m * N + n];
   const Vec<T>* b = (const Vec<T>*)w;
   for (int64_t i = 0; i < k; ++i, b += N)
     if constexpr (M <= N) {
@@ -188,16 +196,34 @@ template <class T, int M, int N> INLINE void product(const T* a, int64_t a_row, 
 }
 
 template <int M, class T, int N>
-INLINE void product_rows(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows) {
-  if (rows == M) return product<T, M, N>(a, a_row, w, k, sum);
-  if constexpr (M > 1) product_rows<M - 1, T, N>(a, a_row, w, k, sum, rows);
+INLINE void product_rows(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows, bool more) {
+  if (rows == M) return product<T, M, N>(a, a_row, w, k, sum, more);
+  if constexpr (M > 1) product_rows<M - 1, T, N>(a, a_row, w, k, sum, rows, more);
 }
 
-// A tile of one step: the sums of its rows' products with a block of packed columns, zero without a left side.
+// A tile: its rows' products with a part of a block of packed columns. more: added to the sums of the parts before.
 template <int N, class T>
-APART void tile(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows) {
-  if (a) return product_rows<most_rows(N), T, N>(a, a_row, w, k, sum, rows);
-  for (int64_t i = 0; i < rows * N; ++i) sum[i] = Vec<T>{};
+APART void tile(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows, bool more) {
+  product_rows<most_rows(N), T, N>(a, a_row, w, k, sum, rows, more);
+}
+
+// The sums of a few tiles, zero without a left side. Each part of the columns, that the first cache has room for, meets
+// all of the tiles before the next part.
+template <int N, class T>
+APART void tiles(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows) {
+  constexpr int most = most_rows(N);
+  if (!a) {
+    for (int64_t i = 0; i < rows * N; ++i) sum[i] = Vec<T>{};
+    return;
+  }
+  const int64_t count = (rows + most - 1) / most, parts = count > 1 ? (k * N * BYTES + FIRST_CACHE - 1) / FIRST_CACHE : 1;
+  for (int64_t p = 0, from = 0, to; p < parts; ++p, from = to) {
+    to = k * (p + 1) / parts;
+    for (int64_t i = 0, row = 0, end; i < count; ++i, row = end) {  // of like height
+      end = rows * (i + 1) / count;
+      tile<N, T>(a + row * a_row + from, a_row, w + from * N * lanes<T>, to - from, sum + row * N, end - row, p > 0);
+    }
+  }
 }
 
 // The same for one row by weights as they are, [gates * columns, k]: dot products, for which packing would not pay.
@@ -228,13 +254,12 @@ APART void dot_tile(const T* a, const T* w, int64_t k, int64_t columns, int64_t 
 // finish(sums, row, block) for each tile and row of a part
 template <int N, class T, class F>
 INLINE void by_tiles(const T* a, int64_t a_row, const T* packed, int64_t k, const Part& part, const F& finish) {
-  constexpr int most = most_rows(N);
+  constexpr int most = TILES * most_rows(N);
   Vec<T> sum[most * N];
   for (int64_t block = part.block; block < part.block_end; ++block)
     for (int64_t row = part.row, rows; row < part.row_end; row += rows) {
-      int64_t left = part.row_end - row, tiles = (left + most - 1) / most;
-      rows = (left + tiles - 1) / tiles;  // tiles of like height
-      tile<N, T>(a ? a + row * a_row : a, a_row, packed + block * k * N * lanes<T>, k, sum, rows);
+      rows = part.row_end - row < most ? part.row_end - row : most;
+      tiles<N, T>(a ? a + row * a_row : a, a_row, packed + block * k * N * lanes<T>, k, sum, rows);
       for (int64_t i = 0; i < rows; ++i) finish(sum + i * N, row + i, block);
     }
 }
