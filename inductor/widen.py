@@ -19,7 +19,9 @@ widened and by pairs: 179, 145, 87). With AMX (codegen/product_amx.h) pairs take
 time: one thread, GFLOP/s of aten, oneDNN with a packed weight, generated in bfloat16, generated in
 float32: 256x384x1536 1220, 1454, 1640, 177; 16x384x1536 253, 562, 1180, 160; 64x256x256 367, 409,
 2000, 135. Convolutions follow the library (packed, channels innermost, us in float32, bfloat16):
-4x64x32x32 -> 64, 3x3 1489, 191; 4x512x4x4 -> 512, 3x3 2512, 746.
+4x64x32x32 -> 64, 3x3 1489, 191; 4x512x4x4 -> 512, 3x3 2512, 746. A small product tells nothing of
+a large one: aten's takes as it is and in float32 with all copies, us, one thread: mm of 32x64x128
+15, 11; 64x256x512 33, 107; 512x256x768 127, 1092.
 
 Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
 24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
@@ -63,6 +65,7 @@ _HALF = frozenset([torch.bfloat16, torch.float16])
 _GENERATED = ", generated"  # in the name of a kind
 _DEPTHWISE = "depthwise, generated"
 _IN_LAYOUT = ", packed"
+_LARGE = "large by "  # before the order of a product
 _FLOAT32, _PRODUCTS = "float32", "products"  # ways; the latter also in the name of a kind
 _ATTENTION = "attention backward"
 _LONGEST = 512  # queries and keys of a sample
@@ -141,7 +144,7 @@ def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any
         return (*kind[:2], f"{kind[2]}{_IN_LAYOUT}") if packs else kind
     if kind[1] != "mm" or node.args[-1] not in static:
         return kind
-    return (*kind[:2], f"{kind[2]}{_GENERATED}")
+    return (*kind[:2], f"{kind[2].removeprefix(_LARGE)}{_GENERATED}")  # samples are large
 
 
 def _is_small(val: Any) -> bool:
@@ -152,13 +155,31 @@ def _is_small(val: Any) -> bool:
 
 
 def _order(node: Node) -> tuple[str]:
-    """Of the second matrix; and whether the first has one row, for which libraries have loops."""
+    """Of the second matrix; whether the first has one row, for which libraries have loops; and
+    whether, where a library has instructions, its call takes less time than the work.
+    """
     *_, a, b = node.args
     rows, columns = b.meta["val"].stride()[-2:]
     dense = [isinstance(step, int) and step == 1 for step in (rows, columns)]
     order = "columns" if dense == [True, False] else "rows"
     height = a.meta["val"].shape[-2]
-    return (f"one row by {order}" if isinstance(height, int) and height == 1 else order,)
+    if isinstance(height, int) and height == 1:
+        return (f"one row by {order}",)
+    return (f"{_LARGE}{order}" if _is_large(a.meta["val"], b.meta["val"]) else order,)
+
+
+def _is_large(a: Any, b: Any) -> bool:
+    supported = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    if a.dtype not in supported or not supported[a.dtype]():
+        return False
+    try:
+        sizes = [hint(GraphSizes().of(n)) for n in (*a.shape, b.shape[-1])]
+    except Undecided:
+        return True
+    return math.prod(sizes) >= costs.LEAST_PRODUCT
 
 
 def _groups(node: Node) -> tuple[str]:
@@ -303,7 +324,9 @@ def _sizes_of_product(about: str) -> tuple[int, int, int]:
     if about.startswith("one row"):
         return 1, 512, 512
     # Of generated code, enough work to tell apart the rates of two instructions.
-    return (48, 256, 512) if about.endswith(_GENERATED) else (32, 64, 128)
+    if about.endswith(_GENERATED):
+        return 48, 256, 512
+    return (64, 256, 512) if about.startswith(_LARGE) else (32, 64, 128)
 
 
 # --- the new graph --------------------------------------------------------------------------------

@@ -262,6 +262,17 @@ def test_one_row_is_a_kind_of_its_own(monkeypatch, rows):
     assert keys == [f"widen bfloat16 mm {'one row by ' if rows == 1 else ''}columns"]
 
 
+@pytest.mark.parametrize("supported", [False, True])
+def test_large_products_are_a_kind_of_their_own(monkeypatch, supported):
+    """Where the library has instructions: the time of a small one is that of the call."""
+    keys = []
+    monkeypatch.setattr("inductor.widen.fastest", lambda key, *rest, **more: keys.append(key))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    for rows in (16, 256):
+        staged(product, (torch.randn(rows, 64).bfloat16(), torch.randn(64, 128).bfloat16()))
+    assert keys == [f"widen bfloat16 mm {large}rows" for large in ("", "large by " * supported)]
+
+
 def product(x, w):
     return (x @ w,)
 
