@@ -44,8 +44,9 @@ _KINDS: dict[Any, int] = {torch.rnn_tanh: 0, torch.rnn_relu: 1, torch.lstm: 2, t
 _GATES = (1, 1, 4, 3)
 _LSTM, _GRU = 2, 3
 RECURRENT = frozenset(_KINDS)
-# Dtypes of layers that have their steps in float32 where autograd records. Decomposed, steps are
-# many small products; inference has an operator of oneDNN's.
+# Dtypes of layers that have their steps in float32 where autograd records, the first also where a
+# processor has no instructions for it. Decomposed, steps are many small products; inference has an
+# operator of oneDNN's.
 _REDUCED = (torch.bfloat16, torch.float16)
 
 
@@ -151,8 +152,10 @@ class _Call:
         if not self.known or self.x.dim() != rank or torch.is_autocast_enabled(device):
             return False
         tensors = [self.x, *self.states, *self.weights]
-        reduced = device != "cpu" or _is_recorded(tensors)
-        dtypes = (torch.float32, torch.float64, *(_REDUCED if reduced else ()))
+        reduced: Sequence[torch.dtype] = _REDUCED
+        if device == "cpu" and not _is_recorded(tensors):
+            reduced = _REDUCED[:1] if _has_no_bfloat16(self.kind) else ()
+        dtypes = (torch.float32, torch.float64, *reduced)
         return (
             self.x.dtype in dtypes
             and all(_plain(t, self.x.dtype, device) for t in tensors)
@@ -234,6 +237,15 @@ def _plain(tensor: torch.Tensor, dtype: torch.dtype, device: str) -> bool:
 def _cast(leaf: Any) -> Any:
     """An argument as autocast casts it."""
     return leaf.to(torch.get_autocast_dtype("cpu")) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _has_no_bfloat16(kind: int) -> bool:
+    """Whether nothing multiplies bfloat16 in inference: instructions by which decomposed steps are
+    fast, or oneDNN's LSTM.
+    """
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return False
+    return kind != _LSTM or not (_has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _has_onednn() -> bool:

@@ -268,6 +268,32 @@ def test_reduced_dtypes_in_training(kind, name, dtype):
         assert ours <= 1.3 * theirs + limit
 
 
+@pytest.mark.parametrize("kind, name", REDUCED)
+def test_bfloat16_in_inference(kind, name, monkeypatch):
+    """Without instructions for it, one operator: no further from float64 than eager's, and as large
+    and laid out. Weights are packed in float32, and follow the layer's.
+    """
+    monkeypatch.setattr("fxgraph.aot.recurrent._has_no_bfloat16", lambda kind: True)
+    torch.manual_seed(0)
+    layer, x, states = made(kind, {**SETTINGS, **PROJECTED}[name], torch.bfloat16)
+    compiled, context = compile_fresh(layer.eval(), fullgraph=True)
+    hx = tuple(states) if kind == "lstm" else states[0]
+    for given in ((x,), (x, hx)):
+        with torch.no_grad():
+            layer.weight_ih_l0.mul_(-1)
+            exact = copy.deepcopy(layer).double()
+            wide = torch.utils._pytree.tree_map(torch.Tensor.double, given)
+            results = [flat(call(*of)) for call, of in ((compiled, given), (layer, given))]
+            reference = flat(exact(*wide))
+        assert [(a.dtype, a.stride()) for a in results[0]] == [
+            (e.dtype, e.stride()) for e in results[1]
+        ]
+        for ours, theirs in zip(*(distances(found, reference) for found in results)):
+            assert ours <= 1.3 * theirs + torch.finfo(torch.bfloat16).eps
+    graphs = [graph for record in context.records for graph in record.graphs]
+    assert any("pack: weights of" in note for graph in graphs for note in graph.report["notes"])
+
+
 @pytest.fixture
 def by_onednn(monkeypatch):
     """LSTMs of bfloat16 train by oneDNN's layer, whatever their sizes. The targets of graphs."""
