@@ -234,7 +234,7 @@ NextTurn = _reason(
 ReadsLocals = _reason(
     "ReadsLocals",
     "READS_LOCALS",
-    "{0} reads its own local variables by locals(), eval() or exec()",
+    "{0} reads its own local variables by locals(), eval(), exec() or a frame's f_locals",
     "do that in a function of its own, which is not captured",
 )
 NoGraphs = _reason(

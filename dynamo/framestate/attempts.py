@@ -127,6 +127,8 @@ class Capture:
             self._break_later(plan, root, stop)
             rewritten = self._rewrite(root, stop)
         except Unsupported as error:
+            if isinstance(error.reason, breaks.ReadsLocals):
+                self._skip(replace(stop, reason=error.reason))
             if stop.loop:
                 raise Retry(plan.capturing_loops()) from None
             self._break_earlier(root, stop, error)

@@ -169,6 +169,14 @@ def deep_parameter(x):
     return torch.nn.Parameter(data, x.requires_grad)
 
 
+def new_buffer(data, *, persistent=True):
+    """torch.nn.Buffer of a tensor that requires no gradient."""
+    made = data.detach()
+    made.persistent = persistent
+    made._is_buffer = True
+    return made
+
+
 def _refusal(function, *args):
     try:
         function(*args)

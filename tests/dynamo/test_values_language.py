@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as TF
 from torch import nn
 
+import dynamo
 from tests.dynamo.values_support import PROGRAMS, check, program
 
 
@@ -68,6 +69,47 @@ def variables_of_callers(x):
     del scale
     again = sorted(sys._getframe(0).f_locals)
     return inner(x), variables(1), again, unlike, "scale" in first
+
+
+def set_caller(name, value):
+    sys._getframe(1).f_locals[name] = value
+
+
+@program(tensor)
+def variables_set_by_callees(x):
+    """From Python 3.13 on; before, what is written is a dict's."""
+    scale, seen = 2, []
+
+    def inner():
+        return scale
+
+    for i in range(3):
+        set_caller("scale", scale + i)
+        set_caller("x", x + scale)
+        seen.append(scale)
+    variables = sys._getframe().f_locals
+    variables["seen"] = [*seen, "scale" in variables, len(variables), variables.get("none", 5)]
+    return x * inner(), seen, {**variables}["scale"], isinstance(variables, dict)
+
+
+@program(tensor, graphs=0)
+def variables_kept_over_a_break(x):
+    frame, scale = sys._getframe(), 2
+    y = x * scale
+    dynamo.graph_break()
+    scale = 3
+    before = frame.f_locals["scale"]
+    frame.f_locals["scale"] = 7
+    return y * scale, before
+
+
+@program(tensor, graphs=3)
+def proxies_kept_over_a_break(x):
+    scale, variables = 2, sys._getframe().f_locals
+    y = x * scale
+    dynamo.graph_break()
+    variables["scale"] = 7
+    return y * scale
 
 
 class Tells(nn.Module):

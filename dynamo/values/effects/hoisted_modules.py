@@ -22,8 +22,9 @@ from torch.utils.hooks import RemovableHandle
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, MadeSource, ModuleSource, Source
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles
+from dynamo.values.builtins.table import handles, polyfill
 from dynamo.values.late_bound import bound_late
 from dynamo.values.scalars.constant import is_literal
 from dynamo.values.tensors.fake_calls import run_fake
@@ -177,8 +178,11 @@ def _leaf(cls: type) -> Callable[..., Value]:
             raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}"))
         literal = all(_is_literal(value) for value in (*args, *kwargs.values()))
         if not literal or not _is_fresh(data) or not can_be_first(tx, data.node):
-            if cls is torch.nn.Parameter and literal and type(data) is TensorValue:
+            plain = literal and type(data) is TensorValue
+            if plain and cls is torch.nn.Parameter:
                 return call_in_graph(tx, "call_function", cls, [data, *args], kwargs)
+            if plain and not data.fake.requires_grad:
+                return polyfill(tx, torch_polyfills.new_buffer, data, *args, **kwargs)
             raise Unsupported(
                 breaks.UncapturedCall(f"torch.nn.{cls.__name__} of a computed tensor")
             )

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.bytecode.versions import ONE_LOCALS_DICT
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins.table import TABLE, handles
+from dynamo.values.containers.containers import ListValue
+from dynamo.values.containers.dicts import DictValue, pairs_of
+from dynamo.values.objects.builtin_object import BuiltinObject
 from dynamo.values.objects.namespaces import locals_of
+from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
 
 if TYPE_CHECKING:
@@ -38,10 +44,101 @@ class CapturedFrame(Value):
             assert namespace is not None, "globals() gives a dict"
             return namespace
         if not frame.done and name == "f_locals":
-            return locals_of(tx, frame)
+            snapshot = locals_of(tx, frame)
+            return snapshot if ONE_LOCALS_DICT else FrameLocalsValue(frame)
         if not frame.done and name == "f_back":
             return _captured(_caller(frame))
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def recipe(self) -> Recipe:
+        if "f_locals" in self.frame.code.co_names:
+            raise _kept(self.frame)
+        raise Unsupported(breaks.CannotReconstruct(self.describe()))
+
+    def children(self) -> Sequence[Value]:
+        return ()
+
+
+def _kept(frame: Interpreter) -> Unsupported:
+    """The refusal where the program keeps what shows a frame's variables: behind a break they are
+    those of another frame.
+    """
+    return Unsupported(breaks.ReadsLocals(frame.code.co_name))
+
+
+def _locals_type() -> type:
+    return type(sys._getframe().f_locals)
+
+
+class FrameLocalsValue(BuiltinObject):
+    """f_locals from Python 3.13 on: a mapping whose items are the frame's variables themselves."""
+
+    def __init__(self, frame: Interpreter) -> None:
+        super().__init__()
+        self.frame = frame
+
+    def python_type(self) -> type:
+        return _locals_type()
+
+    def snapshot(self, tx: Interpreter) -> DictValue:
+        if self.frame.done:
+            raise Unsupported(breaks.ItemAccess(self.describe()))
+        return locals_of(tx, self.frame)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return self.snapshot(tx).getitem(tx, key)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        frame, name = self.frame, key.as_constant()
+        if name in frame.cells:
+            frame.cells[name].store(tx, value)
+        elif name in frame.code.co_varnames and not frame.done:
+            frame.locals[name] = value
+        else:  # no variable of the function
+            raise Unsupported(breaks.ItemMutation(self.describe()))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, FrameLocalsValue):
+            return None
+        return ConstantValue((self.frame is other.frame) is (op == "=="))
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return self.snapshot(tx).contains(tx, item)
+
+    def length(self, tx: Interpreter) -> int:
+        return self.snapshot(tx).length(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self.py_keys(tx).iterate(tx)
+
+    def py_get(self, tx, key, default=None):
+        return self.snapshot(tx).py_get(tx, key, default)
+
+    def py_copy(self, tx):
+        return self.snapshot(tx)
+
+    def py_update(self, tx, other):
+        for key, value in pairs_of(tx, other, False):
+            self.setitem(tx, key, value)
+
+    def recipe(self) -> Recipe:
+        raise _kept(self.frame)
+
+    def children(self) -> Sequence[Value]:
+        return ()
+
+    def py_keys(self, tx):
+        return _listed(tx, self.snapshot(tx).py_keys(tx))
+
+    def py_values(self, tx):
+        return _listed(tx, self.snapshot(tx).py_values(tx))
+
+    def py_items(self, tx):
+        return _listed(tx, self.snapshot(tx).py_items(tx))
+
+
+def _listed(tx: Interpreter, view: Value) -> Value:
+    return tx.output.side_effects.track_new(ListValue(view.unpack(tx)))
 
 
 def _caller(frame: Interpreter) -> Interpreter | None:

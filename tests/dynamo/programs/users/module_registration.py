@@ -106,6 +106,35 @@ PROGRAMS = {
         list(m.state_dict())
         """,
     ),
+    "computed_buffer_objects": (
+        2,
+        """
+        def f(x):
+            scaled = nn.Buffer(x * 2)
+            m.a = scaled
+            m.b = nn.Buffer(x.sum(0), persistent=False)
+            m.b += 1
+            return x + m.a + m.b, isinstance(scaled, nn.Buffer), scaled.persistent, type(scaled)
+        ---
+        run(T(2, 3))
+        tables()
+        list(m.state_dict())
+        x = T(2, 3)
+        run(x)
+        m.a._version, m.b._version
+        """,
+    ),
+    "computed_buffer_objects_that_require_grad": (
+        SOME,
+        """
+        def f(x):
+            m.a = nn.Buffer(x * 2)
+            return x + m.a, m.a.requires_grad, m.a.is_leaf
+        ---
+        run(T(2, 3).requires_grad_())
+        m.a.persistent
+        """,
+    ),
     "buffer_objects_from_outside": (
         1,
         """
