@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _OWN = {
     name: vars(torch.nn.Module)[name]
     for name in ("__call__", "_call_impl", "__getattr__", "__setattr__", "__delattr__")
+    + ("register_buffer",)
 }
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
@@ -384,12 +385,29 @@ def _store(
             if not fits or not _registers_alone(tx, module, name):
                 return of_torch
             table = module.table(tx, table_name)
-            if table_name == "_buffers" and module.real is not None and table.source is not None:
-                REPLACED_BUFFERS.computed(module.real, set).add(name)
-                tx.output.unmark_static(ModuleItemSource(table.source, name))
+            if table_name == "_buffers":
+                _note_replaced(tx, module, name)
             table.setitem(tx, ConstantValue(name), value)
             return None
     return module.generic_setattr(tx, name, value)
+
+
+def _note_replaced(tx: Interpreter, module: ModuleValue, name: str) -> None:
+    """From call to call the buffer is another tensor."""
+    table = module.table(tx, "_buffers")
+    if module.real is not None and isinstance(table, ModuleTable) and table.source is not None:
+        REPLACED_BUFFERS.computed(module.real, set).add(name)
+        table.varying.add(name)
+        tx.output.unmark_static(ModuleItemSource(table.source, name))
+
+
+@handles(torch.nn.Module.register_buffer)
+def _register_buffer(tx, module, name, tensor, persistent=None):
+    if isinstance(module, ModuleValue) and name.is_constant() and name.python_type_is(str):
+        if _holds(tx, module, "_buffers", name.as_constant()):
+            _note_replaced(tx, module, name.as_constant())
+    given = {} if persistent is None else {"persistent": persistent}
+    return UserFunctionValue(_OWN["register_buffer"]), [module, name, tensor], given
 
 
 def _registers_alone(tx: Interpreter, module: ModuleValue, name: str) -> bool:
