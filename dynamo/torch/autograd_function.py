@@ -10,11 +10,9 @@ marked `traceable`: compiling backends may then run both once, on fake tensors.
 
 from __future__ import annotations
 
-import functools
 import operator
 import types
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +25,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch.applied_objects import Objects
 from dynamo.torch.bodies import Body, opened, same_fake, trace_body
 from dynamo.torch.changed_state import refuse_changed_state
 from dynamo.torch.overrides import is_watched
@@ -38,7 +37,6 @@ from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.dicts import DictValue
 from dynamo.values.containers.sets import SetValue
 from dynamo.values.effects.side_effects import SERIALS
-from dynamo.values.functions.function import MethodValue
 from dynamo.values.objects.descriptors import class_lookup, guarded_lookup
 from dynamo.values.objects.objects import ObjectValue, object_of_kind
 from dynamo.values.scalars.constant import ConstantValue
@@ -261,26 +259,24 @@ def _apply(tx, owner, *args, **kwargs):
             return forward.call(tx, args, kwargs)
         run = torch_polyfills.run_with_grad_mode
         return polyfill(tx, run, ConstantValue(False), forward, *args, **kwargs)
-    objects = _objects(tx, args)
+    objects = Objects(tx, args)
     nest = tuple(opened(tx, arg) if isinstance(arg, TensorValue) else arg for arg in args)
     body = _tried(tx, RoundTripValue(owner, needs), nest, kwargs)
     # Tensors that forward finds elsewhere are no inputs of the node: only its own run sees them.
     traceable = body is not None and not body.lifted
     if body is None:
         tx.output.untried_backwards.append(owner.cls)
-        copied = [arg for place, arg in enumerate(args) if place not in objects]
-        if any(_holds_container(tx, arg) for arg in copied):
+        if any(_holds_container(tx, arg) for arg in objects.others(args)):
             raise _refuse("backward may read or change a container that it is given")
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
     if tx.output.bodies:
         _try_rules(tx, owner, needs, nest)
     run_natively = [owner.cls.forward, getattr(owner.cls, "setup_context", None)]
     refuse_changed_state(tx, f"{owner.cls.__name__}.forward", run_natively)
-    apply = AppliedTo(owner.cls, objects) if objects else owner.cls.apply
-    given = [arg for place, arg in enumerate(args) if place not in objects]
+    given = [*objects.others(args), *objects.parts]
     with _real_tensors_read(tx):
-        result = call_in_graph(tx, "call_function", apply, given, kwargs)
-    if objects:
+        result = call_in_graph(tx, "call_function", objects.applied(owner.cls), given, kwargs)
+    if objects.makers:
         tx.output.contexts += _contexts(result)
     if traceable:
         _mark(result, owner.cls, args)
@@ -358,81 +354,11 @@ def _real_tensors_read(tx: Interpreter) -> Iterator[None]:
         mode.allow_non_fake_inputs = before
 
 
-class AppliedTo:
-    """`cls.apply` with the program's own objects at their places among the arguments."""
-
-    __name__ = "apply"
-
-    def __init__(self, cls: type, objects: dict[int, _Held]) -> None:
-        self.__self__, self.__func__ = cls, cls.apply.__func__  # type: ignore[attr-defined]
-        self.objects = objects
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        every = list(args)
-        for place, obj in self.objects.items():
-            every.insert(place, obj())
-        return self.__self__.apply(*every, **kwargs)  # type: ignore[attr-defined]
-
-
 def _holds_container(tx: Interpreter, value: Value) -> bool:
     """Whether a graph would hand over a copy of a container."""
     if isinstance(value, TupleValue):
         return any(_holds_container(tx, item) for item in value.items(tx))
     return isinstance(value, (ListValue, DictValue, SetValue))
-
-
-def _itself(obj: Any) -> Any:
-    return obj
-
-
-class _Held:
-    """An object, or a method by its function and object: guards keep it, and not the graph, but of
-    programs without guards.
-    """
-
-    def __init__(self, tx: Interpreter, parts: Sequence[Any]) -> None:
-        guarded = not (tx.output.context.export or tx.output.context.hooks)
-        self.parts: list[Callable[[], Any]] = [
-            weakref.ref(part)
-            if guarded and type(part).__weakrefoffset__
-            else functools.partial(_itself, part)
-            for part in parts
-        ]
-
-    def __call__(self) -> Any:
-        found = [part() for part in self.parts]
-        return found[0] if len(found) == 1 else types.MethodType(found[0], found[1])
-
-
-def _objects(tx: Interpreter, args: Sequence[Value]) -> dict[int, _Held]:
-    """Place -> object, for configurations, functions and other arguments that no graph holds."""
-    objects: dict[int, _Held] = {}
-    for place, arg in enumerate(args):
-        try:
-            arg.as_proxy()
-        except Unsupported:
-            parts = [arg.function, arg.receiver] if isinstance(arg, MethodValue) else [arg]
-            if not all(_is_held(tx, part) for part in parts):
-                raise
-            objects[place] = _Held(tx, [_guarded_object(tx, part) for part in parts])
-    if objects and tx.output.side_effects.changes_objects():
-        raise _refuse("an argument may hold an object that the frame has changed")
-    return objects
-
-
-def _is_held(tx: Interpreter, value: Value) -> bool:
-    """Whether a node can call with the object that the program has there: the same one each time.
-    The methods, partials and nested functions of a call are others in the next.
-    """
-    if value.source is None or value.outside is None or isinstance(value.outside, torch.Tensor):
-        return False
-    return not tx.output.symbols.has_changed_object(value.outside, value.source)
-
-
-def _guarded_object(tx: Interpreter, value: Value) -> Any:
-    assert value.source is not None, "an object that is held"
-    tx.guard(value.source, "id", value.outside)
-    return value.outside
 
 
 def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> Body | None:

@@ -403,9 +403,9 @@ def _note_replaced(tx: Interpreter, module: ModuleValue, name: str) -> None:
 
 @handles(torch.nn.Module.register_buffer)
 def _register_buffer(tx, module, name, tensor, persistent=None):
-    if isinstance(module, ModuleValue) and name.is_constant() and name.python_type_is(str):
-        if _holds(tx, module, "_buffers", name.as_constant()):
-            _note_replaced(tx, module, name.as_constant())
+    known = isinstance(module, ModuleValue) and name.is_constant() and name.python_type_is(str)
+    if known and _holds(tx, module, "_buffers", name.as_constant()):
+        _note_replaced(tx, module, name.as_constant())
     given = {} if persistent is None else {"persistent": persistent}
     return UserFunctionValue(_OWN["register_buffer"]), [module, name, tensor], given
 

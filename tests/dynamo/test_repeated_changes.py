@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import operator
 import weakref
@@ -571,84 +570,3 @@ def test_a_keyword_that_was_left_to_its_default_has_varied():
         for kwargs in ({}, {"by": by}, {"by": by, "shift": int(by)}):
             assert torch.equal(compiled(x, **kwargs), model(x, **kwargs))
     assert backend.graphs == 3
-
-
-class Mapped(torch.autograd.Function):
-    """A function that the backward runs again, as reversible layers and checkpoints do."""
-
-    @staticmethod
-    def forward(ctx, x, function, *parameters):
-        ctx.function, ctx.parameters = function, parameters
-        ctx.save_for_backward(x)
-        return function(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            y = ctx.function(x)
-        found = torch.autograd.grad(y, (x, *ctx.parameters), gradient)
-        return (found[0], None, *found[1:])
-
-
-class Scaler(nn.Module):
-    def __init__(self, by):
-        super().__init__()
-        self.linear, self.by = nn.Linear(3, 3), by
-
-    def scaled(self, x):
-        return self.linear(x) * self.by
-
-    def forward(self, x):
-        return Mapped.apply(x * 2, self.scaled, *self.linear.parameters()) + 1
-
-
-def gradients_of(function, model, x):
-    given = x.clone().requires_grad_()
-    result = function(given)
-    return [result.detach(), *torch.autograd.grad(result.sum(), [given, *model.parameters()])]
-
-
-def test_a_method_given_to_an_autograd_function():
-    backend, model = CountingBackend(), Scaler(2)
-    compiled = dynamo.compile(model, backend=backend)
-    for by in (2, 2, 3, 3.5, 3.5):
-        model.by, x = by, torch.randn(4, 3)
-        torch.testing.assert_close(gradients_of(compiled, model, x), gradients_of(model, model, x))
-    assert backend.graphs <= 3
-    model.scaled = (lambda linear: lambda y: linear(y) - 1)(model.linear)
-    for x in torch.randn(3, 4, 3):
-        torch.testing.assert_close(gradients_of(compiled, model, x), gradients_of(model, model, x))
-    reference = weakref.ref(model)
-    del model, compiled
-    gc.collect()
-    assert reference() is None
-
-
-FUNCTIONS = {
-    "a_method": lambda number, model: model.scaled,
-    "methods": lambda number, model: Scaler(number).scaled,
-    "nested": lambda number, model: lambda y: y * number,
-    "partials": lambda number, model: functools.partial(torch.mul, float(number)),
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_given_to_an_autograd_function(name):
-    def mapped(x, function):
-        return Mapped.apply(x * 2, function) + 1
-
-    backend, model = CountingBackend(), Scaler(2)
-    compiled = dynamo.compile(mapped, backend=backend)
-    counts = []
-    for number in range(12):
-        x, function = torch.randn(4, 3), FUNCTIONS[name](number, model)
-        found = []
-        for run in (mapped, compiled):
-            given = x.clone().requires_grad_()
-            result = run(given, function)
-            found += [result.detach(), *torch.autograd.grad(result.sum(), given)]
-        torch.testing.assert_close(found[:2], found[2:])
-        counts.append(backend.graphs)
-    assert counts[-1] == counts[-5] <= 7  # those of the functions' own frames among them
-    assert name != "a_method" or counts[-1] == 1

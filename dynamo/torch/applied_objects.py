@@ -1,0 +1,243 @@
+"""Objects among the arguments of `autograd.Function.apply`: configurations, modules, functions.
+
+No graph holds them: the node calls with the program's own objects, which guards keep, and with
+functions made like those that the frame makes, of its own objects and of values in the graph.
+
+    def forward(self, x):
+        return Checkpoint.apply(lambda y: self.layer(y) * self.scale, x)
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.bytecode.normalize import normalize
+from dynamo.errors import Unsupported
+from dynamo.torch.tensor_hooks import native
+from dynamo.values.base import Value
+from dynamo.values.containers.containers import TupleValue
+from dynamo.values.functions.cell import CellValue
+from dynamo.values.functions.function import MethodValue, NestedFunctionValue
+from dynamo.values.functions.functional import PartialValue, make_partial
+from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Makes the object, given the values of the further arguments of the node.
+Maker = Callable[[Sequence[Any]], Any]
+
+
+class AppliedTo:
+    """`cls.apply` with objects at their places among the arguments. The last `count` arguments are
+    what the objects are made of.
+    """
+
+    __name__ = "apply"
+
+    def __init__(self, cls: type, objects: dict[int, Maker], count: int) -> None:
+        self.__self__, self.__func__ = cls, cls.apply.__func__  # type: ignore[attr-defined]
+        self.objects = objects
+        self.count = count
+
+    def __call__(self, *args: Any) -> Any:
+        split = len(args) - self.count
+        every, parts = list(args[:split]), args[split:]
+        for place, make in self.objects.items():
+            every.insert(place, make(parts))
+        return self.__self__.apply(*every)  # type: ignore[attr-defined]
+
+
+class Objects:
+    """The objects among the arguments, by their places."""
+
+    def __init__(self, tx: Interpreter, args: Sequence[Value]) -> None:
+        self.tx = tx
+        self.makers: dict[int, Maker] = {}
+        self.parts: list[Value] = []  # further arguments of the node
+        self._cells: list[tuple[CellValue, Value]] = []
+        self._within: list[Value] = []
+        for place, arg in enumerate(args):
+            try:
+                arg.as_proxy()
+            except Unsupported as error:
+                self._refused = error
+                self.makers[place] = self._maker(arg)
+        if self.makers and tx.output.side_effects.changes_objects():
+            raise _refuse("an argument may hold an object that the frame has changed")
+        if self._cells:
+            self._watch()
+
+    def applied(self, cls: type) -> Callable[..., Any]:
+        return AppliedTo(cls, self.makers, len(self.parts)) if self.makers else cls.apply  # type: ignore[attr-defined]
+
+    def others(self, args: Sequence[Value]) -> list[Value]:
+        """The arguments that a graph holds."""
+        return [arg for place, arg in enumerate(args) if place not in self.makers]
+
+    def _maker(self, value: Value) -> Maker:
+        if any(value is one for one in self._within):
+            raise self._refused  # a function that names itself
+        self._within.append(value)
+        try:
+            return self._maker_of(value)
+        finally:
+            self._within.pop()
+
+    def _maker_of(self, value: Value) -> Maker:
+        if isinstance(value, MethodValue):
+            return self._made(types.MethodType, [value.function, value.receiver])
+        if _is_held(self.tx, value):
+            return _held(self.tx, value)
+        if isinstance(value, PartialValue) and self._is_plain(value):
+            names = tuple(value.kwargs)
+            make = functools.partial(_make_partial, names)
+            return self._made(make, [value.inner, *value.kwargs.values(), *value.args])
+        if isinstance(value, NestedFunctionValue) and self._is_bare(value):
+            return self._function(value)
+        if not _is_immutable(value):
+            raise self._refused
+        self.parts.append(value)
+        return operator.itemgetter(len(self.parts) - 1)
+
+    def _made(self, make: Callable[..., Any], values: Sequence[Value]) -> Maker:
+        return functools.partial(_make, make, [self._maker(value) for value in values])
+
+    def _is_bare(self, value: Value) -> bool:
+        return not self.tx.output.side_effects.stored_attrs(value)
+
+    def _is_plain(self, value: PartialValue) -> bool:
+        """Whether the partial has nothing that the program can change."""
+        if value.receiver is not None or not self._is_bare(value):
+            return False
+        return value.outside is None or not (value.kwargs or vars(value.outside))
+
+    def _function(self, value: NestedFunctionValue) -> Maker:
+        """The maker of a function of the frame's, in cells of its own. The cells of the frame stay
+        as they are: they are watched, and no function writes them.
+        """
+        cells = list(value.closure(self.tx))
+        if _writes_cells(value.code) or not all(map(_is_of_frame, cells)):
+            raise self._refused
+        contents = [cell.load(self.tx) for cell in cells]
+        if None in contents:
+            raise self._refused
+        self._cells += zip(cells, contents)
+        named = value.keyword_defaults
+        names = [] if named is None else named.unpack(self.tx)
+        keywords = tuple([name.as_constant() for name in names])
+        values = [*contents, *(named.getitem(self.tx, name) for name in names if named is not None)]
+        values += [] if value.defaults is None else value.defaults.unpack(self.tx)
+        make = functools.partial(_make_function, value.code, value.globals, len(cells), keywords)
+        return self._made(make, values)
+
+    def _watch(self) -> None:
+        """Have the call run natively if a variable of a function is another before a backward."""
+        noted = self.tx.output.checkpointed.get(len(self.tx.output.bodies))
+        if noted is None:
+            raise self._refused
+        began = self.tx.breakable_chain()[-1].began
+        reason = breaks.OpError("autograd.Function", "what an argument reads may be changed")
+        refusal = Unsupported(reason) if self.tx.output.bodies else native(self.tx, began, reason)
+        noted.append(_Watched(self._cells, refusal))
+
+
+class _Watched:
+    """The variables of functions given to an autograd.Function (see checkpoint.refuse_changed)."""
+
+    def __init__(self, cells: list[tuple[CellValue, Value]], refusal: Exception) -> None:
+        self.cells = cells
+        self.refusal = refusal
+
+    def check(self, tx: Interpreter) -> None:
+        if any(cell.contents is not contents for cell, contents in self.cells):
+            raise self.refusal
+
+
+def _refuse(text: str) -> Unsupported:
+    return Unsupported(breaks.OpError("autograd.Function", text))
+
+
+def _is_of_frame(cell: CellValue) -> bool:
+    return cell.mutation is not None and cell.mutation.new
+
+
+def _writes_cells(code: types.CodeType) -> bool:
+    """Whether a function, or one in it, writes variables of a function around it."""
+    writes = ("STORE_DEREF", "DELETE_DEREF")
+    if any(i.op in writes and i.argval in code.co_freevars for i in normalize(code)):
+        return True
+    return any(_writes_cells(one) for one in code.co_consts if isinstance(one, types.CodeType))
+
+
+def _is_immutable(value: Value) -> bool:
+    """Whether a graph holds the value, and the program cannot change it. A gradient that reaches a
+    tensor in a closure is none that autograd knows of the node.
+    """
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return all(map(_is_immutable, value.wrapped()))
+    if isinstance(value, TensorValue):
+        return not value.fake.requires_grad
+    return value.is_symbolic() or isinstance(value, ConstantValue)
+
+
+def _is_held(tx: Interpreter, value: Value) -> bool:
+    """Whether a node can call with the object that the program has there: the same one each time.
+    The methods, partials and nested functions of a call are others in the next.
+    """
+    if value.source is None or value.outside is None or isinstance(value.outside, torch.Tensor):
+        return False
+    return not tx.output.symbols.has_changed_object(value.outside, value.source)
+
+
+def _held(tx: Interpreter, value: Value) -> Maker:
+    """Guards keep the object, and not the graph, but of programs without guards."""
+    assert value.source is not None, "an object that is held"
+    tx.guard(value.source, "id", value.outside)
+    guarded = not (tx.output.context.export or tx.output.context.hooks)
+    if guarded and type(value.outside).__weakrefoffset__:
+        return functools.partial(_object_of, weakref.ref(value.outside))
+    return functools.partial(_itself, value.outside)
+
+
+# -- makers ---------------------------------------------------------------------------------------
+def _object_of(reference: weakref.ref[Any], parts: Sequence[Any]) -> Any:
+    return reference()
+
+
+def _itself(obj: Any, parts: Sequence[Any]) -> Any:
+    return obj
+
+
+def _make(make: Callable[..., Any], makers: Sequence[Maker], parts: Sequence[Any]) -> Any:
+    return make(*[maker(parts) for maker in makers])
+
+
+def _make_partial(names: tuple[str, ...], function: Any, *values: Any) -> Any:
+    """The values: those of keyword arguments, and the others."""
+    count = len(names)
+    return make_partial(function, values[count:], dict(zip(names, values)))
+
+
+def _make_function(
+    code: types.CodeType,
+    namespace: dict[str, Any],
+    cells: int,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Any:
+    """The values: those of cells, of keyword-only arguments, and of other defaults."""
+    closure = tuple(map(types.CellType, values[:cells]))
+    named, defaults = values[cells : cells + len(names)], values[cells + len(names) :]
+    made = types.FunctionType(code, namespace, code.co_name, defaults or None, closure)
+    made.__kwdefaults__ = dict(zip(names, named)) or None
+    return made
