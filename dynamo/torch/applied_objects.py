@@ -186,7 +186,8 @@ def _is_immutable(value: Value) -> bool:
     if isinstance(value, TupleValue) and value.cls is tuple:
         return all(map(_is_immutable, value.wrapped()))
     if isinstance(value, TensorValue):
-        return not value.fake.requires_grad
+        fake = value.fake
+        return not fake.requires_grad or (fake.is_leaf and value.source is not None)
     return value.is_symbolic() or isinstance(value, ConstantValue)
 
 

@@ -147,6 +147,15 @@ class Layer(nn.Module):
 
         return self.mapped(x, lambda y: scaled(y) + scaled(y * 2))
 
+    def a_parameter(self, x):
+        weight = self.linear.weight
+        return self.mapped(x, lambda y: self.times(y, 2) + y @ weight)
+
+    def a_parameter_swept(self, x):
+        weight, bias = self.linear.weight, self.linear.bias
+        y = Swept.apply(x * 2, lambda y: (y @ weight).sin() * 3 + bias)
+        return self.mapped(y, lambda y: self.times(y, 2) + y @ weight) + weight.sum()
+
     def a_tensor(self, x):
         mask = (x > 0).float().detach()
         return self.mapped(x, lambda y: self.times(y, 2) * mask)
