@@ -1,10 +1,15 @@
-"""Objects among the arguments of `autograd.Function.apply`: configurations, modules, functions.
+"""Objects among the arguments of `autograd.Function.apply`: configurations, modules, functions,
+containers.
 
 No graph holds them: the node calls with the program's own objects, which guards keep, and with
-functions made like those that the frame makes, of its own objects and of values in the graph.
+functions and containers made like those that the frame makes, of its own objects and of values in
+the graph.
 
     def forward(self, x):
         return Checkpoint.apply(lambda y: self.layer(y) * self.scale, x)
+
+A backward may read them: the call runs natively where the variable of a function is another at the
+end of the frame, or something else than the call still holds a container.
 """
 
 from __future__ import annotations
@@ -21,18 +26,23 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.normalize import normalize
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, DictItemSource, LocalSource
 from dynamo.torch.tensor_hooks import native
 from dynamo.values.base import Value
-from dynamo.values.containers.containers import TupleValue
+from dynamo.values.containers.containers import ListValue, TupleValue
+from dynamo.values.containers.dicts import DictValue
+from dynamo.values.containers.sets import SetValue
+from dynamo.values.effects.lifetimes import held_by_frames
 from dynamo.values.functions.cell import CellValue
 from dynamo.values.functions.function import MethodValue, NestedFunctionValue
 from dynamo.values.functions.functional import PartialValue, make_partial
-from dynamo.values.scalars.constant import ConstantValue
+from dynamo.values.scalars.constant import ConstantValue, is_literal
 from dynamo.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
+_CONTAINERS = (ListValue, DictValue, SetValue)
 # Makes the object, given the values of the further arguments of the node.
 Maker = Callable[[Sequence[Any]], Any]
 
@@ -64,18 +74,35 @@ class Objects:
         self.tx = tx
         self.makers: dict[int, Maker] = {}
         self.parts: list[Value] = []  # further arguments of the node
+        self.containers: list[Value] = []
         self._cells: list[tuple[CellValue, Value]] = []
+        self._contents: list[tuple[Value, list[Value]]] = []
         self._within: list[Value] = []
+        self._keeps = False
         for place, arg in enumerate(args):
             try:
                 arg.as_proxy()
             except Unsupported as error:
                 self._refused = error
                 self.makers[place] = self._maker(arg)
-        if self.makers and tx.output.side_effects.changes_objects():
+        self._check()
+
+    def _check(self) -> None:
+        if self.makers and self.tx.output.side_effects.changes_objects():
             raise _refuse("an argument may hold an object that the frame has changed")
-        if self._cells:
-            self._watch()
+
+    def holds_containers(self, args: Sequence[Value]) -> bool:
+        """Whether a graph would hand over copies of containers."""
+        return any(map(_holds_container, self.others(args)))
+
+    def keep_containers(self, args: Sequence[Value]) -> None:
+        """Hand over containers that a backward may read."""
+        self._keeps = True
+        self._refused = _refuse("backward may read or change a container that it is given")
+        for place, arg in enumerate(args):
+            if place not in self.makers and _holds_container(arg):
+                self.makers[place] = self._maker(arg)
+        self._check()
 
     def applied(self, cls: type) -> Callable[..., Any]:
         return AppliedTo(cls, self.makers, len(self.parts)) if self.makers else cls.apply  # type: ignore[attr-defined]
@@ -96,7 +123,10 @@ class Objects:
     def _maker_of(self, value: Value) -> Maker:
         if isinstance(value, MethodValue):
             return self._made(types.MethodType, [value.function, value.receiver])
-        if _is_held(self.tx, value):
+        if isinstance(value, _CONTAINERS) and self._keeps and not _is_setting(value):
+            if value.source is not None:
+                raise self._refused
+        elif _is_held(self.tx, value):
             return _held(self.tx, value)
         if isinstance(value, PartialValue) and self._is_plain(value):
             names = tuple(value.kwargs)
@@ -104,10 +134,23 @@ class Objects:
             return self._made(make, [value.inner, *value.kwargs.values(), *value.args])
         if isinstance(value, NestedFunctionValue) and self._is_bare(value):
             return self._function(value)
+        if isinstance(value, TupleValue) and value.cls is tuple and not _is_immutable(value):
+            return self._made(_make_tuple, value.wrapped())
+        if type(value) is ListValue and _is_of_frame(value):
+            self._keep(value)
+            return self._made(_make_list, value.items(self.tx))
+        if type(value) is DictValue and _is_of_frame(value):
+            self._keep(value)
+            keys = tuple([key.as_constant() for key in value.keys(self.tx)])
+            return self._made(functools.partial(_make_dict, keys), value.values(self.tx))
         if not _is_immutable(value):
             raise self._refused
         self.parts.append(value)
         return operator.itemgetter(len(self.parts) - 1)
+
+    def _keep(self, container: Value) -> None:
+        self.containers.append(container)
+        self._contents.append((container, _contents(self.tx, container)))
 
     def _made(self, make: Callable[..., Any], values: Sequence[Value]) -> Maker:
         return functools.partial(_make, make, [self._maker(value) for value in values])
@@ -140,35 +183,77 @@ class Objects:
         make = functools.partial(_make_function, value.code, value.globals, len(cells), keywords)
         return self._made(make, values)
 
-    def _watch(self) -> None:
-        """Have the call run natively if a variable of a function is another before a backward."""
+    def watch(self) -> None:
+        """Have the call run natively if what a backward may read is another by then."""
+        if not (self._cells or self.containers):
+            return
         noted = self.tx.output.checkpointed.get(len(self.tx.output.bodies))
         if noted is None:
-            raise self._refused
+            raise _refuse("a body calls it on functions or containers")
         began = self.tx.breakable_chain()[-1].began
         reason = breaks.OpError("autograd.Function", "what an argument reads may be changed")
         refusal = Unsupported(reason) if self.tx.output.bodies else native(self.tx, began, reason)
-        noted.append(_Watched(self._cells, refusal))
+        noted.append(_Watched(self._cells, self._contents, refusal))
 
 
 class _Watched:
-    """The variables of functions given to an autograd.Function (see checkpoint.refuse_changed)."""
+    """The variables of functions given to an autograd.Function, and containers that the frame has
+    made (see checkpoint.refuse_changed).
+    """
 
-    def __init__(self, cells: list[tuple[CellValue, Value]], refusal: Exception) -> None:
+    def __init__(
+        self,
+        cells: list[tuple[CellValue, Value]],
+        containers: list[tuple[Value, list[Value]]],
+        refusal: Exception,
+    ) -> None:
         self.cells = cells
+        self.containers = containers
         self.refusal = refusal
 
     def check(self, tx: Interpreter) -> None:
         if any(cell.contents is not contents for cell, contents in self.cells):
             raise self.refusal
+        if self.containers:
+            held = held_by_frames(tx.output)
+            for container, contents in self.containers:
+                now = _contents(tx, container)
+                same = len(now) == len(contents) and all(map(operator.is_, now, contents))
+                if not same or id(container) in held:
+                    raise self.refusal
+
+
+def _contents(tx: Interpreter, container: Value) -> list[Value]:
+    if isinstance(container, DictValue):
+        return [*container.keys(tx), *container.values(tx)]
+    assert isinstance(container, ListValue), "containers that Objects keeps"
+    return list(container.items(tx))
 
 
 def _refuse(text: str) -> Unsupported:
     return Unsupported(breaks.OpError("autograd.Function", text))
 
 
-def _is_of_frame(cell: CellValue) -> bool:
-    return cell.mutation is not None and cell.mutation.new
+def _is_of_frame(value: Value) -> bool:
+    return value.mutation is not None and value.mutation.new
+
+
+def _holds_container(value: Value) -> bool:
+    if isinstance(value, TupleValue):
+        return any(map(_holds_container, value.wrapped()))
+    return isinstance(value, _CONTAINERS)
+
+
+def _is_setting(value: Value) -> bool:
+    """Whether a container is an object's, of literals: it may be kept, and is seldom another."""
+    source = value.source
+    named = isinstance(source, AttrSource) or (
+        isinstance(source, DictItemSource) and not isinstance(source.base, LocalSource)
+    )
+    if not named or value.outside is None:
+        return False
+    real: Any = value.outside
+    return all(map(is_literal, real.values() if isinstance(real, dict) else real))
 
 
 def _writes_cells(code: types.CodeType) -> bool:
@@ -221,6 +306,18 @@ def _itself(obj: Any, parts: Sequence[Any]) -> Any:
 
 def _make(make: Callable[..., Any], makers: Sequence[Maker], parts: Sequence[Any]) -> Any:
     return make(*[maker(parts) for maker in makers])
+
+
+def _make_tuple(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
+def _make_list(*items: Any) -> list[Any]:
+    return list(items)
+
+
+def _make_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
+    return dict(zip(keys, items))
 
 
 def _make_partial(names: tuple[str, ...], function: Any, *values: Any) -> Any:

@@ -152,10 +152,16 @@ class WithoutHistoryValue(ForwardValue):
 
 class RoundTripValue(ForwardValue):
     """forward, and backward on gradients for all that it returned. A backward may apply its own
-    class, as sums over processes do.
+    class, as sums over processes do. lasting: containers that nobody changes.
     """
 
     running: list[type] = []  # the classes whose backward is tried
+
+    def __init__(
+        self, owner: ClassValue, needs_input_grad: Sequence[bool], lasting: Sequence[Value] = ()
+    ) -> None:
+        super().__init__(owner, needs_input_grad)
+        self.lasting = lasting
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         first = next(SERIALS)
@@ -163,7 +169,7 @@ class RoundTripValue(ForwardValue):
         outputs = result.items(tx) if isinstance(result, TupleValue) else [result]
         for held in tx.output.side_effects.stored_attrs(context).values():
             if isinstance(held, Value):
-                _check_lasting(tx, held, first)
+                self._check_lasting(tx, held, first)
         materialize = tx.output.side_effects.load_attr(context, "materialize_grads")
         if len(outputs) > 1 and isinstance(materialize, Value):
             raise _refuse("backward may be given None")
@@ -188,6 +194,20 @@ class RoundTripValue(ForwardValue):
             if guard.kind not in _LASTING and not _is_constant(guard.source):
                 raise _refuse(f"backward reads {guard.source}")
         return result
+
+    def _check_lasting(self, tx: Interpreter, value: Value, first: int) -> None:
+        """Refuse an object that forward keeps for its backward, and that the program may change
+        until then: a container or an object that was there before (of a serial below `first`).
+        """
+        if any(value is one for one in self.lasting):
+            return
+        if isinstance(value, TupleValue):
+            for item in value.items(tx):
+                self._check_lasting(tx, item, first)
+        elif isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)):
+            mutation = value.mutation
+            if mutation is None or not mutation.new or mutation.serial < first:
+                raise _refuse(f"backward may read {value.describe()}")
 
 
 class JvpValue(ForwardValue):
@@ -214,19 +234,6 @@ def _versions(tx: Interpreter) -> list[tuple[torch.Tensor, int]]:
     graphs = [body.graph for body in tx.output.bodies]
     found = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
     return [(one, version_of(one)) for one in found if isinstance(one, torch.Tensor)]
-
-
-def _check_lasting(tx: Interpreter, value: Value, first: int) -> None:
-    """Refuse an object that forward keeps for its backward, and that the program may change until
-    then: a container or an object that was there before (of a serial below `first`).
-    """
-    if isinstance(value, TupleValue):
-        for item in value.items(tx):
-            _check_lasting(tx, item, first)
-    elif isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)):
-        mutation = value.mutation
-        if mutation is None or not mutation.new or mutation.serial < first:
-            raise _refuse(f"backward may read {value.describe()}")
 
 
 # Guards on which functions and classes names stand for.
@@ -262,17 +269,19 @@ def _apply(tx, owner, *args, **kwargs):
     objects = Objects(tx, args)
     nest = tuple(opened(tx, arg) if isinstance(arg, TensorValue) else arg for arg in args)
     body = _tried(tx, RoundTripValue(owner, needs), nest, kwargs)
+    if body is None and objects.holds_containers(args):
+        objects.keep_containers(args)
+        body = _tried(tx, RoundTripValue(owner, needs, objects.containers), nest, kwargs)
     # Tensors that forward finds elsewhere are no inputs of the node: only its own run sees them.
     traceable = body is not None and not body.lifted
     if body is None:
         tx.output.untried_backwards.append(owner.cls)
-        if any(_holds_container(tx, arg) for arg in objects.others(args)):
-            raise _refuse("backward may read or change a container that it is given")
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
     if tx.output.bodies:
         _try_rules(tx, owner, needs, nest)
     run_natively = [owner.cls.forward, getattr(owner.cls, "setup_context", None)]
     refuse_changed_state(tx, f"{owner.cls.__name__}.forward", run_natively)
+    objects.watch()
     given = [*objects.others(args), *objects.parts]
     with _real_tensors_read(tx):
         result = call_in_graph(tx, "call_function", objects.applied(owner.cls), given, kwargs)
@@ -352,13 +361,6 @@ def _real_tensors_read(tx: Interpreter) -> Iterator[None]:
         yield
     finally:
         mode.allow_non_fake_inputs = before
-
-
-def _holds_container(tx: Interpreter, value: Value) -> bool:
-    """Whether a graph would hand over a copy of a container."""
-    if isinstance(value, TupleValue):
-        return any(_holds_container(tx, item) for item in value.items(tx))
-    return isinstance(value, (ListValue, DictValue, SetValue))
 
 
 def _tried(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]) -> Body | None:

@@ -366,3 +366,130 @@ def test_what_functions_read_and_the_frame_changes(function, backend):
             result.sum().backward()
             found.append([result, given.grad, *(p.grad for p in model.parameters())])
         torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+# -- containers -----------------------------------------------------------------------------------
+class Convolution(torch.autograd.Function):
+    """Its settings are lists, which the backward reads."""
+
+    @staticmethod
+    def forward(ctx, x, weight, stride, options):
+        ctx.save_for_backward(x, weight)
+        ctx.stride, ctx.options = stride, options
+        return nn.functional.conv1d(x, weight, stride=stride, padding=options["padding"])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        given = gradient, ctx.stride, ctx.options["padding"]
+        return (
+            nn.grad.conv1d_input(x.shape, weight, *given),
+            nn.grad.conv1d_weight(x, weight.shape, *given),
+            None,
+            None,
+        )
+
+
+class Convolving(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 1, 2))
+        self.stride, self.options, self.kept = [1], {"padding": [1]}, None
+        self.fixed = {"padding": 1}
+
+    def made_here(self, x):
+        return Convolution.apply(x[:, None], self.weight, [1], {"padding": [1]})
+
+    def of_the_module(self, x):
+        return Convolution.apply(x[:, None], self.weight, self.stride, self.fixed)
+
+    def copied(self, x):
+        stride = list(self.stride)
+        return Convolution.apply(x[:, None], self.weight, stride, {**self.fixed}) * stride[0]
+
+
+def written_later(model, x):
+    stride = [1]
+    y = Convolution.apply(x[:, None], model.weight, stride, model.fixed)
+    stride[0] = 2
+    return y
+
+
+def returned(model, x):
+    stride = [1]
+    return Convolution.apply(x[:, None], model.weight, stride, model.fixed), stride
+
+
+def kept_by_the_module(model, x):
+    model.kept = [1]
+    return Convolution.apply(x[:, None], model.weight, model.kept, model.fixed)
+
+
+def kept_later(model, x):
+    stride = [1]
+    y = Convolution.apply(x[:, None], model.weight, stride, model.fixed)
+    model.kept = stride
+    return y
+
+
+def kept_over_a_break(model, x):
+    stride = [1]
+    y = Convolution.apply(x[:, None], model.weight, stride, model.fixed)
+    dynamo.graph_break()
+    stride.append(2)
+    return y * len(stride)
+
+
+def nested_of_the_module(model, x):
+    return Convolution.apply(x[:, None], model.weight, [1], model.options)
+
+
+SETTINGS = [Convolving.made_here, Convolving.of_the_module, Convolving.copied]
+CONTAINERS = [written_later, returned, kept_by_the_module, kept_later, kept_over_a_break]
+CONTAINERS += [nested_of_the_module]
+
+
+def results_of(function, model, x, change):
+    """Results and gradients, where a list of the program's is changed before the backward."""
+    given = x.clone().requires_grad_()
+    result = function(model, given)
+    lists = [one for one in [model.kept, *result[1:]] if isinstance(one, list)]
+    result = result[0] if isinstance(result, tuple) else result
+    for one in lists if change else ():
+        one[0] = 3
+    try:
+        found = [result.detach(), *torch.autograd.grad(result.sum(), (given, model.weight))]
+    except (RuntimeError, ValueError) as error:
+        found = [result.detach(), torch.tensor(len(str(error)))]
+    model.kept = None
+    return found
+
+
+@pytest.mark.parametrize("backend", ["counting", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", SETTINGS + CONTAINERS, ids=lambda function: function.__name__)
+def test_containers(function, backend):
+    made = {"counting": CountingBackend(), "aot_eager": aot_eager, "inductor": inductor}[backend]
+    model = Convolving()
+    compiled = dynamo.compile(function, backend=made, fullgraph=function in SETTINGS)
+    for change in (False, True, False):
+        x = torch.randn(4, 3)
+        found = results_of(compiled, model, x, change)
+        torch.testing.assert_close(found, results_of(function, model, x, change))
+    assert backend != "counting" or function not in SETTINGS or made.graphs == 1
+    model.stride[0] = model.fixed["padding"] = 2
+    torch.testing.assert_close(
+        results_of(compiled, model, x, False), results_of(function, model, x, False)
+    )
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_list_of_the_module_that_is_changed_before_the_backward(backend):
+    model, function, texts = Convolving(), Convolving.of_the_module, []
+    for run in (function, dynamo.compile(function, backend=backend, fullgraph=True)):
+        result = run(model, torch.randn(4, 3, requires_grad=True))
+        model.stride.append(1)
+        with pytest.raises((RuntimeError, ValueError)) as caught:
+            result.sum().backward()
+        texts.append(str(caught.value))
+        model.stride.pop()
+    assert texts[0] == texts[1]

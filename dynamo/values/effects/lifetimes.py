@@ -597,6 +597,14 @@ def reachable(output: OutputGraph, roots: Iterable[Any]) -> dict[int, Held]:
     return found
 
 
+def held_by_frames(output: OutputGraph) -> dict[int, Held]:
+    """By id, the values that frames which have not ended, their results and objects that stay
+    changed hold.
+    """
+    frames = [one for one in output.frames if one is output.root_frame or not one.done]
+    return reachable(output, _roots(output, frames))
+
+
 def _is_held_as_before(
     output: OutputGraph, frames: list[Interpreter], finalizable: Finalizable, ended: set[int]
 ) -> bool:
