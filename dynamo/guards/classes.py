@@ -10,8 +10,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
-
 # Names of these packages' modules and classes have one guard together (dynamo/guards/lookups.py).
 TRUSTED_PACKAGES = frozenset(
     ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
@@ -35,13 +33,14 @@ MODULE, NAMESPACE, _MRO, _FLAGS = (
 
 
 def is_trusted_class(cls: type) -> bool:
-    """A class of torch or the standard library, whose attributes are guarded as lookups; not that
-    of a module which torch makes for the program, by torch.nn.utils.parametrize or FSDP.
+    """A class of torch or the standard library, whose attributes are guarded as lookups; not one
+    that they make for the program, by torch.nn.utils.parametrize, FSDP, types.new_class or ABCMeta,
+    nor one of code that exec() runs in a bare namespace, whose module is said to be builtins.
     """
     module = MODULE.__get__(cls)
     if not isinstance(module, str) or module.partition(".")[0] not in TRUSTED_PACKAGES:
         return False
-    return torch.nn.Module not in (_MRO.__get__(cls) or ()) or is_named(cls)
+    return not _is_changeable(cls) or is_named(cls)
 
 
 def is_named(cls: type) -> bool:
@@ -64,9 +63,12 @@ def may_appear(name: str) -> bool:
     return name in _DATA
 
 
+def _is_changeable(cls: type) -> bool:
+    return bool(_FLAGS.__get__(cls) & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE)
+
+
 def _can_change(cls: type) -> bool:
-    flags = _FLAGS.__get__(cls)
-    return flags & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and not is_trusted_class(cls)
+    return _is_changeable(cls) and not is_trusted_class(cls)
 
 
 class ClassAssumptions:

@@ -698,6 +698,20 @@ PROGRAMS = {
         A.a = 2  # same
         B.b = 5  # same
     """,
+    "classes said to be of the library, and of builtins": """
+        A = types.new_class('A', exec_body=lambda ns: ns.update(a=1, m=lambda self: 2))
+        B, space = abc.ABCMeta('B', (), {'a': 3}), {}
+        exec('class C:\\n    def __init__(self): self.v = 1', space)
+        C, o = space['C'], A()
+        def f(x): return x * 2, o.a, o.m(), B().a, C().v, hasattr(o, 'z'), isinstance(o, B)
+        ---
+        A.m = lambda self: 5
+        A.a = property(lambda self: 9)
+        A.z = 1  # undo: del A.z
+        B.a = 7
+        C.v = property(lambda self: 8, lambda self, v: None)
+        B.register(A)
+    """,
     "names of classes and functions": """
         class A:
             'doc'

@@ -172,6 +172,10 @@ def _package(obj: Any) -> str:
     return (getattr(obj, "__module__", None) or "").partition(".")[0]
 
 
+def _is_trusted(cls: Any) -> bool:
+    return is_trusted_class(cls) if isinstance(cls, type) else _package(cls) in TRUSTED_PACKAGES
+
+
 def _is_users(function: Any) -> bool:
     """Written in Python, and worth looking into: that of collections.abc.ByteString warns."""
     known = TRUSTED_PACKAGES - {"collections"}
@@ -214,7 +218,7 @@ def _abstract_subclass(tx: Interpreter, sub: Value, info: Value, cls: Any) -> bo
 
 def _may_change(kind: Any, cls: Any, result: bool) -> bool:
     """Whether a later register() changes the answer."""
-    if _package(cls) not in TRUSTED_PACKAGES:
+    if not _is_trusted(cls):
         return True
     return not result and isinstance(kind, type) and not is_trusted_class(kind)
 
@@ -255,7 +259,7 @@ def _instance_natively(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
     real, fake = getattr(owner, "real", None), getattr(owner, "fake", None)
     if real is not None and not tx.output.side_effects.is_dirty(owner):
         result = call_real(tx, isinstance, real, cls)
-        if _package(cls) not in TRUSTED_PACKAGES:
+        if not _is_trusted(cls):
             _guard_answer(tx, owner, info, cls, isinstance, result)
         return result
     if fake is not None and _is_tensor_type(cls):
