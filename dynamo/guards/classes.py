@@ -8,6 +8,7 @@ the guard compares one number (dynamo/csrc/guard_classes.cpp).
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 # Names of these packages' modules and classes have one guard together (dynamo/guards/lookups.py).
@@ -41,6 +42,14 @@ def is_trusted_class(cls: type) -> bool:
     if not isinstance(module, str) or module.partition(".")[0] not in TRUSTED_PACKAGES:
         return False
     return not _is_changeable(cls) or is_named(cls)
+
+
+def is_trusted_function(function: types.FunctionType) -> bool:
+    """A function that says it is of torch or the standard library: one of builtins is of code that
+    exec() ran in a bare namespace.
+    """
+    package = (function.__module__ or "").partition(".")[0]
+    return package in TRUSTED_PACKAGES and package != "builtins"
 
 
 def is_named(cls: type) -> bool:

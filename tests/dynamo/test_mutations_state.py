@@ -370,6 +370,23 @@ PROGRAMS = {
         sys.modules['mutated_m'] = types.SimpleNamespace(b=2)  # undo: sys.modules['mutated_m'] = m
         sys.modules['mutated_m'] = None  # undo: sys.modules['mutated_m'] = m
     """,
+    "defaults that calls lack": """
+        def g(a, b=5, *, c=1): return a + b + c
+        def h(a): return a
+        def k(*, a): return a
+        space = {}
+        exec('def e(a=1): return a', space)
+        e = space['e']
+        def f(x): return x * 2, g(1), outcome(h), outcome(k), e()
+        ---
+        g.__defaults__ = (5, 7)
+        g.__defaults__ = (6,)
+        g.__kwdefaults__ = {'c': 3}
+        h.__defaults__ = (3,)
+        k.__kwdefaults__ = {'a': 4}
+        k.__kwdefaults__ = {}; k.__kwdefaults__['a'] = 5
+        e.__defaults__ = (2,)
+    """,
     "attributes as text": """
         import json
         class A: pass

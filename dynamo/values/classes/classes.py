@@ -14,7 +14,7 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.returns import returns_none
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
+from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, is_trusted_function
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
@@ -312,10 +312,6 @@ class ClassValue(TailCallable, MetaclassInstance):
 def _union(tx: Interpreter, mine: Any, other: Any, reflected: bool) -> Value:
     """mine | other in a type expression."""
     return tx.wrap(call_real(tx, operator.or_, *((other, mine) if reflected else (mine, other))))
-
-
-def is_trusted_function(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
 
 
 def _type_argument(value: Value) -> Any:

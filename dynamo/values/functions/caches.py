@@ -11,11 +11,12 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.classes import is_trusted_function
 from dynamo.guards.sources import AttrSource, CallSource, SequenceItemSource, Source
 from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.classes.classes import ClassValue, ObjectConstant, is_trusted_function
+from dynamo.values.classes.classes import ClassValue, ObjectConstant
 from dynamo.values.classes.lookup import class_lookup
 from dynamo.values.containers.containers import (
     ListValue,

@@ -13,7 +13,7 @@ import torch
 from dynamo import breaks
 from dynamo._hook import call_stealing_args
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import TRUSTED_PACKAGES
+from dynamo.guards.classes import is_trusted_function
 from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
@@ -190,9 +190,8 @@ class UserFunctionValue(FunctionValue):
         self.code = function.__code__
         self.globals = function.__globals__
         self.name = function.__qualname__
-        package = (function.__module__ or "").split(".")[0]
         # Defaults of library functions are not changed behind our back.
-        self._guarded = None if package in TRUSTED_PACKAGES else source
+        self._guarded = None if is_trusted_function(function) else source
 
     def identity(self) -> tuple[bool, Any]:
         return True, self.function
@@ -206,7 +205,14 @@ class UserFunctionValue(FunctionValue):
         ]
 
     def default_count(self, tx: Interpreter) -> int:
-        return len(self.function.__defaults__ or ())
+        defaults = self.function.__defaults__
+        if self._guarded is not None:
+            source = AttrSource(self._guarded, "__defaults__")
+            if defaults is None:
+                tx.guard(source, "none")
+            else:
+                tx.guard(source, "length", len(defaults))
+        return len(defaults or ())
 
     def default(self, tx: Interpreter, index: int) -> Value:
         value = (self.function.__defaults__ or ())[index]
@@ -220,11 +226,17 @@ class UserFunctionValue(FunctionValue):
         if known is not None and tx.output.side_effects.is_dirty(known[1]):
             raise Unsupported(breaks.AttributeAccess(self.describe(), "__kwdefaults__"))
         if name not in defaults:
+            if self._guarded is not None:
+                source = AttrSource(self._guarded, "__kwdefaults__")
+                if self.function.__kwdefaults__ is None:
+                    tx.guard(source, "none")
+                else:
+                    tx.guard(source, "contains", (name, False))
             return None
         if self.source is None or (self._guarded is None and is_literal(defaults[name])):
             return tx.wrap(defaults[name])
-        source = DictItemSource(AttrSource(self.source, "__kwdefaults__"), name)
-        return tx.wrap(defaults[name], source)
+        item = DictItemSource(AttrSource(self.source, "__kwdefaults__"), name)
+        return tx.wrap(defaults[name], item)
 
     def is_plain_function(self) -> bool:
         return INTRINSICS.get(self.code) is None and not is_opaque_function(self.function)
@@ -541,7 +553,7 @@ def function_guard(tx: Interpreter, function: types.FunctionType, source: Source
     globals.
     """
     of_class = isinstance(source, AttrSource) and isinstance(source.origin, TypeSource)
-    if of_class and (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
+    if of_class and is_trusted_function(function):
         return  # the class is guarded; library methods are not replaced behind our back
     if isinstance(source, GlobalSource) and not tx.output.symbols.has_changed_object(
         function, source
@@ -576,7 +588,7 @@ def build_stealing_call(tx: Interpreter, obj: Any, source: Source | None) -> Val
 def build_function(tx: Interpreter, obj: types.FunctionType, source: Source | None) -> Value:
     """A Python function, inlined when it is called."""
     function_guard(tx, obj, source)
-    trusted = (obj.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
+    trusted = is_trusted_function(obj)
     if source is None and not trusted:  # its contents can be changed
         source = tx.output.install(obj.__name__, obj)
     value = UserFunctionValue(obj, source)

@@ -20,7 +20,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import MISSING, TRUSTED_PACKAGES
+from dynamo.guards.classes import MISSING, is_trusted_function
 from dynamo.guards.lookups import Lookups, in_mro
 from dynamo.values.functions.function import UserFunctionValue
 from dynamo.values.objects.descriptors import bind
@@ -46,8 +46,7 @@ def is_programs(obj: Any) -> bool:
         obj = obj.__func__
     if isinstance(obj, types.FunctionType):
         if obj.__code__.co_filename.startswith("<"):  # made by exec()
-            trusted = (obj.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
-            return is_programs_code(obj.__code__) and not trusted
+            return is_programs_code(obj.__code__) and not is_trusted_function(obj)
         return is_programs_code(obj.__code__)
     return callable(obj) and type(obj).__module__.partition(".")[0] == "unittest"
 
