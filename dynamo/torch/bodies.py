@@ -376,4 +376,6 @@ def same_fake(number: int, fake: torch.Tensor) -> torch.Tensor:
 def differentiable(number: int, fake: torch.Tensor) -> torch.Tensor:
     """The same, with a gradient wherever its type can have one."""
     floating = fake.dtype.is_floating_point or fake.dtype.is_complex
+    if fake.is_inference() and not torch.is_inference_mode_enabled():
+        raise Unsupported(breaks.UnknownObject("inference tensor that requires a gradient"))
     return fake.detach().requires_grad_(floating)

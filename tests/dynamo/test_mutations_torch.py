@@ -29,6 +29,13 @@ PROGRAMS = {
         n._modules = dict(n._modules); n[0] = nn.Tanh()
         n[0] = nn.Tanh()
     """,
+    "derivatives": """
+        t = T(3)
+        def f(x): return x * 2, torch.func.grad(lambda v: (v * v).sum())(t)
+        ---
+        exec('with torch.inference_mode(): t = T(3) + 1', globals())
+        t = T(3) + 1
+    """,
     "modules": """
         torch.manual_seed(0)
         class N(nn.Module):
