@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.overrides import TorchFunctionMode
 
 import dynamo
 from dynamo.api.compile import compile_fresh
@@ -58,11 +59,29 @@ def forced_array(w):
     return w.numpy(force=True)
 
 
+class Seeing(TorchFunctionMode):
+    """Notes the tensors that functions of torch are called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen += args[:1]
+        return func(*args, **(kwargs or {}))
+
+
+def array_under_a_mode(w):
+    with Seeing():
+        return w.numpy()
+
+
 ALIASES = {
     "data": lambda w: w.data,
     "array": lambda w: w.detach().numpy(),
     "array of the weight": lambda w: w.requires_grad_(False).numpy(),
     "array without gradients": lambda w: w.numpy(),
+    "array under a mode": array_under_a_mode,
     "forced array": forced_array,
     "array of a subclass": lambda w: w.detach().as_subclass(Subclass).numpy(),
     "array of data": lambda w: np.asarray(w.data),
@@ -260,6 +279,22 @@ def test_one_element_is_written_by_an_inference_tensor():
                 alias[33, 5] = 10 * number
                 del alias
             torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+def test_modes_see_the_tensor_whose_array_is_asked_for():
+    linear_and_norm()[1](torch.randn(4, 64))
+    mode, x = Seeing(), torch.zeros(4)
+
+    def write(y):
+        with mode:
+            x.numpy()[:2] = 0.5
+        return y + 1
+
+    with mode:
+        x.numpy()
+    assert mode.seen[0] is x
+    dynamo.compile(write, backend="eager")(torch.ones(2))
+    assert mode.seen[-1] is x and x.tolist() == [0.5, 0.5, 0.0, 0.0]
 
 
 def test_functions_refuse_as_before():

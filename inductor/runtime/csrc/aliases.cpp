@@ -1,4 +1,5 @@
 // Watches what hands out aliases of a tensor's memory whose writes its version does not tell of.
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -78,8 +79,10 @@ PyObject* watched_storage(PyObject* self, PyObject* nothing) {
   return torch_storage(self, nothing);
 }
 
-// Whether torch's functions take a tensor of a subclass as it is: inside of its __torch_function__.
+// Whether torch's functions take a tensor as it is: with no mode to be asked first, which is to see the tensor itself,
+// and of a subclass inside of its __torch_function__.
 bool is_taken_as_it_is(PyObject* self) {
+  if (at::impl::torch_function_mode_enabled()) return false;
   if (THPVariable_CheckExact(self) || reinterpret_cast<PyObject*>(Py_TYPE(self)) == parameter_class()) return true;
   const py::object enabled = py::module_::import("torch._C").attr("_is_torch_function_enabled")();
   return !enabled.is(py::handle(Py_True));
