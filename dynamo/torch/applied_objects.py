@@ -105,7 +105,9 @@ class Objects:
         self._check()
 
     def applied(self, cls: type) -> Callable[..., Any]:
-        return AppliedTo(cls, self.makers, len(self.parts)) if self.makers else cls.apply  # type: ignore[attr-defined]
+        if not self.makers:
+            return cls.apply  # type: ignore[attr-defined]
+        return AppliedTo(cls, dict(sorted(self.makers.items())), len(self.parts))
 
     def others(self, args: Sequence[Value]) -> list[Value]:
         """The arguments that a graph holds."""
@@ -136,10 +138,10 @@ class Objects:
             return self._function(value)
         if isinstance(value, TupleValue) and value.cls is tuple and not _is_immutable(value):
             return self._made(_make_tuple, value.wrapped())
-        if type(value) is ListValue and _is_of_frame(value):
+        if type(value) is ListValue and value.cls is list and _is_of_frame(value):
             self._keep(value)
             return self._made(_make_list, value.items(self.tx))
-        if type(value) is DictValue and _is_of_frame(value):
+        if type(value) is DictValue and value.cls is dict and _is_of_frame(value):
             self._keep(value)
             keys = tuple([key.as_constant() for key in value.keys(self.tx)])
             return self._made(functools.partial(_make_dict, keys), value.values(self.tx))
@@ -235,7 +237,7 @@ def _refuse(text: str) -> Unsupported:
 
 
 def _is_of_frame(value: Value) -> bool:
-    return value.mutation is not None and value.mutation.new
+    return value.mutation is not None and value.mutation.new and value.holder is None
 
 
 def _holds_container(value: Value) -> bool:
