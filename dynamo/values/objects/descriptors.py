@@ -340,8 +340,9 @@ def slot_owner_name(cls: type) -> str:
     try:
         _ = _Unset().slot
     except AttributeError as error:
-        if __name__ in str(error) and cls.__module__ not in ("builtins", "__main__"):
-            return f"{cls.__module__}.{cls.__qualname__}"
+        if __name__ in str(error):
+            module = "" if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}."
+            return f"{module}{cls.__qualname__}"
     return cls.__name__
 
 

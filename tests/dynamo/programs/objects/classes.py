@@ -5,6 +5,21 @@ from tests.dynamo.programs import ONE, Family
 
 FAMILY = Family(backends=ONE)
 PROGRAMS = {
+    "empty_slots_of_classes_of_a_script": (
+        1,
+        "",
+        """
+        class Outer:
+            class Slots:
+                __slots__ = ("a",)
+                __module__ = "__main__"
+        def f(x):
+            try: Outer.Slots().a
+            except AttributeError as e: return x + 1, str(e)
+        ---
+        run(T(1))
+        """,
+    ),
     "slots_under_other_names": (
         1,
         "",
