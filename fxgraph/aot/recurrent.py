@@ -308,7 +308,7 @@ def _by_library(packed: _Packed | None, call: _Call, x: Any, states: Any, weight
         if packed is not None:
             rows = _row_gates(x, w_ih, bias)
             output, *last = packed.run(call.kind, direction, rows, *given, b_ih=apart)
-        elif x.dtype is not torch.float16 and not _is_recorded((x, w_ih, b_ih, *given)):
+        elif _multiplies(call.kind, x, w_ih, b_ih, *given):
             settings = call.kind, direction > 0, False, None, None, None
             output, *last = recurrent_layer(x, *given, *settings, b_ih, w_ih)[:3]
         else:
@@ -332,6 +332,15 @@ def _by_onednn(call: _Call, x: Any, states: Any, weights: Any) -> Any:
     outputs, *found = zip(*made)
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
     return output, *map(torch.stack, found)
+
+
+def _multiplies(kind: int, x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """Whether the operator makes the products with the inputs: where nothing saves their results,
+    and no instructions for bfloat16 are faster than those for float32.
+    """
+    if _is_recorded((x, *others)):
+        return False
+    return x.dtype not in _REDUCED or (x.dtype is torch.bfloat16 and _has_no_bfloat16(kind))
 
 
 def _input_gates(x: Any, weight: Any, bias: Any) -> torch.Tensor:

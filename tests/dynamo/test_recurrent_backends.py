@@ -469,8 +469,6 @@ def test_products_with_inputs(name, kind, dtype):
             more = None, None, None, bias, w_ih, weights
             found = recurrent_layer(x, *tensors, kind, reverse, False, *more)
             limit = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 0.02}[dtype]
-            if dtype is torch.bfloat16 and weights is None:
-                limit = 0.1  # gates are rounded
             for ours, theirs in zip(found, expected, strict=True):
                 torch.testing.assert_close(ours, theirs.to(dtype), rtol=limit, atol=limit)
 

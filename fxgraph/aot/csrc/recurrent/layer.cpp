@@ -471,12 +471,16 @@ void run_forward(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const 
   TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
   TORCH_CHECK(!b_ih || w_ih || is_narrow(inputs), "recurrent_layer: only inputs in bfloat16 are without their bias");
   TORCH_CHECK(!packed_ih || w_ih, "recurrent_layer: packed weights of no inputs");
-  // Weights that are not packed yet are read as they are, once, for all steps.
-  const bool whole = w_ih && !packed_ih, biased = whole && !is_narrow(inputs);
-  const Tensor given = whole ? at::linear(inputs, *w_ih, biased ? b_ih : Maybe()) : inputs;
+  // Weights that are not packed yet are read as they are, once, for all steps; not in bfloat16, for which processors may
+  // have no instructions.
+  const bool narrow = is_narrow(inputs), whole = w_ih && !packed_ih && !narrow;
+  const Tensor given = whole ? at::linear(inputs, *w_ih, b_ih) : inputs;
+  const Maybe packed_now = w_ih && !packed_ih && narrow
+                               ? Maybe(framegraph::recurrent::packed<float>(w_ih->contiguous(), static_cast<Kind>(kind), false))
+                               : packed_ih;
   const Layer g{given.stride(2) == 1 ? given : given.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
-                dense(b_hh), dense(w_hr), biased ? Tensor() : dense(b_ih), contiguous(sizes), packed, packed_hr,
-                packed_ih, static_cast<Kind>(kind), reverse, save};
+                dense(b_hh), dense(w_hr), whole ? Tensor() : dense(b_ih), contiguous(sizes), packed, packed_hr,
+                packed_now, static_cast<Kind>(kind), reverse, save};
   (inputs.scalar_type() == at::kDouble ? forward<double> : forward<float>)(g, out);
 }
 
