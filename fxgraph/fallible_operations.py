@@ -14,7 +14,6 @@ from fxgraph.args import leaves
 from fxgraph.higher_order import branch
 from fxgraph.node import Node
 from fxgraph.symbolic_values import depends_on_data, is_ragged, is_symbolic
-from fxgraph.targets import name_of
 
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
@@ -64,7 +63,7 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operation, the shapes being right, may fail on the values of tensors."""
     if target is branch:
         return False  # its sides were looked at
-    name = name_of(target)
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if name == "translate":  # a function of numpy
         return args[0].rpartition(".")[2] in _VALUE_DEPENDENT
     name = name.partition(".")[0]  # of an overload

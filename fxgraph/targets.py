@@ -19,11 +19,6 @@ _PRINTABLE_ROOTS = frozenset({"torch", "math", "operator"})
 _MODULE_ALIASES = {"_operator": "operator", "torch._C._VariableFunctions": "torch"}
 
 
-def name_of(target: Any) -> str:
-    """The name of a method, function or operator overload (`add_.Tensor`); "" if it has none."""
-    return target if isinstance(target, str) else getattr(target, "__name__", "")
-
-
 def qualified_name(target: Any, roots: frozenset[str] | None = _PRINTABLE_ROOTS) -> str | None:
     """A path such as `torch.ops.aten.add.Tensor` or `len` that names `target`, or None.
 

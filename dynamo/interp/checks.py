@@ -60,7 +60,6 @@ from fxgraph.inference_blocks import INFERENCE_SWITCHES
 from fxgraph.passes.memory import written_inputs
 from fxgraph.seeds import manual_seed
 from fxgraph.symbolic_values import depends_on_data
-from fxgraph.targets import name_of
 from fxgraph.type_trials import REFUSED, tell_other_types, types_of_results
 
 if TYPE_CHECKING:
@@ -543,7 +542,8 @@ def written_memories(node: Node) -> Iterator[int]:
 
 
 def _name(node: Node) -> str:
-    return name_of(node.target).split(".")[0]
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "").split(".")[0]
 
 
 def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:

@@ -26,7 +26,6 @@ from dynamo.config import config
 from dynamo.continuations.resume import origin
 from dynamo.plans import AttemptEnded
 from fxgraph import Node
-from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -107,7 +106,7 @@ def _is_product(node: Node) -> bool:
     """Whether a node multiplies matrices, in inference: each graph's backward costs what a product
     gains.
     """
-    name = name_of(node.target)
+    name = str(getattr(node.target, "__name__", node.target))
     return name in _PRODUCTS and not node.meta["example_value"].requires_grad
 
 

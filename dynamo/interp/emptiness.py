@@ -20,7 +20,6 @@ from dynamo.interp.sides import is_tensor, memory_of
 from fxgraph import Node, effects
 from fxgraph.fallible_operations import can_fail
 from fxgraph.symbolic_values import depends_on_data, expr_of, is_symbolic
-from fxgraph.targets import name_of
 
 # In-place operation -> the place of its index among the arguments.
 _WRITES_CHOSEN = {"index_add_": 2, "index_copy_": 2, "index_put_": 1, "setitem": 1}
@@ -81,6 +80,10 @@ _COMPARES = {
 }
 
 
+def name_of(node: Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
 class Emptiness:
     """sizes: symbols that are 0. is_given: whether a node's tensor is one that is all zero, and
     computed without fail.
@@ -114,13 +117,13 @@ class Emptiness:
 
     def _writes_own(self, node: Node) -> bool:
         target: Any = node.args[0] if node.args else None
-        name = _OUT_OF_PLACE.get(node.target, name_of(node.target).removesuffix("_"))
+        name = _OUT_OF_PLACE.get(node.target, name_of(node).removesuffix("_"))
         if not is_tensor(target) or "out" in node.kwargs or name not in _FINE_ON_NOTHING:
             return False
         return memory_of(target.meta["example_value"]) in self._own
 
     def _writes_nothing(self, node: Node) -> bool:
-        place = _WRITES_CHOSEN.get(name_of(node.target))
+        place = _WRITES_CHOSEN.get(name_of(node))
         if place is None or "out" in node.kwargs or len(node.args) <= place:
             return False
         return any(map(self._chooses_nothing, _tensors_of(node.args[place])))
@@ -142,7 +145,7 @@ class Emptiness:
             return False
         if not _data_in(node.all_input_nodes, result) and _is_safe(node):
             return True  # the same whatever is selected
-        name = name_of(node.target)
+        name = name_of(node)
         fine = name in _FINE_ON_NOTHING or (name in _VIEWS and _says_all_sizes(node))
         return fine or _is_basic(node) or self._reads_nothing(node, _READS_CHOSEN.get(name))
 
@@ -150,7 +153,7 @@ class Emptiness:
         """Whether a node tells the places of a tensor's ones, or takes those of another tensor, and
         there are none.
         """
-        name = name_of(node.target)
+        name = name_of(node)
         if name in _SELECTS:
             one = len(node.args) == 1 and is_tensor(node.args[0])
             return one and self._is_zero(node.args[0])
@@ -186,9 +189,9 @@ class Emptiness:
         zero.
         """
         for node in nodes:
-            if name_of(node.target) in _SELECTS and size in _data_in(node.meta["example_value"]):
+            if name_of(node) in _SELECTS and size in _data_in(node.meta["example_value"]):
                 source: Any = node.args[0]
-                while name_of(source.target) in _SAME_ELEMENTS and not self._is_given(source):
+                while name_of(source) in _SAME_ELEMENTS and not self._is_given(source):
                     source = source.args[0]
                 return self._is_given(source)
         return False
@@ -200,7 +203,7 @@ class Emptiness:
         source: Any = node.args[0] if node.args else None
         if not node.op.startswith("call_") or not is_tensor(source):
             return False
-        name = name_of(node.target)
+        name = name_of(node)
         if name in _KEEPS_ZEROS:
             return self._is_zero(source)
         if name in _COMPARES and len(node.args) == 2 and type(node.args[1]) in (int, bool):
@@ -239,7 +242,7 @@ def _is_safe(node: Node) -> bool:
 
 def _is_basic(node: Node) -> bool:
     """Whether a node takes places of known dimensions, and whole ones."""
-    if name_of(node.target) != "getitem" or not is_tensor(node.args[0]):
+    if name_of(node) != "getitem" or not is_tensor(node.args[0]):
         return False
     index, shape = node.args[1], node.args[0].meta["example_value"].shape
     parts = list(index) if isinstance(index, tuple | list) else [index]
@@ -251,7 +254,7 @@ def _is_basic(node: Node) -> bool:
 
 def _is_part(node: Node) -> bool:
     """Whether a node cuts a tensor along a dimension of a known size, or gives one of its parts."""
-    if name_of(node.target) in ("chunk", "split"):
+    if name_of(node) in ("chunk", "split"):
         x = node.args[0].meta["example_value"] if is_tensor(node.args[0]) else None
         dim = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
         return x is not None and type(dim) is int and type(x.shape[dim]) is int
@@ -289,7 +292,7 @@ def rows_behind(mask: Node) -> list[Node]:
     found: list[Node] = []
     node = mask
     while node.op.startswith("call_") and node.args and is_tensor(node.args[0]):
-        name, rest, kwargs = name_of(node.target), node.args[1:], node.kwargs
+        name, rest, kwargs = name_of(node), node.args[1:], node.kwargs
         source: Any = node.args[0]
         compares = name in ("gt", "greater", "ne", "not_equal") and rest == (0,) and not kwargs
         if compares and name[0] == "g" and not _is_never_negative(source):
@@ -317,15 +320,15 @@ def _keeps_first(dims: Any, keepdim: Any, node: Node) -> bool:
 
 def _is_never_negative(node: Node) -> bool:
     """Whether no element of a tensor is negative, or no number."""
-    if is_mask(node) or name_of(node.target) in ("one_hot", "count_nonzero"):
+    if is_mask(node) or name_of(node) in ("one_hot", "count_nonzero"):
         return True
     source: Any = node.args[0] if node.op.startswith("call_") and node.args else None
     if not is_tensor(source):
         return False
-    if name_of(node.target) == "mul":
+    if name_of(node) == "mul":
         numbers = [arg for arg in node.args if not is_tensor(arg)]
         positive = all(type(arg) in (bool, int) and arg >= 0 for arg in numbers)
         return positive and all(_is_never_negative(arg) for arg in node.args if is_tensor(arg))
-    name = name_of(node.target)
+    name = name_of(node)
     integral = not node.meta["example_value"].dtype.is_floating_point
     return integral and name in _KEEPS_SIGNS and _is_never_negative(source)

@@ -31,7 +31,6 @@ from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from fxgraph import GraphModule, Node, effects
 from fxgraph.args import leaves
 from fxgraph.higher_order import branch, loop
-from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -142,7 +141,7 @@ def _is_alone(tx: Interpreter, side: Subgraph, given: Node) -> bool:
 
 def _keeps_form(node: Node) -> bool:
     """Whether a node writes numbers, and neither sizes nor types."""
-    name = name_of(node.target)
+    name = getattr(node.target, "__name__", node.target)
     return updates_statistics(node) or name in _NUMBERS_ALONE
 
 

@@ -39,7 +39,6 @@ from fxgraph.symbolic_values import (
     is_symbolic,
     layout_numbers,
 )
-from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -267,7 +266,7 @@ def written_by(node: Node) -> Sequence[Any]:
     if updates_statistics(node):
         given = (*node.args[1:3], node.kwargs.get("running_mean"), node.kwargs.get("running_var"))
         return [arg for arg in given if arg is not None]
-    named = name_of(node.target) in ("batch_norm", "instance_norm")
+    named = getattr(node.target, "__name__", node.target) in ("batch_norm", "instance_norm")
     return () if named or "out" in node.kwargs else node.args[:1]
 
 

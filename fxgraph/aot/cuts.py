@@ -12,7 +12,6 @@ from fxgraph.aot.functional import GRAD_SWITCHES
 from fxgraph.aot.history import memory_of
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.targets import name_of
 
 LAST_WRITE = "last_write"  # in the meta of an input's node
 
@@ -51,9 +50,10 @@ def last_writes(nodes: Iterable[Node]) -> dict[Node, Node]:
 
 
 def _writes(node: Node) -> bool:
-    name = name_of(node.target)
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
-    if not node.args or not (node.target is operator.setitem or in_place):
+    if not node.args or not (target is operator.setitem or in_place):
         return False
     value = _value(node.args[0])
     return value is not None and value.requires_grad  # not of one that is detached

@@ -67,7 +67,6 @@ from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import depends_on_data, is_symbol, is_symbolic
-from fxgraph.targets import name_of
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
@@ -242,7 +241,7 @@ class TracingInterpreter(Interpreter):
         else:
             with general_case(self.tracer.fake_mode.shape_env, n.target):
                 result = super().run_node(n)
-        if name_of(n.target) in _MAY_COPY:
+        if getattr(n.target, "__name__", n.target) in _MAY_COPY:
             self._note_copy(self.fetch_args_kwargs_from_env(n), result)
         self.tracer.note_captured(result, n.meta.get("numbers", n.meta.get("example_value")))
         return result

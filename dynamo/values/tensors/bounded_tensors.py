@@ -16,7 +16,6 @@ from dynamo.values.tensors.deferred_places import DeferredPlaces, deferrable, de
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from dynamo.values.tensors.tensor_functions import function_and_method
 from fxgraph import Node
-from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -31,7 +30,7 @@ _GIVES_PLACES = {"topk": 2, "sort": 1, "argsort": 1, "argmax": 1, "argmin": 1, "
 
 def elements_of(node: Node) -> Node:
     """The node with the same elements, in another shape, from which a node is made."""
-    while node.op.startswith("call_") and name_of(node.target) in _VIEWS:
+    while node.op.startswith("call_") and _name(node) in _VIEWS:
         node = node.args[0]  # type: ignore[assignment]
     return node
 
@@ -40,7 +39,7 @@ def _chain(node: Node) -> Iterator[Node]:
     """The nodes that a node's elements come from, itself first, as long as they are tensors."""
     while True:
         yield node
-        parts = name_of(node.target) == "getitem" or name_of(node.target) in _VIEWS
+        parts = _name(node) == "getitem" or _name(node) in _VIEWS
         source: Any = node.args[0] if parts and node.op.startswith("call_") else None
         whole = source.meta.get("example_value") if isinstance(source, Node) else None
         if not isinstance(whole, torch.Tensor):
@@ -53,11 +52,11 @@ def bound_of(node: Node) -> int | None:
     gives them from which they come; None: unknown.
     """
     *_, node = _chain(node)
-    name = name_of(node.target)
+    name = _name(node)
     if name == "getitem" and isinstance(node.args[0], Node):
         if node.args[1] != 1:
             return None
-        node, name = node.args[0], name_of(node.args[0].target)
+        node, name = node.args[0], _name(node.args[0])
         if name not in ("topk", "sort", "max", "min"):
             return None
     elif name not in ("argsort", "argmax", "argmin"):
@@ -70,6 +69,10 @@ def bound_of(node: Node) -> int | None:
         return None
     size = fake.shape[dim]
     return size if type(size) is int else None
+
+
+def _name(node: Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def _bounded(tx: Interpreter, value: Value) -> int | None:

@@ -37,7 +37,6 @@ from fxgraph.expressions import FORMS, is_integral, negated
 from fxgraph.sym_node import SymNode
 from fxgraph.symbolic_values import expr_of, hint_of
 from fxgraph.symbols import DataDependent, ShapeEnv
-from fxgraph.targets import name_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -210,7 +209,7 @@ class _Holds:
 
 def _counts(node: Node) -> bool:
     """Whether a node gives counts or places, none of which is negative."""
-    name = name_of(node.target)
+    name = getattr(node.target, "__name__", node.target)
     if name == "sum" and node.args and node.meta["example_value"].dtype is torch.int64:
         summed = node.args[0]
         return isinstance(summed, Node) and summed.meta["example_value"].dtype is torch.bool

@@ -15,7 +15,6 @@ import torch
 from fxgraph.aot.fake import dense
 from fxgraph.args import leaves
 from fxgraph.symbolic_values import depends_on_data, is_symbolic, numbers_of
-from fxgraph.targets import name_of
 
 _IN_PLACE = frozenset(
     getattr(operator, f"i{name}")
@@ -65,7 +64,7 @@ _MOVERS = frozenset(
 
 def _refuse_overlap_of_moved(target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raise RuntimeError where elements move about between tensors that share any memory."""
-    name = name_of(target)
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if target is operator.setitem:
         parts = args[1] if isinstance(args[1], tuple) else (args[1],)
         indices = [part for part in parts if isinstance(part, (torch.Tensor, list))]
@@ -103,7 +102,7 @@ _OF_SHAPES = frozenset(
 
 
 def _writes_elements(target: Any) -> bool:
-    name = name_of(target)
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name != "zero_" and name not in _OF_SHAPES
 
 
@@ -135,7 +134,7 @@ def _repeats(tensor: Any) -> bool:
 
 
 def _is_named_in_place(target: Any) -> bool:
-    name = name_of(target)
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     is_operator = getattr(target, "__module__", "") == operator.or_.__module__  # or_ is none
     if is_operator or name.endswith("fill_"):  # which reads a number first
         return False

@@ -17,7 +17,6 @@ from dynamo.values.base import Value
 from dynamo.values.scalars.constant import is_constant_type
 from fxgraph import Node
 from fxgraph.args import leaves
-from fxgraph.targets import name_of
 from fxgraph.torch_fx import asked_tensor
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def changes_something(target: Any) -> bool:
     """False only for functions known to be pure: then a result that is an argument itself needs no
     node.
     """
-    name = name_of(target)
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name not in _PURE_IDENTITIES
 
 
