@@ -211,8 +211,8 @@ class GraphReader:
             cuts={number: frame.source.graph.output_node() for number in data["cuts"]},
             versions=data["versions"],
             draws=bool(data["draws"]),
-            rebased=data["rebased"],
-            whole=data["whole"],
+            rebased=data.get("rebased", []),  # of earlier files without them
+            whole=data.get("whole", []),
             spent=_spent_from_data(data["spent"]),
         )
         check_training(training)
