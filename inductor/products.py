@@ -10,8 +10,8 @@ before                              after
     direct     a kernel of ours, of matrices as they are (matrices.py); readers of the result
                element by element join the kernel
     packed     oneDNN, its weight a derived static in the library's own layout; of inference alone
-    plain      oneDNN, which reorders the weight in each call
-    aten       as it is: most often MKL
+    plain      oneDNN, which reorders the weight in each call; of float32 alone
+    aten       as it is: most often MKL; of bfloat16 oneDNN
 
 A weight that is a copy of half precision or int8 stays as narrow in panels: a product of
 few rows takes the time that its weight takes to be read. Products of bfloat16 that widen.py leaves
@@ -331,7 +331,9 @@ class _Choices:
             found["packed"] = lambda: _library(
                 x(), mkldnn._reorder_linear_weight(w().t(), sizes[0])
             )
-        found["plain"] = lambda: _library(x(), w().t())
+        # Of bfloat16, aten calls oneDNN too, with memory that a plan gives.
+        if product.operands == torch.float32:
+            found["plain"] = lambda: _library(x(), w().t())
         return found
 
 

@@ -44,7 +44,7 @@ from inductor.lowering.overwrites import (
     may_overwrite,
     writes_of_inputs,
 )
-from inductor.lowering.products import FLOAT8, OF_FLOAT8, reads_in_memory
+from inductor.lowering.products import FLOAT8, OF_FLOAT8, is_narrowed_product, reads_in_memory
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 from inductor.softmax_attention import SCORES
@@ -299,7 +299,7 @@ class _Run:
         if again and inside and devices.is_gpu(result.device):  # attention's kernels compute that
             again = False
         in_memory = not devices.is_gpu(result.device) and reads_in_memory(node)
-        if again or in_memory or _narrows_result(node):
+        if again or in_memory or _narrows_result(node) or is_narrowed_product(node):
             self.ctx.realize(result)
 
     def _settle_source(self, t: Tensor) -> None:

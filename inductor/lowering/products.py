@@ -3,13 +3,16 @@ Those on a GPU are device_products.py's."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 
-from fxgraph.sizes import Extent, contiguous_strides, product
+from fxgraph.node import Node
+from fxgraph.sizes import Extent, contiguous_strides, hint, product
 from inductor import devices
 from inductor.convolutions_training import weight_gradient, winograd_panels
+from inductor.costs import NARROWED_BYTES
 from inductor.ir import (
     MatrixProduct,
     PanelProduct,
@@ -24,6 +27,7 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.device_products import FLOAT8, device_product, scaled_product
 from inductor.lowering.numbers import Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
+from inductor.lowering.symbolic import GraphSizes
 from inductor.matrices import matrix_mm
 from inductor.ops import ops
 from inductor.panels import panel_mm
@@ -110,6 +114,37 @@ def reads_in_memory(node: Any) -> int:
             count += 1
         elif user.target in _WHOLE_VIEWS:
             count += reads_in_memory(user)
+    return count
+
+
+def is_narrowed_product(node: Any) -> bool:
+    """Whether the node rounds a generated product, with its bias maybe, and several operators read
+    it, by way of views: rounded once, a large one keeps half of its memory until the last of them.
+    """
+    if node.target is not aten._to_copy.default or not isinstance(node.args[0], Node):
+        return False
+    wide = node.args[0]
+    val, sizes = wide.meta["val"], GraphSizes()
+    if val.dtype.itemsize <= node.meta["val"].dtype.itemsize:
+        return False
+    if hint(product([sizes.of(size) for size in val.shape])) * val.itemsize < NARROWED_BYTES:
+        return False
+    if wide.target is aten.add.Tensor:
+        wide = wide.args[0]
+    return getattr(wide, "target", None) in (panel_mm, matrix_mm) and _readers(node) > 1
+
+
+def _readers(node: Any) -> int:
+    """How many operators compute with the value, by way of views of it or of its parts, and of sums
+    (with a bias), which wait for their readers.
+    """
+    count = 0
+    for user in node.users:
+        target = user.target
+        through = target in (operator.getitem, aten.add.Tensor) or (
+            isinstance(target, torch._ops.OpOverload) and _is_view(target)
+        )
+        count += _readers(user) if user.op == "call_function" and through else 1
     return count
 
 
