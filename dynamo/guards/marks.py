@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from dynamo.errors import ConstraintViolation
+
 MARKED = "_dynamo_dynamic_indices"
 MAYBE = "_dynamo_weak_dynamic_indices"
 STATIC = "_dynamo_static_indices"
@@ -110,14 +112,20 @@ class _Range(NamedTuple):
     max: int | None
 
 
-def marked_range(tensor: torch.Tensor, dim: int) -> tuple[int | None, int | None]:
-    """The bounds of a size that was marked, if the size lies in them."""
+def marked_range(tensor: torch.Tensor, dim: int, name: str) -> tuple[int | None, int | None]:
+    """The bounds of a size that was marked; ConstraintViolation if the size, `name`, is beyond."""
     bounds = [(one.min, one.max) for one in getattr(tensor, _RANGES, ()) if one.dim == dim]
     bounds.append(getattr(tensor, _BOUNDS, {}).get(dim, (None, None)))
     low = max((low for low, _ in bounds if low is not None), default=None)
     high = min((high for _, high in bounds if high is not None), default=None)
-    fits = (low or 0) <= tensor.shape[dim] and (high is None or tensor.shape[dim] <= high)
-    return (low, high) if fits else (None, None)
+    size = tensor.shape[dim]
+    if size < (low or 0) or (high is not None and size > high):
+        least, most = low or 0, "any" if high is None else high
+        raise ConstraintViolation(
+            f"{name} is {size}, and was marked to lie in the range from {least} to {most}"
+            "\n  hint: widen the range (min=..., max=...), or do not mark this tensor"
+        )
+    return low, high
 
 
 def mark_static_address(t: torch.Tensor, guard: bool = True) -> None:

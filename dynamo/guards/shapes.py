@@ -204,6 +204,8 @@ class FrameSymbols:
             seen = self.seen.tensors[name] = seen.of_other_rank(tensor)
         else:
             seen.update(tensor)
+        for dim in marks(tensor, MARKED):
+            marked_range(tensor, dim, readable_name(TensorSizeSource(source, dim)))
         named = is_named(source, config.dynamic_sources)
         unbacked = is_named(source, config.unbacked_sources)
         varying = {
@@ -281,7 +283,7 @@ class FrameSymbols:
         size = tensor.shape[dim]
         where = TensorSizeSource(source, dim)
         name = readable_name(where)
-        low, high = marked_range(tensor, dim)
+        low, high = marked_range(tensor, dim, name)
         self.reasons.append(f"{name} is a symbol: {why}")
         if dim in marks(tensor, UNBACKED) or is_named(source, config.unbacked_sources):
             made = self.env.new_unbacked(name, max(low or 0, 0), high, where)

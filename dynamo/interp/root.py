@@ -12,7 +12,7 @@ import torch
 from dynamo import _hook, breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.continuations.resume import origin
-from dynamo.errors import Unsupported
+from dynamo.errors import ConstraintViolation, Unsupported
 from dynamo.guards.sources import ClosureCellSource, LocalSource
 from dynamo.interp.argument_names import renamed
 from dynamo.interp.interpreter import Interpreter, breakable_chain
@@ -192,7 +192,7 @@ class RootInterpreter(Interpreter):
                 return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:
                 self._break_before(BreakBefore(error.step, reason, user_stack, assumed=guarded))
-        except (Retry, SkipFrame):
+        except (Retry, SkipFrame, ConstraintViolation):
             raise
         except RaisedException as error:
             # The program's own exception: the instruction runs natively and raises the real one.

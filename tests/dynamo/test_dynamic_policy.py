@@ -248,6 +248,17 @@ class TestMarks:
         with pytest.raises(dynamo.errors.ConstraintViolation, match=r"x.size\(0\).*to be 3"):
             dynamo.compile(fn, backend="eager")(x)
 
+    @pytest.mark.parametrize(
+        ("size", "bounds"), [(4, {"min": 6}), (9, {"max": 8}), (1, {"min": 2})]
+    )
+    def test_a_size_beyond_its_range(self, size, bounds):
+        x = ones(size)
+        dynamo.mark_dynamic(x, 0, **bounds)
+        compiled = dynamo.compile(lambda x: x + 1, backend="eager")
+        with pytest.raises(dynamo.errors.ConstraintViolation, match=rf"x.size\(0\) is {size}"):
+            compiled(x)
+        assert compiled(ones(size)).shape == (size,)
+
     def test_ranges_decide_branches(self):
         x = ones(12)
         dynamo.mark_dynamic(x, 0, min=10, max=20)
