@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import operator
 import traceback
 import warnings
 from pathlib import Path
@@ -37,6 +38,8 @@ F.dropout(x, p=3.0) | F.max_pool2d(x, 2) | torch.nn.Linear(2, 3)(x) | torch.floa
 torch.Size('a') | torch.finfo(torch.int32) | torch.device('nope') | F.one_hot(i, 1)
 torch.bucketize(x, m) | torch.as_strided_scatter(m, m, (2, 3), (99, 9))
 torch.multinomial(-x, 1) | torch.bernoulli(x * 5) | x.uniform_(2, 1) | x.dot(i) | m.cumsum(3)
+torch.zeros(range(1, 3)) | m.permute(range(2)) | m.sum(range(2)) | x.expand(range(2, 4))
+F.pad(m, range(2)) | m.split(range(1, 3)) | operator.concat(x, x)
 m.sort(5) | m.argsort(7) | m.softmax(-4) | x.topk(9) | m.max(7) | m.norm(dim=9) | m.flip(5)
 i.mul_(x) | b.mul_(i[:2]) | i.addcmul_(x, x) | i.__imul__(x.sum()) | b.mul_(1.5)
 m.tril('a') | x ** 'a' | x + None | 'a' + x | x < 'a' | x[None, 'a'] | x[1.5] | x[..., ..., 0]
@@ -61,7 +64,7 @@ def program(texts):
         lines += ["    try:", f"        r = {text}", "    except Exception as error:"]
         lines += ["        raised.append((type(error), str(error)))"]
         lines += ["    else:", f"        raised.append(({text!r}, r))"]
-    namespace = {"torch": torch, "F": F}
+    namespace = {"torch": torch, "F": F, "operator": operator}
     exec("\n".join([*lines, "    return x, raised"]), namespace)
     return namespace["f"]
 
@@ -84,7 +87,7 @@ def test_caught(texts):
 
 @pytest.mark.parametrize("text", CALLS[::17])
 def test_uncaught(text):
-    namespace = {"torch": torch, "F": F}
+    namespace = {"torch": torch, "F": F, "operator": operator}
     exec(f"def f(x, y, i, z, m, b):\n    x = x * 1\n    return {text}", namespace)
     function = namespace["f"]
     compiled = dynamo.compile(function, backend="eager")

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
@@ -244,7 +246,8 @@ def _concatenation(function: Any, symbol: str) -> Callable[..., Value]:
         if isinstance(left, SequenceValue) and symbol == "+":  # nobody asks the right one
             fits = issubclass(kinds[1], left.cls)
         else:
-            fits = all(hasattr(k, "__getitem__") and not issubclass(k, dict) for k in kinds)
+            fits = not any(issubclass(k, (dict, torch.Tensor)) for k in kinds)
+            fits = fits and all(hasattr(k, "__getitem__") for k in kinds)
         if not fits and not any(kind.__flags__ & HEAP_TYPE for kind in kinds):
             fail_as(tx, function, left, right)
         if not fits:

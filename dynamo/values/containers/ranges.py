@@ -92,7 +92,7 @@ class RangeValue(BuiltinObject):
         return self.real
 
     def as_proxy(self) -> Any:
-        return list(self.real)
+        return self.real
 
     def identity(self) -> tuple[bool, Any]:
         return (False, None)
