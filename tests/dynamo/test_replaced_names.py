@@ -72,6 +72,18 @@ def _copy_of(module, **changed):
 ROWS = {
     "torch_function": (lambda x: torch.sin(x) + 1, torch, "sin", lambda x: cos(x)),
     "torch_function_by_torchs_own": (lambda x: torch.sin(x), torch, "sin", torch.sigmoid),
+    "torch_function_by_torchs_own_in_a_function": (
+        lambda x: F.relu(x),
+        torch,
+        "relu",
+        torch.tanh,
+    ),
+    "operator_behind_a_namespace": (
+        lambda x: torch.einsum("ij,kj->ik", x, x),
+        torch._VF,
+        "einsum",
+        lambda equation, operands: cos(operands[0]),
+    ),
     "torch_function_deleted": (
         lambda x: torch.sin(x) if hasattr(torch, "sin") else x,
         torch,

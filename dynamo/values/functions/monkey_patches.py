@@ -119,8 +119,38 @@ def refuse_replacement(tx: Interpreter, tensor: TensorValue, name: str) -> None:
 
 
 # -- functions that go into the graph as a whole --------------------------------------------------
+# By the id of a module's dict: the names of the modules that torch's functions call through.
+_OWN_FUNCTIONS = {
+    id(vars(module)): dict(vars(module))
+    for module in (
+        torch,
+        torch._C,
+        torch._C._nn,
+        torch._VF,
+        torch.fft,
+        torch.functional,
+        torch.linalg,
+        torch.nn.functional,
+        torch.special,
+    )
+}
+
+
+def _is_replaced(holder: Any, name: str, held: Any) -> bool:
+    """Whether `held` stands in the place of a function of torch's."""
+    if holder is torch.Tensor:
+        return held is not OWN_METHODS.get(name, MISSING)
+    if (namespace := _OWN_FUNCTIONS.get(id(holder))) is not None:
+        own = namespace.get(name, MISSING)
+        if held is not own and (callable(own) or callable(held)):
+            return True
+    if holder is vars(torch) and type(held) is types.BuiltinFunctionType:
+        return held is not getattr(torch._C._VariableFunctions, name, held)
+    return is_programs(held)
+
+
 def changed_function(tx: Interpreter, target: Any) -> UserFunctionValue | None:
-    """A Python function of torch, or method of Tensor, that calls the program's code in place of
+    """A Python function of torch, or method of Tensor, that calls another function in place of
     torch's: its code is captured, not put into the graph. None for others.
     """
     function = in_mro(torch.Tensor, target) if isinstance(target, str) else target
@@ -135,13 +165,13 @@ def changed_function(tx: Interpreter, target: Any) -> UserFunctionValue | None:
 
 def _runs_programs_code(lookups: Lookups, function: Any) -> bool:
     """Whether a Python function of torch calls, in place of one of torch's, a function of the
-    program's. The names that it and those that it calls look up are added to `lookups`.
+    program's or another of torch's. The names that it and those that it calls look up are added to
+    `lookups`.
     """
     found = False
     for holder, name, held in _names_below(function):
         lookups.add(holder, name, held)
-        replaced = holder is torch.Tensor and held is not OWN_METHODS.get(name, MISSING)
-        found = found or replaced or is_programs(held)
+        found = found or _is_replaced(holder, name, held)
     return found
 
 
@@ -174,7 +204,7 @@ def _resolved(
         owner = vars(builtins).get(name, MISSING)
         yield vars(builtins), name, owner
     for name in names:
-        if type(owner) is not types.ModuleType:
+        if not isinstance(owner, types.ModuleType):
             yield from _of_tensor(iter([name, *names]))
             return
         namespace = vars(owner)
