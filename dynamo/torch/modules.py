@@ -205,9 +205,8 @@ INSTANCE_KINDS.append((torch.nn.Module, ModuleValue))
 
 def _calls_as_torch(tx: Interpreter, module: ModuleValue) -> bool:
     """A call of the module is nn.Module's: nothing has taken the place of that."""
-    return all(
-        guarded_lookup(tx, module, name) is _OWN[name] for name in ("__call__", "_call_impl")
-    )
+    own = all(guarded_lookup(tx, module, name) is _OWN[name] for name in ("__call__", "_call_impl"))
+    return own and module.own_attr(tx, "_call_impl") is None
 
 
 # -- calls ----------------------------------------------------------------------------------------
