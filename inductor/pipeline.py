@@ -321,7 +321,7 @@ def _codegen(c: Compilation) -> None:
             _lower(c)
             _schedule(c)
     assert c.module is not None and c.functional is not None
-    c.spec.bumps = {f"arg{m.index}": m.bumps for m in c.functional.input_mutations if m.bumps != 1}
+    c.spec.bumps = {f"arg{m.index}": m.bumps for m in c.functional.input_mutations if m.data}
     c.spec.derivation = derivation_spec(c.derived) if c.derived is not None else None
     if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
         c.spec.units = c.module.units(2)

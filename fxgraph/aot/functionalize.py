@@ -682,11 +682,14 @@ class Finish:
             view = self.tracer.view_of(fake)
             alias = view.alias
             data = alias.version > 0 and alias.origin == index
+            bumps = self.inputs.bumps(index)
             moved = geometry(fake) != geometry(node.meta["val"]) or view.call is not None
+            # x.squeeze_() that finds nothing to remove counts, too.
+            moved = moved or (bumps > 0 and alias.version == 0 and alias.origin == index)
             if data:
                 places.append((node, alias.base))
             if data or moved:
-                mutation = MutatedInput(index, data, moved, bumps=self.inputs.bumps(index))
+                mutation = MutatedInput(index, data, moved, bumps=bumps)
                 if moved:
                     self._describe_move(mutation, view)
                 self.mutations.append(mutation)

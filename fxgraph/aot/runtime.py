@@ -47,8 +47,21 @@ def _written(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any
         if mutation.size is not None and mutation.stride is not None:
             target = inputs[mutation.index]
             size, stride, offset = numbers_of(mutation, functional, inputs, values)
-            target.as_strided_(size, stride, offset + target.storage_offset())
+            give_layout(target, mutation, size, stride, offset)
     return values
+
+
+def give_layout(
+    target: torch.Tensor, mutation: MutatedInput, size: Any, stride: Any, offset: Any
+) -> None:
+    """The layout of an input that the graph changes; a version counter that only that moves is
+    moved as often as in eager.
+    """
+    bumps = 0 if mutation.data else mutation.bumps
+    version = 0 if target.is_inference() else target._version + bumps
+    target.as_strided_(size, stride, offset + target.storage_offset())
+    if bumps and not target.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((target,), (version,))
 
 
 def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:

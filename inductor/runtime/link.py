@@ -183,14 +183,15 @@ class Linker:
     def program(self) -> dict[str, Any]:
         """The program of an executor (csrc/program.cpp, and inductor/runner)."""
         self._number_values()
-        mutated: set[str] = set()
+        mutated = {name for name, n in self.spec.bumps.items() if n and name in self.input_names}
+        written: set[str] = set()
         steps: list[tuple] = []
         first_write = 0
         for position, step in enumerate(self.spec.steps):
             steps += [("alloc", self.index[name]) for name in self.memory.allocs[position]]
             if step.kind != "view":
-                first_write = first_write if mutated else len(steps)
-                steps.append(getattr(self, f"_{step.kind}")(step, mutated))
+                first_write = first_write if written else len(steps)
+                steps.append(getattr(self, f"_{step.kind}")(step, written))
             for name in self.memory.frees[position]:
                 steps += [("free", v) for v in self._with_views(name)]
         return {
@@ -201,7 +202,7 @@ class Linker:
             "outputs": [self._output(out) for out in self.spec.outputs],
             "mutated": [
                 (v, self.spec.bumps.get(name, 1))
-                for v, name in sorted((self.index[name], name) for name in mutated)
+                for v, name in sorted((self.index[name], name) for name in mutated | written)
             ],
             "first_write": first_write,
             "arena_device": torch.device(self.memory.arena_device),

@@ -349,7 +349,8 @@ class PlanSpec:
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).
     `triton`: the kernels that LaunchSteps name.
-    `bumps`: of a written input, how often that moves its version counter; else once.
+    `bumps`: of a written input, how often that moves its version counter; else once. The steps may
+    write none of it, where the values stay.
     `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
     `symbols`: those of all sizes. `sizes`: the content of the kernels' SIZES argument.
     `derivation`: names besides the inputs and constants, of tensors made of parameters.

@@ -374,6 +374,19 @@ def written_thrice(c, w):
     return c * w
 
 
+def written_as_it_was(c, w):
+    c.copy_(c)
+    c[:2] = c[:2]
+    c[0:0] = 1
+    c[:].mul_(1)
+    return c * w
+
+
+def shape_as_it_was(c, w):
+    c.squeeze_().as_strided_((3, 4), (4, 1))
+    return c * w
+
+
 def leaf_written(c, w):
     with torch.no_grad():
         w.mul_(2).sub_(1)
@@ -382,7 +395,10 @@ def leaf_written(c, w):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("function", [data_written, written_thrice, leaf_written])
+@pytest.mark.parametrize(
+    "function",
+    [data_written, written_thrice, written_as_it_was, shape_as_it_was, leaf_written],
+)
 @pytest.mark.parametrize("grad", [True, False])
 def test_version_counters(function, backend, grad):
     """They move as often as eager moves them: what is written through .data, not at all."""
