@@ -196,6 +196,7 @@ class Run {
         if (i == program_.first_write) begin_mutations();
         step(program_.code[i], gil);
       }
+      if (program_.code.empty()) begin_mutations();
     }
     return outputs();
   }

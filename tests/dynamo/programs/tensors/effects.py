@@ -18,6 +18,23 @@ PROGRAMS = {
         run(T(4, 2)[:, 1])[-1]
     """,
     ),
+    "writes_that_change_nothing": """
+        def f(x, how):
+            if how == "all":
+                x[:] = x
+                return x.copy_(x)
+            if how == "none":
+                return x[0:0].fill_(3)
+            x.data.copy_(x)
+            x.index_fill_(0, torch.tensor([], dtype=torch.long), 1.)
+            return x + 1
+        ---
+        a, b, c = T(3), T(3), T(3)
+        run(a, "all")
+        run(b, "none")
+        run(c, "few")
+        [x._version for x in (a, b, c)]
+    """,
     "inplace_argument": """
         def f(x, y):
             x.add_(y)
