@@ -25,6 +25,7 @@ then, the next attempt breaks at the jump.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -265,41 +266,25 @@ def run_conditional(
     as a torch.SymBool, if numbers have it. on_data: for sides that were refused since they pick
     elements or read numbers; with these captured in the sides.
     """
-    if not on_data:
-        return _run_conditional(tx, instr, value, jumps_if, kept, condition)
-    if tx.output.conditionals.asked != (tx.code, instr.index):
-        return False
-    with tx.output.symbols.data.selecting(sizes=True):
-        return _run_conditional(tx, instr, value, jumps_if, kept, condition)
-
-
-def _run_conditional(
-    tx: Interpreter,
-    instr: Instruction,
-    value: Value,
-    jumps_if: bool,
-    kept: Sequence[Value],
-    condition: Any,
-) -> bool:
-    output = tx.output
-    conditionals = output.conditionals
+    output, conditionals = tx.output, tx.output.conditionals
+    if on_data:
+        if conditionals.asked != (tx.code, instr.index):
+            return False
+        with output.symbols.data.selecting(sizes=True):
+            return run_conditional(tx, instr, value, jumps_if, kept, condition)
     if not conditionals.are_enabled(tx):
         return False
     turn, meeting = turn_of(tx.code, instr), meeting_of(tx.code, instr)
     if turn is None and meeting is None:
         return False
-    place = place_of(tx)
-    broken = output.checks.breaking_at(tx, breaks.DataDependentJump(value.describe()))
-    state = State.of(tx)
-    forget = output.symbols.data.forgetting()
-    conditionals.asked = None
-    try:
-        conditionals.enter(tx.code, instr, broken, place)
+    reason = breaks.DataDependentJump(value.describe())
+    with _attempt(tx, instr, reason) as (state, place, _):
         later = value.deferred_truth(tx)
         if later is None:
             return False
         predicate = later[0]
         if turn is not None and not kept:
+            forget = output.symbols.data.forgetting()
             try:
                 run_loop(tx, turn, predicate, state, place)
                 conditionals.notes[place] = "a loop in the graph"
@@ -320,20 +305,37 @@ def _run_conditional(
                 for start, truth in zip(starts, (True, False))
             ]
             _Meeting(tx, meeting, sides, state, place, condition).join(predicate)
+        conditionals.notes[place] = "a conditional in the graph"
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _attempt(
+    tx: Interpreter, instr: Instruction, reason: breaks.Break
+) -> Iterator[tuple[State, str, BreakBefore]]:
+    """Inside, the branch or loop of `instr` is captured. A refusal ends the block, with the frame
+    as it was before; `asked` tells whether the sides ask for data.
+    """
+    output, conditionals = tx.output, tx.output.conditionals
+    place, state = place_of(tx), State.of(tx)
+    broken = output.checks.breaking_at(tx, reason)
+    forget = output.symbols.data.forgetting()
+    conditionals.asked = None
+    try:
+        conditionals.enter(tx.code, instr, broken, place)
+        yield state, place, broken
     except Refused as refused:
         state.restore(tx)
         forget()  # what a side assumed that the graph does not have
         asks = refused.of_data or conditionals.asked is not None  # or a branch in a side does
         conditionals.asked = (tx.code, instr.index) if asks else None
         conditionals.notes[place] = _breaks(refused.why)
-        return False
     except BaseException:
         state.restore(tx)
         raise
     finally:
         conditionals.leave()
-    conditionals.notes[place] = "a conditional in the graph"
-    return True
 
 
 def run_counted_loop(tx: Interpreter, head: Instruction, iterator: SymbolicRangeIterator) -> bool:
@@ -370,46 +372,20 @@ def run_loop_over_rows(tx: Interpreter, instr: Instruction, rows: TensorValue) -
 def _run_counted(
     tx: Interpreter, head: Instruction, ends: tuple[Value, Value], rows: TensorValue | None = None
 ) -> bool:
-    if _try_counted(tx, head, ends, rows):
-        return True
-    if tx.output.conditionals.asked != (tx.code, head.index):
-        return False
-    with tx.output.symbols.data.selecting(sizes=True):
-        return _try_counted(tx, head, ends, rows)
-
-
-def _try_counted(
-    tx: Interpreter, head: Instruction, ends: tuple[Value, Value], rows: TensorValue | None
-) -> bool:
-    output, conditionals = tx.output, tx.output.conditionals
-    conditionals.asked = None
-    if not conditionals.are_enabled(tx):
+    conditionals, turn = tx.output.conditionals, counted_turn_of(tx.code, head)
+    if turn is None or not conditionals.are_enabled(tx):
         return False
     if not any(isinstance(end, SymbolValue) and end.depends_on_data() for end in ends):
         return False
-    turn = counted_turn_of(tx.code, head)
-    if turn is None:
-        return False
-    place = place_of(tx)
-    broken = output.checks.breaking_at(tx, breaks.DataDependentValue("range"))
-    state = State.of(tx)
-    forget = output.symbols.data.forgetting()
-    try:
-        conditionals.enter(tx.code, head, broken, place)
-        run_counted(tx, turn, ends, broken, state, place, rows)
-    except Refused as refused:
-        state.restore(tx)
-        forget()
-        conditionals.asked = (tx.code, head.index) if refused.of_data else None
-        conditionals.notes[place] = _breaks(refused.why)
-        return False
-    except BaseException:
-        state.restore(tx)
-        raise
-    finally:
-        conditionals.leave()
-    conditionals.notes[place] = "a loop in the graph"
-    return True
+    for scope in (contextlib.nullcontext(), tx.output.symbols.data.selecting(sizes=True)):
+        with scope, _attempt(tx, head, breaks.DataDependentValue("range")) as attempt:
+            state, place, broken = attempt
+            run_counted(tx, turn, ends, broken, state, place, rows)
+            conditionals.notes[place] = "a loop in the graph"
+            return True
+        if conditionals.asked is None:
+            break
+    return False
 
 
 def _captured_where(
