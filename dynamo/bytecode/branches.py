@@ -335,17 +335,26 @@ def _meeting(program: Sequence[Instruction], jump: Instruction, first: list[int]
     if len(program) > _LARGEST:
         return None
     meeting = _common_end(program, jump, first)
-    todo, sides = _following(program, jump), set()
+    ends = {meeting, len(program)}
+    sides = _reachable(program, jump, ends, first)
+    if any(program[i].op in _REFUSED for i in sides):
+        return None
+    # Only a `for` may lead back to the jump: its iterations are in a side, one in another.
+    heads = {i for i in sides if program[i].op == "FOR_ITER"}
+    return None if jump.index in _reachable(program, jump, ends | heads, first) else meeting
+
+
+def _reachable(
+    program: Sequence[Instruction], jump: Instruction, ends: set[int], first: list[int]
+) -> set[int]:
+    """The instructions of both ways from a jump to `ends`."""
+    todo, found = _following(program, jump), set()
     while todo:
         index = first[todo.pop()]
-        if index in sides or index in (meeting, len(program)):
-            continue
-        sides.add(index)
-        instr = program[index]
-        if instr.op in _REFUSED:
-            return None
-        todo += _following(program, instr)
-    return None if jump.index in sides else meeting
+        if index not in found and index not in ends:
+            found.add(index)
+            todo += _following(program, program[index])
+    return found
 
 
 def _following(program: Sequence[Instruction], instr: Instruction) -> list[int]:

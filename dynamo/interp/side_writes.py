@@ -13,6 +13,7 @@ from then on.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ from dynamo.torch.subgraph import Subgraph
 from dynamo.values.base import Value
 from dynamo.values.containers.containers import ListValue, TupleValue
 from dynamo.values.containers.dicts import DictValue, OrderedDictValue
+from dynamo.values.containers.ranges import RangeIterator
 from dynamo.values.containers.varying_items import VaryingItems, is_plain
-from dynamo.values.effects.side_effects import DELETED
+from dynamo.values.effects.side_effects import DELETED, SERIALS
+from dynamo.values.iterators.stored_iterators import SequenceIterator
 from dynamo.values.objects.builtin_object import Pending
 from dynamo.values.objects.objects import ObjectValue
 from dynamo.values.tensors.tensor import TensorValue
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
     from dynamo.plans import BreakBefore
 
+_MOST_TURNS = 4  # of a loop that are sides, each within that before
 _OBJECTS = (ObjectValue, ModuleValue)
 _DICTS = (DictValue, OrderedDictValue, ModuleTable)
 Items = VaryingItems | list[Value | Pending]
@@ -176,15 +180,41 @@ def captured(
     try:
         with side_scope(tx, state, may_fail=True) as graph:
             tx.index = start[0]
+            copies = _copied_iterators(tx)
             tx.stack += start[1]
             with tx.output.side_effects.journaled(journal.admits):
                 run_until(tx, meeting)
+            _put_back(tx, copies)
             written = journal.written()
             tensors = rewritten_tensors(tx, graph)
     finally:
         journal.take_back()
     result = tx.result if tx.done else None
     return Side(graph, list(tx.stack), dict(tx.locals), result, written, tensors)
+
+
+def _copied_iterators(tx: Interpreter) -> dict[int, tuple[Any, Any]]:
+    """Have copies of iterators, which a side may ask, in the places of those that loops around it
+    have alone. By their places: the copies and the others.
+    """
+    copies: dict[int, tuple[Any, Any]] = {}
+    stack: list[Any] = tx.stack
+    for place, value in enumerate(stack):
+        alone = type(value) in (SequenceIterator, RangeIterator) and value.of_loop
+        if alone and value.count_left() <= _MOST_TURNS:
+            stack[place] = copied = copy.copy(value)
+            copied.serial = next(SERIALS)
+            copies[place] = copied, value
+    return copies
+
+
+def _put_back(tx: Interpreter, copies: dict[int, tuple[Any, Any]]) -> None:
+    stack: list[Any] = [] if tx.done else tx.stack
+    for place, (copied, value) in copies.items():
+        if place < len(stack) and stack[place] is copied:
+            if copied.position != value.position:
+                raise Refused("the sides are in different iterations of a loop")
+            stack[place] = value
 
 
 # -- behind the branch ----------------------------------------------------------------------------

@@ -582,7 +582,7 @@ def asserts_in_a_side(x, w):
     return y
 
 
-@program(3)
+@program(1)
 def leaves_a_loop(x, w):
     for _ in range(4):
         x = x + 1

@@ -24,8 +24,9 @@ from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value, is_none
 from dynamo.values.classes.lookup import type_holds
-from dynamo.values.containers.ranges import SymbolicRangeIterator
-from dynamo.values.iterators.stored_iterators import ItemProtocolIterator
+from dynamo.values.containers.containers import ListValue, TupleValue
+from dynamo.values.containers.ranges import RangeValue, SymbolicRangeIterator
+from dynamo.values.iterators.stored_iterators import ItemProtocolIterator, IteratorValue
 from dynamo.values.objects.descriptors import MISSING, class_lookup
 from dynamo.values.objects.exceptions import caught_classes, is_caught, new_raised, raise_python
 from dynamo.values.objects.objects import ObjectValue
@@ -195,8 +196,10 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         if not type_holds(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
             raise
         iterator = value  # iterators that C defines are their own; the loop asks for the items
-    if isinstance(iterator, ItemProtocolIterator | SymbolicRangeIterator) and iterator is not value:
-        iterator.of_loop = True
+    is_made = isinstance(value, TupleValue | ListValue | RangeValue)
+    if is_made or isinstance(iterator, ItemProtocolIterator | SymbolicRangeIterator):
+        assert isinstance(iterator, IteratorValue)
+        iterator.of_loop = iterator is not value
     tx.loop_entries[instr.index + 1] = LoopEntry.of(tx)
     tx.push(iterator)
 

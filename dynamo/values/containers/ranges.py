@@ -249,6 +249,9 @@ class RangeIterator(IteratorValue):
         self.position += 1
         return ConstantValue(rest[0])
 
+    def count_left(self) -> int:
+        return len(self.whole) - self.position
+
     def recipe_of_rest(self) -> Recipe:
         return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]
 
@@ -262,7 +265,6 @@ class SymbolicRangeIterator(RangeIterator):
         IteratorValue.__init__(self)
         self.of = of
         self.position = 0
-        self.of_loop = False  # nothing but a `for` has the iterator
 
     @property
     def whole(self) -> range:  # type: ignore[override]

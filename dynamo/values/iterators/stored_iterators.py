@@ -43,6 +43,7 @@ class IteratorValue(BuiltinObject):
     calls = False  # whether a step does more to its operands than to ask them for items
     _drawn: DrawnIterator | None = None  # see ask
     is_drawn = False  # by a generator, with which it stays virtual behind a graph break
+    of_loop = False  # nothing but a `for` has the iterator
 
     def python_type(self) -> type:
         return self.kind
@@ -212,6 +213,9 @@ class SequenceIterator(IteratorValue):
             return None
         self.position += 1
         return self.owner.item(tx, self.position - 1)
+
+    def count_left(self) -> int:
+        return self.owner.size - self.position
 
     def spoiled(self) -> bool:
         return self.position > self.owner.length_before_writes()
@@ -461,7 +465,6 @@ class ItemProtocolIterator(IteratorValue):
         super().__init__()
         self.owner = owner
         self.position = 0
-        self.of_loop = False  # nothing but a `for` has it
 
     def step(self, tx: Interpreter) -> Value | None:
         position = ConstantValue(self.position)
