@@ -556,7 +556,7 @@ class _Meeting:
         a number and a tensor.
         """
         options = [option for value in (one, other) for option in options_of(value)]
-        if not all(map(is_option, options)):
+        if not all(is_option(option) and not option.is_symbolic() for option in options):
             return None
         numbers: list[Value] = []
         for option in options:

@@ -24,6 +24,7 @@ from dynamo.values.late_bound import bound_late
 from dynamo.values.recipes import Recipe
 from dynamo.values.scalars.constant import ConstantValue
 from dynamo.values.scalars.operators import BINARY_FUNCTIONS, binary_op, unary_op
+from dynamo.values.scalars.symbol import SymbolValue
 from dynamo.values.tensors.memory_overlap import version_of
 from dynamo.values.tensors.tensor import TensorValue, call_in_graph
 from dynamo.values.tensors.tensor_calls import target_name
@@ -181,10 +182,14 @@ def options_of(value: Value) -> list[Value]:
 
 
 def is_option(value: Value) -> bool:
-    """Whether a choice may be of this value: a number that is known, or a tensor with one."""
+    """Whether a choice may be of this value: a number that is known in front of the graph, or a
+    tensor with one.
+    """
     if type(value) is TensorValue:
         dtype = value.fake.dtype
         return not value.fake.ndim and not dtype.is_complex and dtype is not torch.bool
+    if isinstance(value, SymbolValue):
+        return value.python_type_is(float) and not value.depends_on_data()
     if not (value.is_constant() and value.python_type_is(bool, int, float)):
         return False
     number = value.as_constant()
@@ -198,7 +203,7 @@ def _in_dtype(tx: Interpreter, option: Value, dtype: torch.dtype, device: torch.
             return option
         return call_in_graph(tx, "call_method", "to", [option], form)
     form["device"] = ConstantValue(device)
-    number = ConstantValue(option.as_constant())
+    number = ConstantValue(option.as_constant()) if option.is_constant() else option
     return call_in_graph(tx, "call_function", torch.full, [ConstantValue(()), number], form)
 
 
