@@ -10,13 +10,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.module import _has_any_global_hook
 
 from dynamo.api.context import CompileContext
-from dynamo.interp.argument_names import DEFAULTS, NAMES, Names
+from dynamo.bytecode.cache import CodeMap
+from dynamo.interp.argument_names import NAMES, Names
 
 
 class CompiledModule:
@@ -120,7 +122,65 @@ def _wrapper_class(cls: type) -> type:
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self._dynamo_call(self._orig_mod, args, kwargs)
+    module = self._orig_mod
+    forward = getattr(type(module), "forward", None)  # None: of TorchScript
+    if type(forward) is FunctionType and (kwargs or forward.__defaults__ or forward.__kwdefaults__):
+        args, kwargs = _bound(module, forward, args, kwargs)
+    return self._dynamo_call(module, args, kwargs)
+
+
+def _bound(
+    module: Any, forward: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as `forward` receives them, defaults included: one capture serves calls that
+    give them by position, by name, or not at all. Unchanged where hooks see them, or for an error.
+    """
+    code = _BINDERS.computed(forward.__code__, lambda: _binder(forward.__code__))
+    if code is None or _is_observed(module):
+        return args, kwargs
+    bind = FunctionType(code, {}, "bind", forward.__defaults__)
+    bind.__kwdefaults__ = forward.__kwdefaults__
+    try:
+        return bind(module, *args, **kwargs)  # type: ignore[no-any-return]
+    except TypeError:
+        return args, kwargs
+
+
+_BINDERS: CodeMap[CodeType | None] = CodeMap()
+
+
+def _binder(code: CodeType) -> CodeType | None:
+    """The code of a function with the parameters of `code` that returns its arguments; None: there
+    is one way to give them.
+    """
+    count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    if count == 0 or total == 1:
+        return None
+    names = list(code.co_varnames)
+    rest = [f"*{names.pop(total)}"] if code.co_flags & inspect.CO_VARARGS else []
+    others = [f"**{names[total]}"] if code.co_flags & inspect.CO_VARKEYWORDS else []
+    named = names[count:total]
+    parameters = [*names[:count], *(rest or ["*"] * bool(named)), *named, *others]
+    items = [*(f"{name!r}: {name}" for name in named), *others]
+    result = f"({', '.join([*names[1:count], *rest, ''])}), {{{', '.join(items)}}}"
+    made = eval(f"lambda {', '.join(parameters)}: ({result})").__code__
+    return made.replace(co_posonlyargcount=code.co_posonlyargcount)  # type: ignore[no-any-return]
+
+
+def _is_observed(module: Any) -> bool:
+    """Whether anything but the `forward` of the class sees the arguments of a call."""
+    own, cls, base = module.__dict__, type(module), torch.nn.Module
+    return bool(
+        own.get("_forward_pre_hooks")
+        or own.get("_forward_hooks")
+        or own.get("_backward_pre_hooks")
+        or own.get("_backward_hooks")
+        or "forward" in own
+        or "_call_impl" in own
+        or cls.__call__ is not base.__call__
+        or cls._call_impl is not base._call_impl
+        or _has_any_global_hook()
+    )
 
 
 def _steps_of(cls: type) -> tuple[str, ...]:
@@ -190,34 +250,13 @@ def _users_names(local: str, arguments: Sequence[Any]) -> Names:
     if local == "kwargs":
         named = [key for key in kwargs if type(key) is str]
         return tuple([(f"L['kwargs'][{key!r}]", f"L[{key!r}]") for key in named])
-    code = getattr(_forward_of(module), "__code__", None)
+    made: Any = getattr(type(module), "forward", None)  # None: of TorchScript
+    forward = inspect.unwrap(made)
+    code = getattr(forward, "__code__", None)
     if local != "args" or code is None:
         return ()
     parameters = code.co_varnames[1 : code.co_argcount]
     return tuple([(f"L['args'][{i}]", f"L[{name!r}]") for i, name in enumerate(parameters)])
 
 
-def _forward_of(module: Any) -> Any:
-    made: Any = getattr(type(module), "forward", None)  # None: of TorchScript
-    return inspect.unwrap(made)
-
-
-def _defaults(arguments: Sequence[Any]) -> dict[str, Any]:
-    """call_module(module, args, kwargs): keywords of module.forward that have numbers."""
-    module, args, kwargs = arguments[:3]
-    forward = _forward_of(module)
-    if not isinstance(forward, FunctionType):
-        return {}
-    code, defaults = forward.__code__, forward.__defaults__ or ()
-    positional = code.co_varnames[1 + len(args) : code.co_argcount]
-    last = positional[max(len(positional) - len(defaults), 0) :]
-    found = {**(forward.__kwdefaults__ or {}), **dict(zip(reversed(last), reversed(defaults)))}
-    return {
-        f"L['kwargs'][{name!r}]": value
-        for name, value in found.items()
-        if name not in kwargs and type(value) in (int, float)
-    }
-
-
 NAMES.set(call_module.__code__, _users_names)
-DEFAULTS.set(call_module.__code__, _defaults)

@@ -17,7 +17,6 @@ from dynamo.framestate.modes import restored_state
 from dynamo.framestate.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.guards.data_symbols import MOST_DATA, MOST_IN_LOOPS
 from dynamo.guards.lookups import recording
-from dynamo.interp.argument_names import default_numbers
 from dynamo.interp.data_dependent_loops import (
     asks_for_data,
     is_alone,
@@ -64,8 +63,6 @@ class Capture:
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.seen = context.history.frame(frame.f_code, len(older))
-        for name, number in default_numbers(frame).items():
-            self.seen.numbers.setdefault(name, number)
         self.seen.module = context.module_among(frame.f_locals_array)
         data, numbers = self.seen.data
         self.first_plan = Plan(unrolls=not older, captures_data=data, numbers=numbers)

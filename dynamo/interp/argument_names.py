@@ -1,6 +1,4 @@
-"""The names that arguments of continuations and wrappers have in the user's own code, and their
-defaults there.
-"""
+"""The names that arguments of continuations and wrappers have in the user's own code."""
 
 from __future__ import annotations
 
@@ -13,16 +11,6 @@ from dynamo.continuations.resume import users_name
 Names = tuple[tuple[str, str], ...]
 # Code of ours -> the names of an argument, given its own and the values of all.
 NAMES: CodeMap[Callable[[str, Sequence[Any]], Names]] = CodeMap()
-
-# Code of ours -> the numbers that a call leaves to defaults, by the names of their sources in other
-# calls, given the values of all arguments.
-DEFAULTS: CodeMap[Callable[[Sequence[Any]], dict[str, Any]]] = CodeMap()
-
-
-def default_numbers(frame: Any) -> dict[str, Any]:
-    """The numbers that stand for arguments which this frame has not got."""
-    defaults = DEFAULTS.get(frame.f_code)
-    return {} if defaults is None else defaults(frame.f_locals_array)
 
 
 def renamed(frame: Any, local: str) -> Names:

@@ -570,3 +570,109 @@ def test_a_keyword_that_was_left_to_its_default_has_varied():
         for kwargs in ({}, {"by": by}, {"by": by, "shift": int(by)}):
             assert torch.equal(compiled(x, **kwargs), model(x, **kwargs))
     assert backend.graphs == 3
+
+
+class _Masked(nn.Module):
+    def forward(self, x, mask=None, *, scale=1.0):
+        return (x if mask is None else x * mask) * scale
+
+
+X, MASK = torch.arange(3.0), torch.tensor([1.0, 0.0, 2.0])
+FORMS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((X, MASK), {}),
+    ((X,), {"mask": MASK}),
+    ((), {"x": X, "mask": MASK}),
+    ((), {"mask": MASK, "x": X}),
+    ((X, MASK), {"scale": 1.0}),
+]
+
+
+def test_one_graph_however_arguments_are_given():
+    backend, model = CountingBackend(), _Masked()
+    compiled = dynamo.compile(model, backend=backend)
+    for args, kwargs in FORMS:
+        assert torch.equal(compiled(*args, **kwargs), model(*args, **kwargs))
+    assert backend.graphs == 1
+    for args, kwargs in (((X,), {}), ((X, None), {}), ((), {"x": X})):
+        assert torch.equal(compiled(*args, **kwargs), model(*args, **kwargs))
+    assert backend.graphs == 2
+
+
+def test_further_arguments_stay_apart():
+    class Further(nn.Module):
+        def forward(self, x, by=2, /, *more, shift=0, **others):
+            return x * by + sum(more) + shift, more, list(others.items())
+
+    model = Further()
+    compiled = dynamo.compile(model, backend="eager")
+    for args, kwargs in (
+        ((X,), {}),
+        ((X, 3, 4, 5), {"shift": 1}),
+        ((X, 3), {"b": 1, "shift": 2, "a": 3}),
+        ((X,), {"by": 4, "x": 5}),
+    ):
+        one, other = compiled(*args, **kwargs), model(*args, **kwargs)
+        assert torch.equal(one[0], other[0]) and one[1:] == other[1:]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((X, X, X), {}),
+        ((X,), {"x": X}),
+        ((X,), {"other": 1}),
+        ((X,), {"scale": 1, "y": 2}),
+    ],
+)
+def test_wrong_arguments_raise_as_in_eager(args, kwargs):
+    messages = []
+    for model in (_Masked(), dynamo.compile(_Masked(), backend="eager")):
+        with pytest.raises(TypeError) as raised:
+            model(*args, **kwargs)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
+def test_hooks_and_own_methods_see_arguments_as_given():
+    def hooked(model, seen):
+        model.register_forward_pre_hook(
+            lambda module, args, kwargs: seen.append((len(args), sorted(kwargs))), with_kwargs=True
+        )
+
+    def replaced(model, seen):
+        forward = model.forward
+
+        def instead(*args, **kwargs):
+            seen.append((len(args), sorted(kwargs)))
+            return forward(*args, **kwargs)
+
+        model.forward = instead
+
+    for change in (hooked, replaced):
+        found = []
+        for run in (lambda model: model, lambda model: dynamo.compile(model, backend="eager")):
+            model, seen = _Masked(), []
+            called = run(model)
+            results = [called(*args, **kwargs) for args, kwargs in FORMS]
+            change(model, seen)
+            results += [called(*args, **kwargs) for args, kwargs in FORMS]
+            found.append((torch.stack(results).tolist(), seen))
+        assert found[0] == found[1] and len(found[0][1]) == len(FORMS)
+
+
+def test_defaults_and_methods_that_change():
+    class Changing(nn.Module):
+        def forward(self, x, by=2.0, *, shift=1):
+            return x * by + shift
+
+    model = Changing()
+    compiled = dynamo.compile(model, backend="eager")
+    assert torch.equal(compiled(X), X * 2 + 1)
+    Changing.forward.__defaults__ = (3.0,)
+    assert torch.equal(compiled(X), X * 3 + 1)
+    Changing.forward.__kwdefaults__["shift"] = 5
+    assert torch.equal(compiled(X), X * 3 + 5)
+    Changing.forward = lambda self, x, other=4: x + other
+    assert torch.equal(compiled(X), X + 4)
+    assert torch.equal(compiled(X, other=1), X + 1)
