@@ -105,6 +105,7 @@ def partition(
     saved = set(_saved(before, after, gradients, visible, live, writers))
     # Sizes in the backward may be made of any symbol.
     symbols = [n for n in inputs if is_symbol(n.meta["val"])]
+    first_write = next(iter(writes.values()), None)
     handed: dict[Given, Node] = {(node, _NOW): node for node in symbols}
     for node in list(joint.nodes):
         readers = [user for user in node.users if user in after] if node in live else ()
@@ -112,7 +113,8 @@ def partition(
             handed[node, state] = places_of.get(node, node)
         if node in saved and node not in symbols:
             hidden = root_of(node) not in visible
-            handed[node, _THEN] = _copied(joint, node, writes.get(node), hidden)
+            write = first_write if node in writes else None
+            handed[node, _THEN] = _copied(joint, node, write, hidden)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
@@ -415,8 +417,8 @@ def on_gpu(node: Node) -> bool:
 
 
 def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:
-    """The node to hand over for `node`: a copy if the caller may write it, made before the forward
-    itself writes it.
+    """The node to hand over for `node`: a copy if the caller may write it, or the forward does;
+    then before `write`, the first of all, which nothing but others follows.
     """
     if write is None and mine:
         return node

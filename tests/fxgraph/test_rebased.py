@@ -21,6 +21,7 @@ def activation(x, w):
 
 def only_written(x, w):
     x.mul_(w)
+    return ()  # of None, nothing would be looked at
 
 
 def used_further(x, w):
@@ -92,9 +93,15 @@ FUNCTIONS = (
 )
 
 
+def behind(leaf, tensor):
+    """The tensor, with the leaf that its gradients arrive at."""
+    tensor.leaf = leaf
+    return tensor
+
+
 def with_history():
     leaf = r(4, 4)
-    return [leaf * 1.5, r(4, 4)]
+    return [behind(leaf, leaf * 1.5), r(4, 4)]
 
 
 def without_gradient():
@@ -102,7 +109,8 @@ def without_gradient():
 
 
 def view():
-    return [(r(6, 4) * 1.5)[1:5], r(4, 4)]
+    leaf = r(6, 4)
+    return [behind(leaf, (leaf * 1.5)[1:5]), r(4, 4)]
 
 
 def view_without_gradient():
@@ -114,7 +122,16 @@ def leaf():
 
 
 def part_of_several():
-    return [(r(8, 4) * 1.5).chunk(2)[0], r(4, 4)]
+    leaf = r(8, 4)
+    return [behind(leaf, (leaf * 1.5).chunk(2)[0]), r(4, 4)]
+
+
+def two_with_histories():
+    return [*with_history()[:1], *with_history()[:1]]
+
+
+def one_is_a_view():
+    return [*with_history()[:1], *view()[:1]]
 
 
 INPUTS = (with_history, without_gradient, view, view_without_gradient, leaf, part_of_several)
@@ -128,13 +145,18 @@ def total(result, inputs):
     return sum((t * torch.arange(t.numel()).view(t.shape).cos()).sum() for t in seen)
 
 
+def differentiate(result, inputs, log, **kwargs):
+    total(result, inputs).backward(**kwargs)
+    log(*[x.leaf.grad for x in inputs if hasattr(x, "leaf")])
+
+
 def watched(result, inputs, log):
     """The gradient of a written input is whole, for hooks, and where it is kept."""
     x = inputs[0]
     if x.requires_grad:
         x.register_hook(lambda gradient: log("hook", gradient))
         x.retain_grad()
-    total(result, inputs).backward()
+    differentiate(result, inputs, log)
     log(x.grad)
 
 
@@ -142,12 +164,12 @@ def partly(result, inputs, log):
     """What is behind the input alone, then the rest."""
     if inputs[0].requires_grad:
         log(*torch.autograd.grad(inputs[0].sum(), inputs[1], retain_graph=True, allow_unused=True))
-    total(result, inputs).backward()
+    differentiate(result, inputs, log)
 
 
 def twice(result, inputs, log):
     for _ in range(2):
-        total(result, inputs).backward(retain_graph=True)
+        differentiate(result, inputs, log, retain_graph=True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -190,6 +212,26 @@ def test_inputs_with_histories_of_their_own_have_nodes_of_their_own():
     compiled(x, y, r(4, 4))
     x.sum().backward()
     assert ran == ["first"]
+
+
+def read_by_one_written_before(x, y):
+    x.mul_(y > 0)
+    y.sin_()
+    return ()
+
+
+def both_written(x, y):
+    y.sin_()
+    x.mul_(y > 0.5).cos_()
+    y.tanh_()
+    return ()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("make", [two_with_histories, one_is_a_view])
+@pytest.mark.parametrize("function", [read_by_one_written_before, both_written])
+def test_backwards_read_what_was_there_before_the_second_write(function, make, backend):
+    check(function, make, twice, backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
