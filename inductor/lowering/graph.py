@@ -299,8 +299,23 @@ class _Run:
         if again and inside and devices.is_gpu(result.device):  # attention's kernels compute that
             again = False
         in_memory = not devices.is_gpu(result.device) and reads_in_memory(node)
-        if again or in_memory or _narrows_result(node) or is_narrowed_product(node):
+        if again and not in_memory and (narrow := self._widened(node)) is not None:
+            self.ctx.realize(narrow)
+            result.work = result.reads = 1
+        elif again or in_memory or _narrows_result(node) or is_narrowed_product(node):
             self.ctx.realize(result)
+
+    def _widened(self, node: Any) -> Tensor | None:
+        """A lazy value of which the node, no result, is a copy in a wider type: that takes more
+        memory, and its readers convert as they read.
+        """
+        if node.target is not aten._to_copy.default or not isinstance(node.args[0], Node):
+            return None
+        narrow = self.env[node.args[0]]
+        if not isinstance(narrow, Tensor) or narrow.window is not None or narrow.split is not None:
+            return None
+        wider = narrow.dtype.is_floating_point and narrow.dtype.itemsize < node.meta["val"].itemsize
+        return narrow if wider and all(user.op != "output" for user in node.users) else None
 
     def _settle_source(self, t: Tensor) -> None:
         """Realise a source whose elements several readers would compute again."""

@@ -189,6 +189,17 @@ def test_peak_memory_of_a_chain() -> None:
     assert c.compiled.peak_bytes <= 3 * x.numel() * 4
 
 
+def test_a_widened_value_is_kept_as_narrow_as_it_is() -> None:
+    def sums(x, y):
+        narrow = (x.float().sin() * y.float().cos().exp()).to(x.dtype)
+        wide = narrow.float()
+        return wide.sum(0), wide.sum(1)
+
+    x, y = t(256, 256).bfloat16(), t(256, 256, seed=1).bfloat16()
+    c = check(sums, x, y, rtol=1e-5, atol=1e-4)
+    assert c.compiled.peak_bytes < x.numel() * 4
+
+
 def test_nothing_is_made_long_before_it_is_wanted() -> None:
     def dense_block(x, w):
         parts = [F.avg_pool2d(x, 2)]
