@@ -44,7 +44,12 @@ from inductor.lowering.overwrites import (
     may_overwrite,
     writes_of_inputs,
 )
-from inductor.lowering.products import FLOAT8, OF_FLOAT8, is_narrowed_product, reads_in_memory
+from inductor.lowering.products import (
+    FLOAT8,
+    OF_FLOAT8,
+    reads_in_memory,
+    shortens,
+)
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 from inductor.softmax_attention import SCORES
@@ -302,7 +307,7 @@ class _Run:
         if again and not in_memory and (narrow := self._widened(node)) is not None:
             self.ctx.realize(narrow)
             result.work = result.reads = 1
-        elif again or in_memory or _narrows_result(node) or is_narrowed_product(node):
+        elif again or in_memory or _narrows_result(node) or shortens(node):
             self.ctx.realize(result)
 
     def _widened(self, node: Any) -> Tensor | None:

@@ -117,6 +117,11 @@ def reads_in_memory(node: Any) -> int:
     return count
 
 
+def shortens(node: Any) -> bool:
+    """Whether the node in memory leaves less of generated products there, for no more time."""
+    return is_narrowed_product(node) or is_part_of_sum(node)
+
+
 def is_narrowed_product(node: Any) -> bool:
     """Whether the node rounds a generated product, with its bias maybe, and several operators read
     it, by way of views: rounded once, a large one keeps half of its memory until the last of them.
@@ -132,6 +137,34 @@ def is_narrowed_product(node: Any) -> bool:
     if wide.target is aten.add.Tensor:
         wide = wide.args[0]
     return getattr(wide, "target", None) in (panel_mm, matrix_mm) and _readers(node) > 1
+
+
+def is_part_of_sum(node: Any) -> bool:
+    """Whether the node adds a generated product that nothing else reads to a sum of more terms, as
+    gradients of a weight that is used several times are. The product's kernel can add it; at the
+    end of the sum, all of its terms would lie in memory.
+    """
+    return (
+        _is_sum(node)
+        and len(node.users) == 1
+        and _is_sum(next(iter(node.users)))
+        and any(map(_is_lone_product, node.args))
+    )
+
+
+def _is_sum(node: Any) -> bool:
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return False
+    terms = [arg.meta["val"].shape for arg in node.args if isinstance(arg, Node)]
+    return len(terms) == 2 and all(shape == node.meta["val"].shape for shape in terms)
+
+
+def _is_lone_product(node: Any) -> bool:
+    if len(node.users) != 1:
+        return False
+    if node.target is aten._to_copy.default or node.target in _WHOLE_VIEWS:
+        return isinstance(node.args[0], Node) and _is_lone_product(node.args[0])
+    return node.target in (panel_mm, matrix_mm)
 
 
 def _readers(node: Any) -> int:

@@ -57,6 +57,19 @@ def test_sizes(turned, threads):
         assert {step.kind for step in c.spec.steps} == {"kernel"}
 
 
+def test_sums_of_products_keep_few_of_them():
+    """As gradients of a weight that is used several times."""
+
+    def fn(a, b, c, d, e, f, g):
+        total = matrix_mm(a.t(), a)
+        for x in (b, c, d, e, f, g):
+            total = total + matrix_mm(x.t(), x)
+        return (total,)
+
+    c = compiled(fn, *(matrix(8 + k, 192) for k in range(7)))
+    assert c.compiled.peak_bytes <= 5 * 192 * 192 * 4
+
+
 @pytest.mark.parametrize("rows", [1, 50, 200])
 def test_what_follows(rows, threads):
     """What reads element by element joins the kernel; a sum of rows has one of its own."""
