@@ -14,7 +14,6 @@ end of the frame, or something else than the call still holds a container.
 
 from __future__ import annotations
 
-import functools
 import operator
 import types
 import weakref
@@ -75,8 +74,7 @@ class Objects:
         self.makers: dict[int, Maker] = {}
         self.parts: list[Value] = []  # further arguments of the node
         self.containers: list[Value] = []
-        self._cells: list[tuple[CellValue, Value]] = []
-        self._contents: list[tuple[Value, list[Value]]] = []
+        self._watched: list[tuple[Value, Sequence[Any]]] = []  # and what they hold by now
         self._within: list[Value] = []
         self._keeps = False
         for place, arg in enumerate(args):
@@ -131,20 +129,18 @@ class Objects:
         elif _is_held(self.tx, value):
             return _held(self.tx, value)
         if isinstance(value, PartialValue) and self._is_plain(value):
-            names = tuple(value.kwargs)
-            make = functools.partial(_make_partial, names)
-            return self._made(make, [value.inner, *value.kwargs.values(), *value.args])
+            return self._partial(value)
         if isinstance(value, NestedFunctionValue) and self._is_bare(value):
             return self._function(value)
-        if isinstance(value, TupleValue) and value.cls is tuple and not _is_immutable(value):
-            return self._made(_make_tuple, value.wrapped())
+        if isinstance(value, TupleValue) and value.cls is tuple:
+            return self._made(lambda *items: items, value.wrapped())
         if type(value) is ListValue and value.cls is list and _is_of_frame(value):
             self._keep(value)
-            return self._made(_make_list, value.items(self.tx))
+            return self._made(lambda *items: list(items), value.items(self.tx))
         if type(value) is DictValue and value.cls is dict and _is_of_frame(value):
             self._keep(value)
-            keys = tuple([key.as_constant() for key in value.keys(self.tx)])
-            return self._made(functools.partial(_make_dict, keys), value.values(self.tx))
+            keys = [key.as_constant() for key in value.keys(self.tx)]
+            return self._made(lambda *items: dict(zip(keys, items)), value.values(self.tx))
         if not _is_immutable(value):
             raise self._refused
         self.parts.append(value)
@@ -152,10 +148,19 @@ class Objects:
 
     def _keep(self, container: Value) -> None:
         self.containers.append(container)
-        self._contents.append((container, _contents(self.tx, container)))
+        self._watched.append((container, _contents(self.tx, container)))
 
     def _made(self, make: Callable[..., Any], values: Sequence[Value]) -> Maker:
-        return functools.partial(_make, make, [self._maker(value) for value in values])
+        makers = [self._maker(value) for value in values]
+        return lambda parts: make(*[maker(parts) for maker in makers])
+
+    def _partial(self, value: PartialValue) -> Maker:
+        names, count = list(value.kwargs), len(value.args)
+
+        def make(function: Any, *values: Any) -> Any:
+            return make_partial(function, values[:count], dict(zip(names, values[count:])))
+
+        return self._made(make, [value.inner, *value.args, *value.kwargs.values()])
 
     def _is_bare(self, value: Value) -> bool:
         return not self.tx.output.side_effects.stored_attrs(value)
@@ -170,24 +175,32 @@ class Objects:
         """The maker of a function of the frame's, in cells of its own. The cells of the frame stay
         as they are: they are watched, and no function writes them.
         """
-        cells = list(value.closure(self.tx))
-        if _writes_cells(value.code) or not all(map(_is_of_frame, cells)):
+        code, namespace, cells = value.code, value.globals, list(value.closure(self.tx))
+        if _writes_cells(code) or not all(map(_is_of_frame, cells)):
             raise self._refused
         contents = [cell.load(self.tx) for cell in cells]
         if None in contents:
             raise self._refused
-        self._cells += zip(cells, contents)
+        self._watched += [(cell, [held]) for cell, held in zip(cells, contents)]
         named = value.keyword_defaults
-        names = [] if named is None else named.unpack(self.tx)
-        keywords = tuple([name.as_constant() for name in names])
-        values = [*contents, *(named.getitem(self.tx, name) for name in names if named is not None)]
-        values += [] if value.defaults is None else value.defaults.unpack(self.tx)
-        make = functools.partial(_make_function, value.code, value.globals, len(cells), keywords)
-        return self._made(make, values)
+        keys = [] if named is None else named.unpack(self.tx)
+        keywords = [named.getitem(self.tx, key) for key in keys if named is not None]
+        names, count = [key.as_constant() for key in keys], len(cells)
+        defaults = [] if value.defaults is None else value.defaults.unpack(self.tx)
+
+        def make(*values: Any) -> types.FunctionType:
+            given = iter(values)
+            closure = tuple([types.CellType(next(given)) for _ in range(count)])
+            stated = {name: next(given) for name in names}
+            function = types.FunctionType(code, namespace, None, tuple(given) or None, closure)
+            function.__kwdefaults__ = stated or None
+            return function
+
+        return self._made(make, [*contents, *keywords, *defaults])
 
     def watch(self) -> None:
         """Have the call run natively if what a backward may read is another by then."""
-        if not (self._cells or self.containers):
+        if not self._watched:
             return
         noted = self.tx.output.checkpointed.get(len(self.tx.output.bodies))
         if noted is None:
@@ -195,7 +208,7 @@ class Objects:
         began = self.tx.breakable_chain()[-1].began
         reason = breaks.OpError("autograd.Function", "what an argument reads may be changed")
         refusal = Unsupported(reason) if self.tx.output.bodies else native(self.tx, began, reason)
-        noted.append(_Watched(self._cells, self._contents, refusal))
+        noted.append(_Watched(self._watched, refusal))
 
 
 class _Watched:
@@ -203,33 +216,26 @@ class _Watched:
     made (see checkpoint.refuse_changed).
     """
 
-    def __init__(
-        self,
-        cells: list[tuple[CellValue, Value]],
-        containers: list[tuple[Value, list[Value]]],
-        refusal: Exception,
-    ) -> None:
-        self.cells = cells
-        self.containers = containers
+    def __init__(self, values: list[tuple[Value, Sequence[Any]]], refusal: Exception) -> None:
+        self.values = values
         self.refusal = refusal
 
     def check(self, tx: Interpreter) -> None:
-        if any(cell.contents is not contents for cell, contents in self.cells):
-            raise self.refusal
-        if self.containers:
-            held = held_by_frames(tx.output)
-            for container, contents in self.containers:
-                now = _contents(tx, container)
-                same = len(now) == len(contents) and all(map(operator.is_, now, contents))
-                if not same or id(container) in held:
-                    raise self.refusal
+        held = held_by_frames(tx.output)
+        for value, contents in self.values:
+            now = _contents(tx, value)
+            same = len(now) == len(contents) and all(map(operator.is_, now, contents))
+            if not same or (id(value) in held and not isinstance(value, CellValue)):
+                raise self.refusal
 
 
-def _contents(tx: Interpreter, container: Value) -> list[Value]:
-    if isinstance(container, DictValue):
-        return [*container.keys(tx), *container.values(tx)]
-    assert isinstance(container, ListValue), "containers that Objects keeps"
-    return list(container.items(tx))
+def _contents(tx: Interpreter, value: Value) -> Sequence[Any]:
+    if isinstance(value, CellValue):
+        return [value.contents]
+    if isinstance(value, DictValue):
+        return [*value.keys(tx), *value.values(tx)]
+    assert isinstance(value, ListValue), "containers that Objects keeps"
+    return list(value.items(tx))
 
 
 def _refuse(text: str) -> Unsupported:
@@ -270,8 +276,6 @@ def _is_immutable(value: Value) -> bool:
     """Whether a graph holds the value, and the program cannot change it. A gradient that reaches a
     tensor in a closure is none that autograd knows of the node.
     """
-    if isinstance(value, TupleValue) and value.cls is tuple:
-        return all(map(_is_immutable, value.wrapped()))
     if isinstance(value, TensorValue):
         fake = value.fake
         return not fake.requires_grad or (fake.is_leaf and value.source is not None)
@@ -293,51 +297,7 @@ def _held(tx: Interpreter, value: Value) -> Maker:
     tx.guard(value.source, "id", value.outside)
     guarded = not (tx.output.context.export or tx.output.context.hooks)
     if guarded and type(value.outside).__weakrefoffset__:
-        return functools.partial(_object_of, weakref.ref(value.outside))
-    return functools.partial(_itself, value.outside)
-
-
-# -- makers ---------------------------------------------------------------------------------------
-def _object_of(reference: weakref.ref[Any], parts: Sequence[Any]) -> Any:
-    return reference()
-
-
-def _itself(obj: Any, parts: Sequence[Any]) -> Any:
-    return obj
-
-
-def _make(make: Callable[..., Any], makers: Sequence[Maker], parts: Sequence[Any]) -> Any:
-    return make(*[maker(parts) for maker in makers])
-
-
-def _make_tuple(*items: Any) -> tuple[Any, ...]:
-    return items
-
-
-def _make_list(*items: Any) -> list[Any]:
-    return list(items)
-
-
-def _make_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
-    return dict(zip(keys, items))
-
-
-def _make_partial(names: tuple[str, ...], function: Any, *values: Any) -> Any:
-    """The values: those of keyword arguments, and the others."""
-    count = len(names)
-    return make_partial(function, values[count:], dict(zip(names, values)))
-
-
-def _make_function(
-    code: types.CodeType,
-    namespace: dict[str, Any],
-    cells: int,
-    names: tuple[str, ...],
-    *values: Any,
-) -> Any:
-    """The values: those of cells, of keyword-only arguments, and of other defaults."""
-    closure = tuple(map(types.CellType, values[:cells]))
-    named, defaults = values[cells : cells + len(names)], values[cells + len(names) :]
-    made = types.FunctionType(code, namespace, code.co_name, defaults or None, closure)
-    made.__kwdefaults__ = dict(zip(names, named)) or None
-    return made
+        reference = weakref.ref(value.outside)
+        return lambda parts: reference()
+    kept = value.outside
+    return lambda parts: kept
