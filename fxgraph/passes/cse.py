@@ -71,7 +71,14 @@ def _is_returned(node: Node) -> bool:
 
 
 def _shareable(node: Node) -> bool:
-    return node.op not in ("placeholder", "output") and not node.is_impure()
+    if node.op in ("placeholder", "output") or node.is_impure():
+        return False
+    # A program's operator may give other results each time: it has a generator of its own, say.
+    namespace = getattr(node.target, "namespace", None)
+    return namespace is None or namespace in _DETERMINED
+
+
+_DETERMINED = ("aten", "prims", "framegraph")
 
 
 def _key(node: Node, versions: tuple[int, ...]) -> Any:

@@ -177,3 +177,23 @@ def test_packed_tables_of_embeddings(backend):
     for bags in ([0, 2, 4], [0, 1, 4], [0, 0, 4]):
         i, at = torch.tensor([1, 2, 3, 4]), torch.tensor(bags)
         torch.testing.assert_close(compiled(i, at), table(i, at) * 2)
+
+
+_drawn = iter(range(100))
+
+
+@torch.library.custom_op("framegraph_opaque::numbered", mutates_args=())
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    return x + next(_drawn)
+
+
+@numbered.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_equal_calls_are_calls_each(backend):
+    """An operator may draw its numbers from a generator of the program's."""
+    compiled = dynamo.compile(lambda x: numbered(x) - numbered(x), backend=backend)
+    assert compiled(torch.zeros(2)).tolist() == [-1, -1]
