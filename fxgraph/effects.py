@@ -190,16 +190,20 @@ def _has_registered_effect(overload: torch._ops.OpOverload) -> bool:
     return singleton.find(overload._name).effect.effect is not None
 
 
+def is_in_place(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function of torch.nn.functional is told to write its first argument."""
+    # `F.relu(x, True)`: inplace given by position is the last argument of these functions.
+    by_position = bool(args) and args[-1] is True and name in _POSITIONAL_INPLACE
+    return by_position or kwargs.get("inplace") is True
+
+
 def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
-    writes = kwargs.get("out") is not None or kwargs.get("inplace") is True
+    writes = kwargs.get("out") is not None or is_in_place(name, args, kwargs)
     if name.endswith("_") and not name.endswith("__"):
         return Effects(writes=True, random=name in RANDOM_IN_PLACE)
     if name in STATEFUL_NAMES or name.startswith(("_set_", "set_", "_enter_", "_exit_")):
         return OTHER
     random = name in RANDOM_NAMES or (name in MAYBE_RANDOM_NAMES and _draws(name, args, kwargs))
-    # `F.relu(x, True)`: inplace given by position is the last argument of these functions.
-    if args and args[-1] is True and name in _POSITIONAL_INPLACE:
-        writes = True
     if name in _TRAINING_POSITION:
         writes = writes or kwargs.get("training") is True or True in args[5:6]
     return Effects(writes=writes, random=random)

@@ -10,6 +10,7 @@ import torch
 
 from fxgraph.aot.functional import GRAD_SWITCHES
 from fxgraph.aot.history import memory_of
+from fxgraph.effects import is_in_place
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 
@@ -53,6 +54,7 @@ def _writes(node: Node) -> bool:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
+    in_place = in_place or is_in_place(name, node.args, node.kwargs)
     if not node.args or not (target is operator.setitem or in_place):
         return False
     value = _value(node.args[0])

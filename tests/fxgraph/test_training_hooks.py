@@ -538,8 +538,24 @@ def written_twice(x):
     return y, z
 
 
+def activated(x):
+    y = x.clone()
+    F.leaky_relu(y, 0.2, inplace=True)
+    z = x + y
+    return y, z
+
+
+def activated_by_position(x):
+    y = x.clone()
+    F.relu(y, True)
+    z = x + y
+    return y, z
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("function", [left, detached, written_twice])
+@pytest.mark.parametrize(
+    "function", [left, detached, written_twice, activated, activated_by_position]
+)
 def test_a_gradient_of_a_result_that_is_written_behind_its_use_is_whole(function, backend):
     def use(result, inputs, log):
         result[0].register_hook(lambda gradient: log("hook", gradient))
