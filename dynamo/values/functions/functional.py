@@ -13,7 +13,7 @@ import re
 import types
 import typing
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -27,7 +27,7 @@ from dynamo.values.builtins.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.builtins.table import TABLE, BuiltinMethod, fold, handles
 from dynamo.values.classes.lookup import type_holds
 from dynamo.values.containers.containers import TupleValue
-from dynamo.values.containers.dicts import DictValue, DictView
+from dynamo.values.containers.dicts import DictValue, DictView, Entry
 from dynamo.values.containers.mapping_proxies import MappingProxyValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.functions.caches import LruCacheValue
@@ -61,6 +61,7 @@ class PartialValue(Value):
         self.args = list(args)
         self.kwargs = kwargs
         self.receiver: Value | None = None  # the object that a partialmethod is bound to
+        self.keywords: KeywordsValue | None = None  # made at its first read
 
     def python_type(self) -> type:
         return functools.partial
@@ -76,7 +77,11 @@ class PartialValue(Value):
         if name == "args":
             return TupleValue(self.args)
         if name == "keywords":
-            return DictValue.of(tx, self.kwargs)
+            if self.outside is not None and self.source is not None:
+                return tx.wrap(self.outside.keywords, AttrSource(self.source, name))
+            if self.keywords is None:
+                self.keywords = KeywordsValue(self)
+            return self.keywords
         if name == "__dict__":
             return InstanceDictValue(self)
         if stored is None and self._has_outside(tx, name):
@@ -123,13 +128,45 @@ class PartialValue(Value):
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
-        return self.inner, [*self.args, *args], {**self.kwargs, **kwargs}
+        return self.inner, [*self.args, *args], {**self._named(tx), **kwargs}
+
+    def _named(self, tx: Interpreter) -> dict[str, Value]:
+        """The keyword arguments, which the frame may have changed in a partial from outside."""
+        real: Any = self.outside
+        known = None if real is None else tx.output.values_by_id.get(id(real.keywords))
+        if known is None:
+            return self.kwargs
+        keywords = known[1]
+        assert isinstance(keywords, DictValue), "a partial has a dict"
+        return keywords.constant_keys(tx)
 
     def recipe(self) -> Recipe:
         parts = [self.inner, *arguments(self.args, self.kwargs)]
         if self.receiver is None:
             return make_partial, parts
         return make_bound_partial, [*parts, self.receiver]
+
+
+class KeywordsValue(DictValue):
+    """partial.keywords: a write of it, which later calls would see, is a graph break."""
+
+    can_be_bare = False
+
+    def __init__(self, owner: PartialValue) -> None:
+        super().__init__({name: (ConstantValue(name), v) for name, v in owner.kwargs.items()})
+        self.owner = owner
+
+    def children(self) -> Sequence[Value]:
+        return (self.owner,)
+
+    def changing(self, tx: Interpreter) -> None:
+        raise Unsupported(breaks.ItemMutation(self.describe()))
+
+    def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
+        return DictValue(entries)
+
+    def recipe(self) -> Recipe:
+        return Attribute("keywords"), [self.owner]
 
 
 def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -218,6 +218,9 @@ d = collections.deque([1, 2, 3]); list(iter(d.popleft, 3)), d
 p = functools.partial(PART, 3); p.func is max, p.args, functools.partial(PART)(1) # graphs 2
 p = functools.partial(pf, 1, c=x); q = functools.partial(p, 5, z=1); p(), q(9), p.func is pf,
     p.args, p.keywords["c"] is x, q.func is pf, q.args, list(q.keywords)
+p = functools.partial(pf, 1, z=2); d = p.keywords; d["z"] = 3; p(), d is p.keywords, d # graphs 2
+p = functools.partial(pf, 1, z=2); p.keywords.update(z=4); p(), p.keywords is p.keywords # graphs 2
+p = functools.partial(pf, 1, z=2); d = dict(p.keywords); d["z"] = 5; p(), d, {**p.keywords}
 functools.partial(int, base=2)("101"), functools.partial(torch.add, alpha=2)(x, x),
     list(map(functools.partial(operator.mul, 2), [1, 2])), functools.partial(max)(1, 2),
     raised(lambda: functools.partial(3))
