@@ -37,7 +37,9 @@ comes. Other sizes that vary stay with aten.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -296,7 +298,7 @@ class _Choices:
         )
         choice = fastest(key, candidates, self._budget, ahead=ahead)
         if choice is not None:
-            return choice
+            return _in_planned_memory(choice)
         if generates and (product.rows <= costs.UNMEASURED_ROWS or not self._lags("generated")):
             return Choice("generated", {})
         if "direct" in candidates and self._lags("direct") is False:
@@ -335,6 +337,17 @@ class _Choices:
         if product.operands == torch.float32:
             found["plain"] = lambda: _library(x(), w().t())
         return found
+
+
+def _in_planned_memory(choice: Choice) -> Choice:
+    """Another choice for "plain", whose result has memory of its own, if that takes hardly longer:
+    which of them is the first by little, noise decides.
+    """
+    if choice.name != "plain":
+        return choice
+    limit = choice.times.get("plain", 0.0) / costs.PLANNED_MEMORY
+    planned = [name for name in ("aten", "direct") if choice.times.get(name, math.inf) <= limit]
+    return replace(choice, name=min(planned, key=choice.times.__getitem__)) if planned else choice
 
 
 def _samples(product: Product, sizes: tuple[int, int, int]) -> tuple[_Sample, _Sample]:

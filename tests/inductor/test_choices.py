@@ -51,7 +51,8 @@ def fixed(monkeypatch):
             first = calls["aten"]
             for value in calls.values():
                 torch.testing.assert_close(value, first, **CLOSE)
-            return Choice(name if name in calls else "aten", dict.fromkeys(calls, 1.0))
+            chosen = name if name in calls else "aten"
+            return Choice(chosen, {**dict.fromkeys(calls, 2.0), chosen: 1.0})
 
         monkeypatch.setattr(measure, "_measured", measured)
         monkeypatch.setattr(costs, "LEAST_PRODUCT", 1)
@@ -191,6 +192,18 @@ def test_products_of_inputs(fixed):
     assert fallbacks(c.spec) == {LINEAR: 3, "addmm.default": 1}
 
 
+@pytest.mark.parametrize(("times", "of_its_own"), [((100, 95), False), ((100, 80), True)])
+def test_memory_of_its_own_is_for_products_that_are_ahead(times, of_its_own, monkeypatch):
+    def measured(candidates, budget, ahead, before):
+        return Choice("plain", dict(zip(("aten", "plain"), times, strict=True)))
+
+    monkeypatch.setattr(measure, "_measured", measured)
+    monkeypatch.setattr(costs, "LEAST_PRODUCT", 1)
+    x, y = torch.randn(6, 16), torch.randn(16, 9)
+    c = staged(lambda x, y: (x @ y,), (x, y))
+    assert (LINEAR in fallbacks(c.spec)) is of_its_own
+
+
 def test_what_stays_with_aten(fixed):
     fixed("plain")
 
@@ -233,7 +246,7 @@ def test_without_the_library(fixed, monkeypatch, found):
         compiled, context = compile_fresh(module)
         torch.testing.assert_close(compiled(x), module(x), **CLOSE)
     (found,) = (note for note in notes(context) if note.startswith("products"))
-    assert "generated 1 µs, aten 1 µs" in found and "packed" not in found
+    assert "(aten 1 µs, generated 2 µs)" in found and "packed" not in found
 
 
 @pytest.mark.parametrize("way", ["plain", "direct"])
