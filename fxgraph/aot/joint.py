@@ -23,6 +23,7 @@ import torch
 
 from fxgraph import effects, faults, modes
 from fxgraph.aot import decompositions as rules
+from fxgraph.aot.clamped import tell_by_results
 from fxgraph.aot.cuts import has_hook, last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.early_checks import check_early
@@ -213,6 +214,7 @@ def _has_checked_vectors(node: Node, values: Sequence[Node]) -> bool:
 def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | None) -> Parts:
     values, gradients = joint.finished.values, joint.gradient_nodes
     leaving = [*values, *gradients]
+    tell_by_results(graph, leaving)
     arranged = arrange(graph, leaving, joint.tangent_nodes) if arrange is not None else None
     graph, of = arranged or (graph, lambda node: node)
     values, gradients, tangents, drawn = (

@@ -327,6 +327,58 @@ def test_matrix_products_are_kept_and_pointwise_is_computed_again():
     assert len([kind for kind, _ in training.saved if kind == "kept"]) == 1
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "told"),
+    [
+        (0, 6, torch.float32, True),
+        (-1.5, 0.25, torch.float64, True),
+        (0, 0.1, torch.bfloat16, False),  # the result's bound is another number
+        (1, 1, torch.float32, False),
+    ],
+)
+def test_a_clamp_is_told_by_its_result(inplace, low, high, dtype, told):
+    """Where it lets gradients through: what follows saves the result, too, and nothing else is."""
+
+    def call(x, w):
+        return F.hardtanh(x * 4 + w, low, high, inplace) * w
+
+    def gradient(function):
+        torch.manual_seed(0)
+        bounds = torch.tensor([low, high, torch.inf, -0.0, low - 1, high + 1, 0.05], dtype=dtype)
+        x = torch.cat([torch.randn(9, dtype=dtype), bounds]).requires_grad_()
+        w = torch.linspace(-1, 1, 16, dtype=dtype).requires_grad_()
+        return torch.autograd.grad(function(x, w).sum(), [x, w])
+
+    made, training = compiled(call, r(16, dtype=dtype), r(16, dtype=dtype))
+    assert_same(gradient(made), gradient(call))
+    masks = [
+        node.args[0].name
+        for node in training.backward.graph_module.graph.nodes
+        if node.target is torch.ops.aten.ge.Scalar
+    ]
+    assert [name.startswith("clamp") for name in masks] == [told]
+
+
+@pytest.mark.parametrize("write", ["operand", "result"])
+def test_a_clamp_that_the_caller_sees_is_told_as_in_eager(write):
+    """By its operand, as it is when the backward runs; its result may be another by then."""
+
+    def call(x):
+        y = x * 2
+        return y, F.hardtanh(y)
+
+    def gradient(function):
+        x = torch.tensor([-0.7, -0.2, 0.3, 0.9], requires_grad=True)
+        y, z = function(x)
+        written = y if write == "operand" else z
+        written.data.fill_(0.5 if write == "operand" else 7)
+        return torch.autograd.grad(z.sum(), x)
+
+    made, _ = compiled(call, r(4, dtype=torch.float32))
+    assert_same(gradient(made), gradient(call))
+
+
 @pytest.mark.parametrize(
     "loss",
     [
