@@ -377,6 +377,53 @@ class WeightGradient(Called):
 
 
 @dataclass(eq=False)
+class Depthwise(Called):
+    """A convolution of each channel by a window of its own: `target`, an image of the layout of x.
+
+    x: (images, height, width, channels), contiguous. weight: (height, width, channels).
+    """
+
+    name: str
+    x: Window
+    weight: Window
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    target: Buffer
+
+    @property
+    def operands(self) -> list[Window]:
+        return [self.x, self.weight]
+
+
+@dataclass(eq=False)
+class DepthwiseGradient(Called):
+    """The gradients of such a convolution: `image`, laid out as x, and of the weight `target`,
+    (parts, height, width, channels), a sum over some images each.
+
+    x, weight: as of Depthwise. gradient: (images, rows, across, channels), contiguous.
+    """
+
+    name: str
+    x: Window
+    gradient: Window
+    weight: Window
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    target: Buffer
+    image: Buffer
+
+    @property
+    def operands(self) -> list[Window]:
+        return [self.x, self.gradient, self.weight]
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.image.name, self.target.name
+
+
+@dataclass(eq=False)
 class Attention(Called):
     """`target = softmax(q k^T scale + mask) v`, computed by a generated kernel.
 
@@ -571,6 +618,8 @@ __all__ = [
     "Buffer",
     "Called",
     "Check",
+    "Depthwise",
+    "DepthwiseGradient",
     "DeviceProduct",
     "Indices",
     "Loops",

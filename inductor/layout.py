@@ -16,7 +16,7 @@ before                              after
 
 A graph with its backward is laid out before it is cut in two, so that values saved between the
 parts have the layout that both read. There a convolution whose weight has more elements than its
-images stays as it is, unless generated code computes it (convolutions_training.py).
+images stays as it is, unless code of ours computes it (convolutions_training.py and the like).
 
 Operators whose result depends on the order of elements in memory (views, random numbers), and
 results of the graph, are given the program's own layout.

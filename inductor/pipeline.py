@@ -59,6 +59,7 @@ from inductor.compiled import Framed, Launched, OnAten, can_run_again, needs_fra
 from inductor.convolutions import generated_convolutions
 from inductor.convolutions_device import convolutions_as_products
 from inductor.convolutions_training import generated_training, is_generated
+from inductor.depthwise_training import generated_depthwise, is_of_channels
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.device_tuning import Tuner
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
@@ -72,6 +73,7 @@ from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.pack import pack_convolutions, packed_weights
 from inductor.patches import gradients_of_patches
+from inductor.pixels_training import is_of_pixels, pixels_as_products
 from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
@@ -149,6 +151,8 @@ def _functionalize(c: Compilation) -> None:
     c.unpacked = c.functional if c.parameters else None
 
 
+# Passes over convolutions of a part of a graph that is differentiated.
+_TRAINED = (pixels_as_products, generated_depthwise, generated_training, gradients_of_patches)
 # Seconds of measuring for one graph.
 _TUNING = {"quick": costs.PRODUCT_SECONDS, "full": float("inf")}
 
@@ -198,7 +202,7 @@ def _layout(c: Compilation) -> None:
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference and c.options.tuning in _TUNING:
-        for one in (generated_training, gradients_of_patches):
+        for one in _TRAINED:
             found = one(c.functional)
             if found is not None:
                 c.functional, note = found
@@ -570,15 +574,20 @@ def trace(
     return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=arrange)
 
 
+def _is_generated(node: Node) -> bool:
+    """Whether code of ours will compute the convolution, or the weight's gradient of one."""
+    return is_of_pixels(node) or is_of_channels(node) or is_generated(node)
+
+
 def arrange(
     graph: Graph, visible: list[Node], tangents: list[Node]
 ) -> tuple[Graph, Callable[[Node], Node]] | None:
     """A joint graph with attention by kernels of ours, and with channels innermost."""
     attention = trained_attention(graph, visible, tangents)
     if attention is None:
-        return joint_channels_innermost(graph, visible, is_generated)
+        return joint_channels_innermost(graph, visible, _is_generated)
     graph, new = attention
-    images = joint_channels_innermost(graph, [new[node] for node in visible], is_generated)
+    images = joint_channels_innermost(graph, [new[node] for node in visible], _is_generated)
     graph, of = images or (graph, lambda node: node)
     return graph, lambda node: of(new[node]) if node in new else node  # one that is gone
 

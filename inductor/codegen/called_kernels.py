@@ -10,11 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from fxgraph.sizes import hint, product
-from inductor.codegen import attention, weight_gradient, winograd_panels
-from inductor.ir import Attention, AttentionGradient, Called, WeightGradient, WinogradPanels
+from inductor.codegen import attention, depthwise, weight_gradient, winograd_panels
+from inductor.ir import (
+    Attention,
+    AttentionGradient,
+    Called,
+    Depthwise,
+    DepthwiseGradient,
+    WeightGradient,
+    WinogradPanels,
+)
 
 _KINDS: dict[type[Called], Any] = {
     Attention: attention,
+    Depthwise: depthwise,
+    DepthwiseGradient: depthwise,
     WeightGradient: weight_gradient,
     WinogradPanels: winograd_panels,
 }

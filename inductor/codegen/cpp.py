@@ -182,7 +182,7 @@ class CppModule:
         kind = called_kernels.kind_of(step)
         parts = [self._over_rows(body) for body in step.bodies]
         self.kernels.extend(parts)
-        pointers = list(dict.fromkeys([*step.reads, step.target.name]))
+        pointers = list(dict.fromkeys([*step.reads, *step.writes]))
         numbers = kind.numbers(step)
         if is_symbolic([n for group in numbers.values() for n in group]) or any(
             is_symbolic(part.constants) for part in parts
@@ -195,7 +195,7 @@ class CppModule:
         return {
             "symbol": name,
             "args": [(b, 0) for b in pointers],
-            "writes": [step.target.name],
+            "writes": [*step.writes],
             "total": kind.units(step),
             "grain": kind.grain(step),
             "inplace": [],
@@ -370,6 +370,7 @@ def _reads_of(kernel: Kernel, step: PanelProduct) -> list[Index]:
 # Headers that include vec.h -> what tells that a text takes something of theirs.
 _HEADERS = {
     "attention.h": "attention<",
+    "depthwise.h": "depthwise(a",
     "matrices.h": "multiply<",
     "product.h": "product<",
     "windows.h": "convolve(a",

@@ -7,15 +7,17 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from fxgraph.sizes import nonzero
+from fxgraph.sizes import Extent, contiguous_strides, nonzero
 from inductor import devices
 from inductor.convolutions import depthwise_convolution
+from inductor.depthwise_training import depthwise_gradient, trained_depthwise
 from inductor.index import Index
-from inductor.ir import Indices, Tensor, Value
+from inductor.ir import Buffer, Depthwise, DepthwiseGradient, Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
 from inductor.lowering.pooling import window_positions
+from inductor.lowering.products import innermost
 from inductor.lowering.reduction import reduce
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
@@ -88,3 +90,38 @@ def depthwise(
         return total
 
     return ctx.generate(size, x.dtype, inner, x, work=2 * height * width)
+
+
+@lower(trained_depthwise)
+def depthwise_of_training(
+    ctx: Lowering, x: Tensor, weight: Tensor, *settings: Sequence[int]
+) -> Tensor:
+    """By a kernel of its own."""
+    image, target = innermost(ctx, x), _new_image(ctx, ctx.shape(), x)
+    stride, padding, dilation = ((a, b) for a, b in settings)
+    name = f"depthwise{ctx.program.new_number()}"
+    step = Depthwise(name, image, ctx.realize(weight), stride, padding, dilation, target)
+    ctx.program.steps.append(step)
+    return Tensor.of(target)
+
+
+@lower(depthwise_gradient)
+def gradients_of_depthwise(
+    ctx: Lowering, x: Tensor, gradient: Tensor, weight: Tensor, *settings: Any
+) -> tuple[Tensor, Tensor]:
+    *steps, parts = settings
+    windows = innermost(ctx, x), innermost(ctx, gradient), ctx.realize(weight)
+    stride, padding, dilation = ((a, b) for a, b in steps)
+    image, size = _new_image(ctx, x.size, x), (parts, *weight.size)
+    target = ctx.new_buffer(size, contiguous_strides(size), x)
+    name = f"depthwise_gradient{ctx.program.new_number()}"
+    step = DepthwiseGradient(name, *windows, stride, padding, dilation, target, image)
+    ctx.program.steps.append(step)
+    return Tensor.of(image), Tensor.of(target)
+
+
+def _new_image(ctx: Lowering, size: Sequence[Extent], like: Tensor) -> Buffer:
+    """With channels innermost."""
+    images, channels, height, width = size
+    steps = contiguous_strides((images, height, width, channels))
+    return ctx.new_buffer(tuple(size), tuple(steps[i] for i in (0, 3, 1, 2)), like)

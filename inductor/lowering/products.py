@@ -225,7 +225,7 @@ def product_of_windows(
     transposed: bool = False,
 ) -> Tensor:
     """A convolution by a generated kernel."""
-    image = _innermost(ctx, x)
+    image = innermost(ctx, x)
     images, height, width, _ = image.size
     above, beside = padding
     pixels = (images, height + 2 * above - 2, width + 2 * beside - 2)
@@ -252,7 +252,7 @@ def product_of_any_windows(
     dilation: list[int],
 ) -> Tensor:
     """A convolution of bfloat16 by a generated kernel."""
-    image, (columns, _, *window) = _innermost(ctx, x), weight.size
+    image, (columns, _, *window) = innermost(ctx, x), weight.size
     pixels = pixels_of(x.size, window, stride, padding, dilation)
     rows = product(pixels), columns
     like = Tensor(rows, torch.float32, x.device)
@@ -268,7 +268,7 @@ def product_of_any_windows(
     return Tensor.of(target)
 
 
-def _innermost(ctx: Lowering, x: Tensor) -> Window:
+def innermost(ctx: Lowering, x: Tensor) -> Window:
     """Images in memory as (images, height, width, channels), contiguous."""
     images, channels, height, width = x.size
     size = (images, height, width, channels)
@@ -299,7 +299,7 @@ def gradient_of_weight(
     padding: list[int],
     winograd: bool,
 ) -> Tensor:
-    images, gradients, size = _innermost(ctx, x), _innermost(ctx, gradient), ctx.shape()
+    images, gradients, size = innermost(ctx, x), innermost(ctx, gradient), ctx.shape()
     target = ctx.new_buffer(size, contiguous_strides(size), x)
     name = f"weight_gradient{ctx.program.new_number()}"
     of_window, steps, around = ((a, b) for a, b in (window, stride, padding))

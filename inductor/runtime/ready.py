@@ -44,6 +44,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "matrices.cpp": _EACH,
     "winograd.cpp": _EACH,
     "training.cpp": _EACH,
+    "depthwise.cpp": _EACH,
     "attention.cpp": _EACH,
     "attention_pairs.cpp": ("x86-64-v4-bf16",),
     "matrices_pairs.cpp": ("x86-64-v4-bf16",),

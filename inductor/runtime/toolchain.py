@@ -59,6 +59,7 @@ DEFINED_IN = {
     "multiply<float>(": ("matrices.cpp", "product.cpp"),
     "multiply<bf16>(": ("matrices_pairs.cpp",),
     "convolve(": ("windows.cpp",),
+    "depthwise(": ("depthwise.cpp",),
     "winograd(": ("winograd.cpp", "product.cpp"),
     "train(": ("training.cpp",),
 }
