@@ -162,7 +162,7 @@ def _sizes(args: Sequence[Value]) -> tuple[Any, ...]:
         args = args[0].wrapped()
     elif len(args) == 1 and not args[0].is_symbolic():
         given = args[0].as_constant()
-        return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        return tuple(given) if isinstance(given, (tuple, list, range)) else (given,)
     return tuple(map(_integer, args))
 
 

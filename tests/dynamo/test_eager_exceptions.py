@@ -46,6 +46,10 @@ m.tril('a') | x ** 'a' | x + None | 'a' + x | x < 'a' | x[None, 'a'] | x[1.5] | 
 torch.Tensor('a') | torch.FloatTensor(x, x) | x.new(object()) | x.mro() | torch.sin.nope
 complex(1, 2, 3) | complex('a', 1) | len(z) | list(z) | (*z,) | [q for q in z] | max(z) | dict(z)
 zip(z) | enumerate(z) | 3 in z | tuple(map(str, z)) | torch.stack(z) | sum(z) | z[0] | iter(z)
+torch.zeros(range(2)) | m.permute(range(2)) | m.expand(range(2, 4)) | m[range(1)]
+m.sum(range(2)) | operator.concat(x.numpy(), x.numpy()) | F.dropout(x, 0.0, 0)
+x.view(range(3, 4)) | operator.concat(x, x) | F.dropout(x, 0.5, None)
+F.dropout2d(m, 0.0, 1) | torch.dropout(x, 0.0, 0.0)
 """.replace("\n", " | ").split(" | ")
 CALLS = [text for text in CALLS if text]
 BATCH = 14

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dynamo import breaks
@@ -246,8 +247,9 @@ def _concatenation(function: Any, symbol: str) -> Callable[..., Value]:
         if isinstance(left, SequenceValue) and symbol == "+":  # nobody asks the right one
             fits = issubclass(kinds[1], left.cls)
         else:
-            fits = not any(issubclass(k, (dict, torch.Tensor)) for k in kinds)
-            fits = fits and all(hasattr(k, "__getitem__") for k in kinds)
+            # As C sees sequences: tensors and arrays are none to it, or refuse.
+            refuse = (dict, np.ndarray, torch.Tensor)
+            fits = all(hasattr(k, "__getitem__") and not issubclass(k, refuse) for k in kinds)
         if not fits and not any(kind.__flags__ & HEAP_TYPE for kind in kinds):
             fail_as(tx, function, left, right)
         if not fits:

@@ -22,6 +22,10 @@ _INTO_VIEWS: dict[str, Callable[..., torch.Tensor]] = {
     "diagonal_scatter": torch.diagonal,
     "as_strided_scatter": torch.as_strided,
 }
+_DROPOUTS = frozenset(
+    [f"{name}dropout" for name in ("", "alpha_", "feature_", "feature_alpha_")]
+    + [f"dropout{n}d" for n in (1, 2, 3)]
+)
 _LONG_INDICES = frozenset(["index_copy", "index_fill"])  # x, dimension, indices
 _POWERS = frozenset(["pow", "ipow"])
 _SUBTRACTIONS = frozenset(["sub", "isub", "rsub", "subtract"])
@@ -188,11 +192,20 @@ _OF_A_TENSOR: dict[str, Callable[..., None]] = {
     **dict.fromkeys(_INTO_VIEWS, _refuse_source),
     "as_strided": _refuse_beyond,
 }
+
+
 # Checks of other operations: (name, arguments, keyword arguments).
+def _refuse_training(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else False))
+    if type(training) is not bool:
+        raise TypeError(f"{name} with {training!r} for training")
+
+
 _OF_ARGUMENTS: dict[str, Callable[[str, Sequence[Any], Mapping[str, Any]], None]] = {
     **dict.fromkeys(_OF_BITS, _refuse_floats),
     **dict.fromkeys(_POWERS, _refuse_power),
     **dict.fromkeys(_SUBTRACTIONS, _refuse_bools),
     **dict.fromkeys(_LONG_INDICES, _refuse_few_bits),
+    **dict.fromkeys(_DROPOUTS, _refuse_training),
     "fused_moving_avg_obs_fake_quant": _refuse_no_statistics,
 }
