@@ -9,7 +9,7 @@ the graph.
         return Checkpoint.apply(lambda y: self.layer(y) * self.scale, x)
 
 A backward may read them: the call runs natively where the variable of a function is another at the
-end of the frame, or something else than the call still holds a container.
+end of the frame, or something else than the call can still change it, or holds a container.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,6 +75,7 @@ class Objects:
         self.parts: list[Value] = []  # further arguments of the node
         self.containers: list[Value] = []
         self._watched: list[tuple[Value, Sequence[Any]]] = []  # and what they hold by now
+        self._functions: list[Value] = []  # and partials, that the frame made
         self._within: list[Value] = []
         self._keeps = False
         for place, arg in enumerate(args):
@@ -155,6 +156,7 @@ class Objects:
         return lambda parts: make(*[maker(parts) for maker in makers])
 
     def _partial(self, value: PartialValue) -> Maker:
+        self._functions.append(value)
         names, count = list(value.kwargs), len(value.args)
 
         def make(function: Any, *values: Any) -> Any:
@@ -182,6 +184,7 @@ class Objects:
         if None in contents:
             raise self._refused
         self._watched += [(cell, [held]) for cell, held in zip(cells, contents)]
+        self._functions.append(value)
         named = value.keyword_defaults
         keys = [] if named is None else named.unpack(self.tx)
         keywords = [named.getitem(self.tx, key) for key in keys if named is not None]
@@ -200,7 +203,7 @@ class Objects:
 
     def watch(self) -> None:
         """Have the call run natively if what a backward may read is another by then."""
-        if not self._watched:
+        if not (self._watched or self._functions):
             return
         noted = self.tx.output.checkpointed.get(len(self.tx.output.bodies))
         if noted is None:
@@ -208,7 +211,7 @@ class Objects:
         began = self.tx.breakable_chain()[-1].began
         reason = breaks.OpError("autograd.Function", "what an argument reads may be changed")
         refusal = Unsupported(reason) if self.tx.output.bodies else native(self.tx, began, reason)
-        noted.append(_Watched(self._watched, refusal))
+        noted.append(_Watched(self._watched, self._functions, refusal))
 
 
 class _Watched:
@@ -216,17 +219,44 @@ class _Watched:
     made (see checkpoint.refuse_changed).
     """
 
-    def __init__(self, values: list[tuple[Value, Sequence[Any]]], refusal: Exception) -> None:
+    def __init__(
+        self,
+        values: list[tuple[Value, Sequence[Any]]],
+        functions: list[Value],
+        refusal: Exception,
+    ) -> None:
         self.values = values
+        self.functions = functions
         self.refusal = refusal
 
     def check(self, tx: Interpreter) -> None:
         held = held_by_frames(tx.output)
+        ended = tx.output.root_frame.done
+        if any(id(one) in held and (ended or _changes_later(one)) for one in self.functions):
+            raise self.refusal
+        cells = {id(value) for value, _ in self.values if isinstance(value, CellValue)}
+        if (ended and not cells.isdisjoint(held)) or any(
+            _may_write(tx, one, cells) for one in held.values()
+        ):
+            raise self.refusal
         for value, contents in self.values:
             now = _contents(tx, value)
             same = len(now) == len(contents) and all(map(operator.is_, now, contents))
             if not same or (id(value) in held and not isinstance(value, CellValue)):
                 raise self.refusal
+
+
+def _changes_later(function: Value) -> bool:
+    """Whether a function that a variable of the frame still holds is one that programs change."""
+    return isinstance(function, PartialValue) and bool(function.kwargs)
+
+
+def _may_write(tx: Interpreter, value: Any, cells: Collection[int]) -> bool:
+    """Whether a function writes one of the cells."""
+    if not isinstance(value, NestedFunctionValue):
+        return False
+    shared = any(id(cell) in cells for cell in value.closure(tx))
+    return shared and _writes_cells(value.code)
 
 
 def _contents(tx: Interpreter, value: Value) -> Sequence[Any]:

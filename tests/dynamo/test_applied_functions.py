@@ -368,6 +368,81 @@ def test_what_functions_read_and_the_frame_changes(function, backend):
         torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
+def a_writer_of_the_variable(model, x):
+    by = 2.0
+
+    def write():
+        nonlocal by
+        by = 7.0
+
+    return model.mapped(x, lambda y: model.times(y, by)), write
+
+
+def a_generator_that_writes_the_variable(model, x):
+    by = 2.0
+
+    def written():
+        nonlocal by
+        yield
+        by = 7.0
+        yield
+
+    steps = written()
+    next(steps)
+    return model.mapped(x, lambda y: model.times(y, by)), lambda: next(steps)
+
+
+def the_function_itself(model, x):
+    by = 2.0
+
+    def run(y):
+        return model.times(y, by)
+
+    def write(cell):
+        cell.cell_contents = 7.0
+
+    return model.mapped(x, run), functools.partial(write, run.__closure__[0])
+
+
+def keywords_of_a_partial(model, x):
+    given = functools.partial(model.times, by=2.0)
+    return model.mapped(x, given), functools.partial(given.keywords.update, by=7.0)
+
+
+def keywords_behind_a_break(model, x):
+    given = functools.partial(model.times, by=2.0)
+    y = model.mapped(x, given)
+    dynamo.graph_break()
+    given.keywords["by"] = 7.0
+    return y, int
+
+
+KEPT = [
+    a_writer_of_the_variable,
+    a_generator_that_writes_the_variable,
+    the_function_itself,
+    keywords_of_a_partial,
+    keywords_behind_a_break,
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", KEPT, ids=lambda function: function.__name__)
+def test_what_functions_read_and_the_program_changes_before_the_backward(function, backend):
+    model = Layer()
+    model.mask = torch.ones(3)
+    compiled = dynamo.compile(function, backend=backend)
+    for x in torch.randn(3, 4, 3):
+        found = []
+        for run in (function, compiled):
+            given = x.clone().requires_grad_()
+            result, change = run(model, given)
+            change()
+            result.sum().backward()
+            found.append([result, given.grad])
+        torch.testing.assert_close(found[1], found[0])
+
+
 # -- containers -----------------------------------------------------------------------------------
 class Convolution(torch.autograd.Function):
     """Its settings are lists, which the backward reads."""

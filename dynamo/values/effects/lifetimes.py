@@ -598,10 +598,11 @@ def reachable(output: OutputGraph, roots: Iterable[Any]) -> dict[int, Held]:
 
 
 def held_by_frames(output: OutputGraph) -> dict[int, Held]:
-    """By id, the values that frames which have not ended, their results and objects that stay
-    changed hold.
+    """By id, the values that frames which have not ended, the result and objects that stay changed
+    hold. Of frames that the root has left, only generators are, which values hold.
     """
-    frames = [one for one in output.frames if one is output.root_frame or not one.done]
+    root = output.root_frame
+    frames = [root] if root.done else [one for one in output.frames if not one.done]
     return reachable(output, _roots(output, frames))
 
 
