@@ -602,7 +602,7 @@ def held_by_frames(output: OutputGraph) -> dict[int, Held]:
     hold. Of frames that the root has left, only generators are, which values hold.
     """
     root = output.root_frame
-    frames = [root] if root.done else [one for one in output.frames if not one.done]
+    frames = [one for one in output.frames if one is root or not (one.done or root.done)]
     return reachable(output, _roots(output, frames))
 
 
