@@ -10,6 +10,9 @@ def without_grad(function: Callable[..., Any], /, *args: Any) -> Any:
     """function(*args) with gradients off, and on again whatever is raised, where a signal's handler
     may raise."""
 
+def written_by(node: Any, /) -> Any:
+    """The node of a write to a view, which stands inside a CopySlices node; None for others."""
+
 class Step:
     """A compiled training graph, made by training.training_callable(). Takes the tensors that vary,
     returns a tuple."""

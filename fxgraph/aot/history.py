@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot._autograd import written_by
 from fxgraph.args import leaves
 
 
@@ -44,10 +45,11 @@ class History:
             if (leaf := getattr(node, "variable", None)) is not None:
                 self._of_leaf[id(leaf)] = mask
             else:
-                kept = _saved(node)
-                if kept is None or kept or "CopySlices" in node.name():
+                write = written_by(node)
+                kept = _saved(node if write is None else write)
+                if kept is None or kept or write is not None:
                     shared.add(mask)
-                for tensor in _attributes(node):
+                for tensor in _attributes(node if write is None else write):
                     memory = memory_of(tensor)
                     self.held[memory] = self.held.get(memory, 0) | mask
                 for tensor in kept or ():

@@ -325,3 +325,22 @@ def test_sizes_that_vary(backend):
             total(result, [x, w]).backward()
             found.append([*result, leaf.grad, w.grad])
         assert_same(*found)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("late", ["factor", "written", "base"])
+def test_writes_to_tensors_that_a_write_to_a_view_saves(late, backend):
+    """The node of the write stands inside the base's history, and saves tensors all the same."""
+
+    def function(x, factor):
+        x[0].mul_(factor)
+        x[1].exp_()
+        return x * 2
+
+    for call in (function, dynamo.compile(function, backend=backend)):
+        base = torch.ones(4, 4, requires_grad=True) * 1
+        factor = torch.ones(4, requires_grad=True) * 1
+        result = call(base, factor)
+        {"factor": factor, "written": base[1], "base": base}[late].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()

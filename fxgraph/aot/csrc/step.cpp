@@ -3,6 +3,8 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -186,9 +188,21 @@ PyObject* without_grad(PyObject*, PyObject* const* args, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+// The node of a write to a view, which stands inside the CopySlices node of the base's history; None for other nodes.
+PyObject* written_by(PyObject*, PyObject* object) {
+  HANDLE_TH_ERRORS
+  using namespace torch::autograd;
+  if (!THPCppFunction_Check(object)) Py_RETURN_NONE;
+  auto* node = dynamic_cast<CopySlices*>(reinterpret_cast<THPCppFunction*>(object)->cdata.get());
+  if (node == nullptr || !node->fn) Py_RETURN_NONE;
+  return functionToPyObject(node->fn);
+  END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef methods[] = {
     {"without_grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(without_grad)), METH_FASTCALL,
      "without_grad(function, *args): function(*args) with gradients off."},
+    {"written_by", written_by, METH_O, "written_by(node): the node of a write to a view inside CopySlices, or None."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "Compiled training graphs, and graphs in parts.", -1,
