@@ -9,6 +9,8 @@ import math
 import torch
 from torch.masked import _ops as _masked
 
+from fxgraph import spaces
+
 
 def check_with(error_type, cond, message):
     """torch._check_with for a bool: the original asks the machinery of symbolic sizes."""
@@ -321,14 +323,11 @@ def broadcast_shapes(*shapes):
 
 
 def linspace(start, end, steps, dtype, device=None, requires_grad=False):
-    """torch.linspace of floats: from both ends to the middle, as the original."""
+    """torch.linspace of floats, of a number of steps that varies."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    at = torch.arange(steps, device=device)
-    step = (end - start) / max(steps - 1, 1)
-    first = at.to(dtype) * step + start
-    last = end - (steps - 1 - at).to(dtype) * step
-    made = torch.where(at < max(steps // 2, 1), first, last)
+    device = torch.get_default_device() if device is None else device
+    made = spaces.linspace(start, end, steps, dtype, device)
     return made.requires_grad_() if requires_grad else made
 
 

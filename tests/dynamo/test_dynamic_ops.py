@@ -190,6 +190,28 @@ def test_rows(name):
     check(lambda x: fn(x), [(torch.randn(n, 8),) for n in (4, 7, 3, 12)], compiles=2)
 
 
+@pytest.mark.parametrize("device", [None, "meta"])
+def test_linspace_is_torchs_own_to_the_last_bit(device):
+    """The kernel's vectors decide last bits: the graph calls it, on the default device."""
+
+    def fn(n):
+        return torch.linspace(0, 1, n), torch.linspace(
+            -1.5, 2, n, dtype=torch.float64, device="cpu"
+        )
+
+    counting = Counting(lambda gm, _: gm)
+    compiled = dynamo.compile(fn, backend=counting)
+    torch.set_default_device(device)
+    try:
+        for n in (4, 5, 10, 30, 1, 0):
+            for made, wanted in zip(compiled(n), fn(n)):
+                assert made.device == wanted.device and made.shape == wanted.shape
+                assert made.is_meta or torch.equal(made, wanted)
+    finally:
+        torch.set_default_device(None)
+    assert len(counting.graphs) <= 4
+
+
 def test_reading_a_tensor_of_sizes():
     """Its values are those of the call: read, they are constants, and nothing breaks."""
 
