@@ -45,11 +45,13 @@ def is_trusted_class(cls: type) -> bool:
 
 
 def is_trusted_function(function: types.FunctionType) -> bool:
-    """A function that says it is of torch or the standard library: one of builtins is of code that
-    exec() ran in a bare namespace.
+    """A function of a module of torch or the standard library: others may say that they are of one,
+    by functools.wraps or in a namespace that exec() ran in.
     """
-    package = (function.__module__ or "").partition(".")[0]
-    return package in TRUSTED_PACKAGES and package != "builtins"
+    name = function.__globals__.get("__name__")
+    if not isinstance(name, str) or name.partition(".")[0] not in TRUSTED_PACKAGES:
+        return False
+    return getattr(sys.modules.get(name), "__dict__", None) is function.__globals__
 
 
 def is_named(cls: type) -> bool:

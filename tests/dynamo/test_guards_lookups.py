@@ -1,6 +1,7 @@
 """The guard of names in modules and classes: one comparison until one of them changes."""
 
 import collections
+import functools
 import gc
 import sys
 import types
@@ -9,6 +10,7 @@ import weakref
 import pytest
 import torch
 
+import dynamo
 from dynamo.guards.classes import ClassAssumptions, is_special, is_trusted_class
 from dynamo.guards.kinds import GuardSet
 
@@ -302,3 +304,25 @@ def test_classes_that_no_guard_is_for():
     assert not any(map(is_trusted_class, [alike, made, Base]))
     assert ClassAssumptions(torch.nn.Linear).payload() is None
     assert ClassAssumptions(Derived).payload() is not None
+
+
+def test_functions_that_say_they_are_torch_s():
+    @functools.wraps(torch.nn.functional.relu)
+    def scaled(x, by=2, *, shift=1):
+        return x * by + shift
+
+    class Holder:
+        method = staticmethod(scaled)
+
+    def f(x):
+        return scaled(x), Holder.method(x), Holder().method(x)
+
+    compiled, x = dynamo.compile(f, backend="eager"), torch.ones(2)
+    assert_equal = torch.testing.assert_close
+    assert_equal(compiled(x), f(x))
+    scaled.__defaults__ = (5,)
+    assert_equal(compiled(x), f(x))
+    scaled.__kwdefaults__ = {"shift": 10}
+    assert_equal(compiled(x), f(x))
+    scaled.__code__ = (lambda x, by=2, *, shift=1: x * 100).__code__
+    assert_equal(compiled(x), f(x))
