@@ -147,17 +147,16 @@ class Conditionals:
         """Whether the graph is for a plan or a file, which other forms of a branch suit better."""
         return self.output.context.export or self.output.context.hooks is not None
 
-    def enter(self, code: CodeType, jump: Instruction, broken: BreakBefore, place: str) -> None:
+    def enter(self, broken: BreakBefore, place: str) -> None:
         """Begin with the capture of the sides of a jump, or of the iterations of a loop."""
         self.open.append(broken)
         self.places.append(place)
-        self._count(code, jump)
 
     def leave(self) -> None:
         self.open.pop()
         self.places.pop()
 
-    def _count(self, code: CodeType, jump: Instruction) -> None:
+    def count(self, code: CodeType, jump: Instruction) -> None:
         """Refuse a jump whose sides have been captured too often: each jump to the end of a
         function has the function's rest as a side, and `a and b` has one side twice.
         """
@@ -279,6 +278,7 @@ def run_conditional(
         return False
     reason = breaks.DataDependentJump(value.describe())
     with _attempt(tx, instr, reason) as (state, place, _):
+        conditionals.count(tx.code, instr)
         later = value.deferred_truth(tx)
         if later is None:
             return False
@@ -323,7 +323,7 @@ def _attempt(
     forget = output.symbols.data.forgetting()
     conditionals.asked = None
     try:
-        conditionals.enter(tx.code, instr, broken, place)
+        conditionals.enter(broken, place)
         yield state, place, broken
     except Refused as refused:
         state.restore(tx)
@@ -380,6 +380,7 @@ def _run_counted(
     for scope in (contextlib.nullcontext(), tx.output.symbols.data.selecting(sizes=True)):
         with scope, _attempt(tx, head, breaks.DataDependentValue("range")) as attempt:
             state, place, broken = attempt
+            conditionals.count(tx.code, head)
             run_counted(tx, turn, ends, broken, state, place, rows)
             conditionals.notes[place] = "a loop in the graph"
             return True

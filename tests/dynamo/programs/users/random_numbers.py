@@ -529,7 +529,7 @@ PROGRAMS = {
     """,
     ),
     "drawn_numbers_that_decide": (
-        3,
+        1,
         """
         def f(x, p):
             if torch.rand(1) >= p: return x * 2
