@@ -73,4 +73,6 @@ def _is_exact(operand: Node, low: Any, high: Any) -> bool:
     dtype = operand.meta["val"].dtype
     if not dtype.is_floating_point or not all(type(one) in (int, float) for one in (low, high)):
         return False
-    return bool(low < high and torch.tensor([low, high], dtype=dtype).tolist() == [low, high])
+    return bool(
+        low < high and torch.tensor([low, high], dtype=dtype, device="cpu").tolist() == [low, high]
+    )

@@ -155,8 +155,10 @@ def is_part_of_sum(node: Any) -> bool:
 def _is_sum(node: Any) -> bool:
     if node.target is not aten.add.Tensor or node.kwargs:
         return False
-    terms = [arg.meta["val"].shape for arg in node.args if isinstance(arg, Node)]
-    return len(terms) == 2 and all(shape == node.meta["val"].shape for shape in terms)
+    vals = [node, *node.args]
+    shapes = [getattr(n.meta["val"], "shape", [None]) for n in vals if isinstance(n, Node)]
+    fixed = len(shapes) == 3 and all(isinstance(n, int) for shape in shapes for n in shape)
+    return fixed and shapes[0] == shapes[1] == shapes[2]
 
 
 def _is_lone_product(node: Any) -> bool:

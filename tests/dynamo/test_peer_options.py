@@ -207,9 +207,10 @@ def test_bounds_answer_what_is_asked_of_a_marked_size(counter, system, mark):
             getattr(system, mark)(x, 0, min=4, max=8)
         assert torch.equal(compiled(x), f(x))
         assert counter.graphs == graphs
-    x = torch.ones(9, 2)  # outside of the bounds it has got: they are no promise
+    x = torch.ones(9, 2)
     getattr(system, mark)(x, 0, min=4, max=8)
-    assert torch.equal(dynamo.compile(f, backend="eager")(x), f(x))
+    with pytest.raises(dynamo.errors.ConstraintViolation, match="from 4 to 8"):
+        dynamo.compile(f, backend="eager")(x)
 
 
 def test_a_question_about_an_unbacked_size_breaks():

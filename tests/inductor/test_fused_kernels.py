@@ -42,7 +42,8 @@ def row(request, monkeypatch):
 
     def measured(candidates, budget, ahead, before):
         names = [name for name in one.choose if name in candidates]
-        return Choice((names or list(candidates))[0], dict.fromkeys(candidates, 1.0))
+        chosen = (names or list(candidates))[0]
+        return Choice(chosen, {**dict.fromkeys(candidates, 2.0), chosen: 1.0})
 
     monkeypatch.setattr(measure, "_measured", measured)
     monkeypatch.setattr(measure, "_keep", lambda entry, choice: None)
