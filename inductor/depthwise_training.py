@@ -32,10 +32,10 @@ from inductor.codegen import depthwise as kernel
 from inductor.ir import Depthwise, DepthwiseGradient
 from inductor.layout import TO_IMAGES
 from inductor.measure import Budget, Candidate, fastest
-from inductor.pack import constant, is_innermost
-from inductor.panels import PANEL, Builder, is_multiplied
+from inductor.pack import constant
+from inductor.panels import PANEL, is_multiplied
+from inductor.pixels_training import ConvolutionRewriter, is_in_rows
 from inductor.registration import operator as own_operator
-from inductor.rewriter import GraphRewriter
 from inductor.runtime import toolchain
 from inductor.sample_plan import SampleKernel, buffer, sample_kernels, window
 
@@ -112,7 +112,7 @@ def generated_depthwise(functional: FunctionalGraph) -> tuple[FunctionalGraph, s
     and a note; None if there are none.
     """
     gm = functional.graph_module
-    found = {node for node in gm.graph.nodes if is_of_channels(node) and _is_innermost(node)}
+    found = {node for node in gm.graph.nodes if is_of_channels(node) and is_in_rows(node)}
     if not found:
         return None
     run = _Rewrite(found)
@@ -148,31 +148,7 @@ def is_of_channels(node: Node) -> bool:
     return max(sides) <= SIDE and panel_sample.identity() is not None and _is_ahead()
 
 
-def _is_innermost(node: Node) -> bool:
-    forward = node.target is aten.convolution.default
-    made = node.meta["val"] if forward else node.meta["val"][0]
-    used = [one.meta["val"] for one in node.args[: 1 if forward else 2]]
-    return all(val is None or is_innermost(val) for val in (made, *used))
-
-
-class _Rewrite(GraphRewriter):
-    def __init__(self, found: set[Node]) -> None:
-        super().__init__()
-        self._found = found
-        self._build = Builder(self.graph)
-
-    def add(self, node: Node) -> None:
-        if node.target is operator.getitem and node.args[0] in self._found:
-            backward, part = node.args
-            make = (self._image_gradient, self._weight_gradient, self._sum)[part]
-            self.new[node] = make(backward, node.meta)
-        elif node not in self._found:
-            super().add(node)
-        elif node.target is aten.convolution.default:
-            self.new[node] = self._convolution(node)
-        else:
-            self.new[node] = self._backward(node)
-
+class _Rewrite(ConvolutionRewriter):
     def _convolution(self, node: Node) -> Node:
         x, weight, bias, stride, padding, dilation = node.args[:6]
         build, meta = self._build, node.meta
@@ -210,10 +186,6 @@ class _Rewrite(GraphRewriter):
             return made
         layout = torch.channels_last  # whose steps over one place differ
         return build.call(aten.clone.default, (made,), meta, memory_format=layout)
-
-    def _sum(self, backward: Node, meta: dict[str, Any]) -> Node:
-        args = (self.new[backward.args[0]], [0, 2, 3])
-        return self._build.call(aten.sum.dim_IntList, args, meta)
 
     def _innermost(self, weight: Node) -> Node:
         """(height, width, channels)"""

@@ -47,7 +47,7 @@ def pixels_as_products(functional: FunctionalGraph) -> tuple[FunctionalGraph, st
     note; None if there are none.
     """
     gm = functional.graph_module
-    found = {node for node in gm.graph.nodes if is_of_pixels(node) and _is_in_rows(node)}
+    found = {node for node in gm.graph.nodes if is_of_pixels(node) and is_in_rows(node)}
     if not found:
         return None
     run = _Rewrite(found)
@@ -81,7 +81,7 @@ def is_of_pixels(node: Node) -> bool:
     return is_of_one_pixel(weight, stride, padding, groups) and _is_ahead(vals[0].dtype)
 
 
-def _is_in_rows(node: Node) -> bool:
+def is_in_rows(node: Node) -> bool:
     """Whether its images have channels innermost, as has the one of its results."""
     forward = node.target is aten.convolution.default
     made = node.meta["val"] if forward else node.meta["val"][0]
@@ -89,12 +89,13 @@ def _is_in_rows(node: Node) -> bool:
     return all(val is None or is_innermost(val) for val in (made, *used))
 
 
-class _Rewrite(GraphRewriter):
+class ConvolutionRewriter(GraphRewriter):
+    """Puts code of ours in the place of convolutions and of the parts of their backwards."""
+
     def __init__(self, found: set[Node]) -> None:
         super().__init__()
         self._found = found
         self._build = Builder(self.graph)
-        self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
 
     def add(self, node: Node) -> None:
         if node.target is operator.getitem and node.args[0] in self._found:
@@ -105,6 +106,31 @@ class _Rewrite(GraphRewriter):
             super().add(node)
         elif node.target is aten.convolution.default:
             self.new[node] = self._convolution(node)
+        elif (made := self._backward(node)) is not None:
+            self.new[node] = made
+
+    def _convolution(self, node: Node) -> Node:
+        raise NotImplementedError
+
+    def _backward(self, node: Node) -> Node | None:
+        """The node that the parts of a backward are taken from, if there is one."""
+        return None
+
+    def _image_gradient(self, backward: Node, meta: dict[str, Any]) -> Node:
+        raise NotImplementedError
+
+    def _weight_gradient(self, backward: Node, meta: dict[str, Any]) -> Node:
+        raise NotImplementedError
+
+    def _sum(self, backward: Node, meta: dict[str, Any]) -> Node:
+        args = (self.new[backward.args[0]], [0, 2, 3])
+        return self._build.call(aten.sum.dim_IntList, args, meta)
+
+
+class _Rewrite(ConvolutionRewriter):
+    def __init__(self, found: set[Node]) -> None:
+        super().__init__(found)
+        self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
 
     def _convolution(self, node: Node) -> Node:
         x, weight, bias = node.args[:3]
@@ -131,10 +157,6 @@ class _Rewrite(GraphRewriter):
             return made
         layout = torch.channels_last  # whose steps over one place differ
         return build.call(aten.clone.default, (made,), meta, memory_format=layout)
-
-    def _sum(self, backward: Node, meta: dict[str, Any]) -> Node:
-        args = (self.new[backward.args[0]], [0, 2, 3])
-        return self._build.call(aten.sum.dim_IntList, args, meta)
 
     def _in_rows(self, image: Node) -> Node:
         if image not in self._rows:
