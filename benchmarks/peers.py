@@ -8,9 +8,11 @@
 
 Each figure comes from a process of its own, on empty caches, that calls eager and the compiled
 function in turn: the median of eager's time over the compiled time of the same turn, and the half
-width of the middle half of these ratios. "best" is the least median time of a call of
-torch.compile's settings over ours: eager's time varies between processes with what the allocator
-of the C library gives back to the system, so that ratios to it do not divide.
+width of the middle half of these ratios. All processes of a subject live at once and measure in
+turns, one at a time, so that a machine whose speed varies (virtual machines' neighbours) slows all
+alike. "best": for each of torch.compile's settings, the median over turns of its time of a call
+over ours in the same turn; the least of them. Eager's time varies between processes with what the
+allocator of the C library gives back to the system, so that ratios to it do not divide.
 "roofline" is the share of the machine's peak, as a product of two 1024x1024 matrices reaches it
 just before, that the model's products and convolutions reach in our call. Weights of training are
 not frozen: the setting "freezing" is left out there.
@@ -28,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
@@ -42,6 +45,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "max-autotune": ({"mode": "max-autotune-no-cudagraphs"}, {"freezing": True}),
 }
 PEAK_SIZE = 1024
+TURNS = 8
 
 
 def compiled_by(system: str, fn: Callable[..., Any], trains: bool) -> Callable[..., Any]:
@@ -59,8 +63,11 @@ def compiled_by(system: str, fn: Callable[..., Any], trains: bool) -> Callable[.
     return torch.compile(fn, **arguments)
 
 
-def child(system: str, subject: str, seconds: float, dtype: str, trains: bool) -> dict[str, float]:
-    """Measure one subject under one compiler in this process."""
+def child(system: str, subject: str, dtype: str, trains: bool) -> None:
+    """Measure one subject under one compiler in this process, one turn for each line of input.
+
+    Prints a line of JSON once the function is compiled, and one for each turn.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -89,19 +96,11 @@ def child(system: str, subject: str, seconds: float, dtype: str, trains: bool) -
         cold = time.perf_counter() - start
         for _ in range(3):
             run(compiled)
-        peak = peak_flops()
-        pairs = in_turns(lambda: run(fn), lambda: run(compiled), seconds)
-    ratios = [eager / own for eager, own in pairs]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    call = statistics.median(own for _, own in pairs)
-    return {
-        "eager": statistics.median(eager for eager, _ in pairs),
-        "call": call,
-        "cold": cold,
-        "ratio": middle,
-        "spread": (high - low) / 2,
-        "roofline": flops.get_total_flops() / call / peak,
-    }
+        print(json.dumps({"cold": cold, "flops": flops.get_total_flops()}), flush=True)
+        for seconds in map(float, sys.stdin):
+            peak = peak_flops()
+            pairs = in_turns(lambda: run(fn), lambda: run(compiled), seconds)
+            print(json.dumps({"peak": peak, "pairs": pairs}), flush=True)
 
 
 def in_turns(
@@ -112,7 +111,7 @@ def in_turns(
     inner = max(1, min(2000, int(0.004 / once)))
     end = time.perf_counter() + seconds
     pairs: list[tuple[float, float]] = []
-    while time.perf_counter() < end or len(pairs) < 7:
+    while time.perf_counter() < end or len(pairs) < 2:
         pairs.append((timed(first, inner), timed(second, inner)))
     return pairs
 
@@ -134,31 +133,89 @@ def peak_flops() -> float:
     return 2 * PEAK_SIZE**3 / best
 
 
-def measure(system: str, subject: str, options: argparse.Namespace) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as cache:
+class Child:
+    """A process that has compiled `subject` by `system` and measures when asked."""
+
+    def __init__(self, system: str, subject: str, options: argparse.Namespace) -> None:
+        self.cache = tempfile.TemporaryDirectory()
+        self.errors = Path(self.cache.name, "errors")
+        self.pairs: list[tuple[float, float]] = []
+        self.calls: list[float] = []  # the median seconds of a call in each turn
+        self.peaks: list[float] = []
         environment = {
             **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "torch"),
-            "DYNAMO_CACHE_DIR": os.path.join(cache, "dynamo"),
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.cache.name, "torch"),
+            "DYNAMO_CACHE_DIR": os.path.join(self.cache.name, "dynamo"),
         }
         if options.threads:
             environment["OMP_NUM_THREADS"] = str(options.threads)
         command = [sys.executable, "-m", "benchmarks.peers", "--child", system, subject]
         trains = ["--training"] if options.training else []
-        done = subprocess.run(
-            [*command, "--seconds", str(options.seconds), "--dtype", options.dtype, *trains],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-    if done.returncode:
-        print(f"{system} on {subject} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
-        return {}
-    return json.loads(done.stdout.splitlines()[-1])
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*command, "--dtype", options.dtype, *trains],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self.compiled = self._answer()
+        if self.compiled is None:
+            reason = self.errors.read_text()[-2000:]
+            print(f"{system} on {subject} failed:\n{reason}", file=sys.stderr)
+
+    def _answer(self) -> dict[str, Any] | None:
+        """The next line of JSON that the process prints; None once it has ended."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        return None
+
+    def turn(self, seconds: float) -> None:
+        if self.compiled is None:
+            return
+        assert self.process.stdin is not None
+        print(seconds, file=self.process.stdin, flush=True)
+        if (answer := self._answer()) is None:
+            self.compiled = None
+            return
+        self.pairs += answer["pairs"]
+        self.calls.append(statistics.median(own for _, own in answer["pairs"]))
+        self.peaks.append(answer["peak"])
+
+    def result(self) -> dict[str, Any]:
+        """The figures of all turns; nothing where the process failed."""
+        self.process.communicate()
+        self.cache.cleanup()
+        if self.compiled is None:
+            return {}
+        low, middle, high = statistics.quantiles((e / own for e, own in self.pairs), n=4)
+        call = statistics.median(own for _, own in self.pairs)
+        return {
+            "eager": statistics.median(eager for eager, _ in self.pairs),
+            "calls": self.calls,
+            "cold": self.compiled["cold"],
+            "ratio": middle,
+            "spread": (high - low) / 2,
+            "roofline": self.compiled["flops"] / call / max(self.peaks),
+        }
 
 
-def row(subject: str, found: dict[str, dict[str, float]]) -> list[str]:
-    def ratio(one: dict[str, float]) -> str:
+def measure(
+    systems: list[str], subject: str, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """The figures of each system: compiled one after the other, measured in turns."""
+    children = {system: Child(system, subject, options) for system in systems}
+    for _ in range(TURNS):
+        for one in children.values():
+            one.turn(options.seconds / TURNS)
+    return {system: one.result() for system, one in children.items()}
+
+
+def row(subject: str, found: dict[str, dict[str, Any]]) -> list[str]:
+    def ratio(one: dict[str, Any]) -> str:
         return f"{one['ratio']:.2f} ± {one['spread']:.2f}" if one else "-"
 
     ours = found[OURS]
@@ -174,10 +231,15 @@ def row(subject: str, found: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
-def best_ratio(found: dict[str, dict[str, float]]) -> float | None:
-    """The least time of a call of torch.compile's settings over ours."""
-    peers = [one["call"] for system, one in found.items() if system != OURS and one]
-    return min(peers) / found[OURS]["call"] if peers and found[OURS] else None
+def best_ratio(found: dict[str, dict[str, Any]]) -> float | None:
+    """The time of a call of torch.compile's best setting over ours, turn by turn."""
+    ours = found[OURS].get("calls", [])
+    ratios = [
+        statistics.median(theirs / own for theirs, own in zip(one["calls"], ours))
+        for system, one in found.items()
+        if system != OURS and one and ours
+    ]
+    return min(ratios, default=None)
 
 
 def main() -> None:
@@ -200,8 +262,7 @@ def main() -> None:
         parser.error(f"no subject {', '.join(unknown)}; the subjects are: {', '.join(SUBJECTS)}")
     if options.child:
         (subject,) = options.subjects
-        arguments = options.child, subject, options.seconds, options.dtype, options.training
-        print(json.dumps(child(*arguments)))
+        child(options.child, subject, options.dtype, options.training)
         return
     systems = [OURS, *options.settings]
     headers = ["subject", "eager ms", *systems, "best", "roofline", "cold s: ours"]
@@ -209,7 +270,7 @@ def main() -> None:
     rows, bests = [], []
     for subject in options.subjects:
         print(f"measuring {subject} ...", file=sys.stderr, flush=True)
-        found = {system: measure(system, subject, options) for system in systems}
+        found = measure(systems, subject, options)
         rows.append(row(subject, found))
         if (best := best_ratio(found)) is not None:
             bests.append(best)
