@@ -399,6 +399,8 @@ class Inputs:
         sources = [node for node in gm.graph.nodes if node.op == "placeholder"]
         if len(sources) != len(self.real):
             raise ValueError(f"{len(sources)} placeholders, {len(self.real)} example inputs")
+        if torch.sparse_coo in (getattr(one, "layout", None) for one in self.real):
+            raise Unfunctionalizable("an input is sparse")
         self._memories = memories(self.real)
         self._by_memory: dict[Hashable, list[int]] = {}
         for index, (source, real) in enumerate(zip(sources, self.real)):

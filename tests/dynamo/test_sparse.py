@@ -56,6 +56,104 @@ def test_given(backend):
         assert got[1] is s
 
 
+class Convolution(nn.Module):
+    """A layer of a graph network, whose neighbours are a sparse buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("neighbours", torch.eye(3).to_sparse())
+
+    def forward(self, x):
+        return torch.relu(torch.sparse.mm(self.neighbours, self.layer(x)) + 1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_buffers_in_one_graph(backend):
+    model = Convolution()
+    compiled = dynamo.compile(model, backend=backend, fullgraph=True)
+    x = torch.randn(3, 3)
+    twice = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (3, 3))
+    for change in (None, twice, (torch.eye(3) * 2).to_sparse()):
+        if change is not None:
+            model.neighbours = change
+        found = []
+        for run in (compiled, model):
+            model.zero_grad()
+            run(x).sum().backward()
+            found.append([run(x).detach(), *[p.grad for p in model.parameters()]])
+        torch.testing.assert_close(*found)
+        with torch.no_grad():
+            model.neighbours.mul_(2)
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+def _uncoalesced():
+    return torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (3, 3))
+
+
+def _rows():
+    return torch.sparse_coo_tensor([[0, 2]], torch.arange(6.0).view(2, 3), (3, 3))
+
+
+def _dense(nest):
+    if isinstance(nest, torch.Tensor):
+        return nest if nest.layout is torch.strided else (nest._indices(), nest._values())
+    return tuple(map(_dense, nest)) if isinstance(nest, tuple) else nest
+
+
+FORMS = {
+    "is_coalesced": lambda s: (s.is_coalesced(), s.to_dense() * 2),
+    "dims": lambda s: (s.sparse_dim(), s.dense_dim(), s.to_dense() + 1),
+    "coalesce": lambda s: (s.coalesce(), s.coalesce() is s),
+    "sum": lambda s: torch.sparse.sum(s, 0),
+    "pointwise": lambda s: (s * 2, -s, s + s, s.sin()),
+    "written": lambda s: (s.mul_(2).to_dense(), s.add_(s).to_dense() + 1),
+    "zeroed": lambda s: (s.zero_().to_dense(), s._nnz()),
+    "values": lambda s: s._values() * 2 + 1,
+    "row": lambda s: s[0],
+    "text": lambda s: (s.to_dense(), len(str(s)), s.requires_grad, s.layout is torch.strided),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_that_change(name, backend):
+    compiled = dynamo.compile(FORMS[name], backend=backend)
+    eye = torch.eye(3).to_sparse
+    for make in (eye, eye, _uncoalesced, _rows, _uncoalesced, eye):
+        given, other = make(), make()
+        got, expected = compiled(given), FORMS[name](other)
+        torch.testing.assert_close(_dense(got), _dense(expected))
+        torch.testing.assert_close(_dense(given), _dense(other))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_sizes_that_vary(backend):
+    compiled = dynamo.compile(lambda s, x: (s @ x + 1).sin(), backend=backend)
+    for n in (4, 5, 6, 7):
+        s, x = torch.eye(n).to_sparse(), torch.randn(n, 2)
+        torch.testing.assert_close(compiled(s, x), (x + 1).sin())
+
+
+def test_gradients_that_are_sparse():
+    table = nn.Embedding(6, 4, sparse=True)
+
+    def dense(table):
+        return table.weight.grad.to_dense() * 2
+
+    def cleared(table):
+        if table.weight.grad is not None:
+            table.weight.grad = None
+        return table.weight * 2
+
+    table(torch.tensor([1, 2, 2])).sum().backward()
+    expected = table.weight.grad.to_dense() * 2
+    torch.testing.assert_close(dynamo.compile(dense, fullgraph=True)(table), expected)
+    dynamo.compile(cleared, fullgraph=True)(table)
+    assert table.weight.grad is None
+
+
 class Ratings(nn.Module):
     def __init__(self):
         super().__init__()

@@ -19,7 +19,7 @@ from dynamo import breaks
 from dynamo.bytecode.branches import is_compared_with_none
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING
-from dynamo.guards.sources import AttrSource, Source
+from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values import late_bound
 from dynamo.values.base import Value, is_none
 from dynamo.values.builder import subclass_builder
@@ -58,6 +58,7 @@ from dynamo.values.tensors.tensor_calls import (
     keeps_form,
     refuse_odd_inference,
     refuse_odd_memory,
+    sparse_form,
     target_name,
     writes,
 )
@@ -771,6 +772,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         node = tx.output.add_input(obj, source, static)
     except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
         raise Unsupported(breaks.UnknownObject(type(obj).__name__)) from error
+    if obj.layout is torch.sparse_coo:
+        tx.guard(CallSource(source, sparse_form, "form of "), "constant", sparse_form(obj))
     if static:
         tx.guard(source, "static_tensor", obj)
     else:

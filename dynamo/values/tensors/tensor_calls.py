@@ -32,11 +32,17 @@ def check_usable(tensor: torch.Tensor) -> None:
 
 
 def refuse_odd_memory(tensor: torch.Tensor) -> None:
-    """Break at a tensor from outside that is sparse, nested or quantised."""
+    """Break at a tensor from outside that is sparse by rows or blocks, nested or quantised."""
     with torch._C.DisableTorchFunctionSubclass():
-        odd = tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized
-        if odd or tensor._is_zerotensor():
+        odd = tensor.layout not in (torch.strided, torch.sparse_coo)
+        if odd or tensor.is_nested or tensor.is_quantized or tensor._is_zerotensor():
             raise Unsupported(breaks.UnknownObject(type(tensor).__name__))
+
+
+def sparse_form(tensor: torch.Tensor) -> tuple[int, int, bool]:
+    """The properties of a sparse tensor on which results depend, besides those of all tensors."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.sparse_dim(), tensor.dense_dim(), tensor.is_coalesced()
 
 
 def refuse_odd_inference(tensor: torch.Tensor) -> None:
