@@ -254,7 +254,8 @@ def legacy_tensor(dtype, *args):
         return torch.empty(args[0], dtype=dtype, device="cpu")
     if len(args) == 1 and isinstance(args[0], (list, tuple)):
         return torch.tensor(args[0], dtype=dtype, device="cpu")
-    return torch.empty(args if args else (0,), dtype=dtype, device="cpu")
+    sizes = [n if type(n) is int else int(n) for n in args]  # members of an enum, too
+    return torch.empty(sizes if args else (0,), dtype=dtype, device="cpu")
 
 
 # -- tensors of nested sequences that hold tensors ------------------------------------------------

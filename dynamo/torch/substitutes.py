@@ -403,7 +403,7 @@ def _sizes_or_data(args: Sequence[Value]) -> bool:
     """Whether the legacy constructors take the arguments: sizes, or one list or tuple."""
     if len(args) == 1 and args[0].python_type_is(list, tuple, torch.Size):
         return True
-    return all(a.python_type_is(int) for a in args)
+    return all(issubclass(a.python_type(), int) for a in args)
 
 
 def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:

@@ -22,7 +22,7 @@ from dynamo.torch.overrides import (
 )
 from dynamo.values import late_bound
 from dynamo.values.base import Value
-from dynamo.values.builtins.table import handles, real_object
+from dynamo.values.builtins.table import TABLE, handles, real_object
 from dynamo.values.late_bound import bound_late
 from dynamo.values.objects.descriptors import (
     MISSING,
@@ -256,10 +256,14 @@ def _example(obj: torch.Tensor) -> torch.Tensor:
         return plain.requires_grad_(obj.requires_grad)
 
 
+# Modules of torch whose subclasses are as a user's: only their __torch_function__ is special.
+_AS_A_USERS = ("torch.nn.attention.bias",)
+
+
 @bound_late
 def is_known_subclass(cls: type) -> bool:
     """A subclass made in Python that changes nothing below torch's Python interface."""
-    if cls.__module__.split(".")[0] == "torch":
+    if cls.__module__.split(".")[0] == "torch" and cls.__module__ not in _AS_A_USERS:
         return False
     unchanged = class_lookup(torch.Tensor, "__torch_dispatch__")
     return class_lookup(cls, "__torch_dispatch__") is unchanged
@@ -279,6 +283,18 @@ def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | N
     tx.output.adopt(value.fake, value)
     tx.output.tensors_override = True
     return tx.output.remember(obj, source, value)
+
+
+@bound_late
+def new_subclass_tensor(
+    tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """torch.Tensor.__new__(cls, *args): of sizes or data, or a view; None for other classes."""
+    if kwargs or not is_known_subclass(cls):
+        return None
+    made = TABLE[torch.Tensor](tx, *args)
+    assert isinstance(made, TensorValue)
+    return as_subclass(tx, made, cls)
 
 
 @bound_late

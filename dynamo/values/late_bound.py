@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dynamo.torch.tensor_subclass import as_subclass as as_subclass
     from dynamo.torch.tensor_subclass import build_subclass_tensor as build_subclass_tensor
     from dynamo.torch.tensor_subclass import is_known_subclass as is_known_subclass
+    from dynamo.torch.tensor_subclass import new_subclass_tensor as new_subclass_tensor
     from dynamo.torch.wrapper_subclass import build_wrapper_tensor as build_wrapper_tensor
     from dynamo.torch.wrapper_subclass import is_wrapper as is_wrapper
     from dynamo.torch.wrapper_subclass import is_wrapper_class as is_wrapper_class

@@ -398,6 +398,10 @@ def new_instance(
         return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
     if is_named_tuple(cls):
         return NamedTupleValue(cls, args[0].unpack(tx) if args else [])
+    if issubclass(cls, torch.Tensor):
+        tensor = late_bound.new_subclass_tensor(tx, cls, args, kwargs)
+        if tensor is not None:
+            return tensor
     held = immutable_storage(tx, cls, args, kwargs)
     if held is not None:
         instance = ObjectValue(cls, storage=held)

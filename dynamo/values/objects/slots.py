@@ -102,6 +102,8 @@ def _dispatch(
         return call_handler(tx, name, getattr(receiver, f"py_{name}"), args, kwargs)
     if isinstance(receiver, ObjectValue):
         return _object_slot(tx, receiver, name, found, args, kwargs)
+    if found is object.__init__ and not args and not kwargs:  # that of a tensor's subclass calls
+        return None
     if is_overridden(receiver, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
     if past_override(receiver, name, found):

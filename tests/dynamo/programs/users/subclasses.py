@@ -214,6 +214,56 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "made_by_torchs_new": (
+        2,
+        """
+        class Kept(torch.Tensor):
+            def __init__(self, data, factor=3):
+                super().__init__()
+                self.factor = factor
+            def scaled(self):
+                return self * self.factor
+        class Noted(torch.Tensor):
+            @staticmethod
+            def __new__(cls, data, *args, **kwargs):
+                return super().__new__(cls, data)
+            def __init__(self, data, note):
+                self.note = note
+        def f(x):
+            kept, noted = Kept(x), Noted(x, note="n")
+            kept.add_(1)
+            return kept.scaled(), kept.factor, noted + 1, noted.note, Sub([1.0, 2.0]), Sub(2, 0)
+        ---
+        run(T(3))
+        run(T(3))
+        run(T(3).requires_grad_() * 2)
+    """,
+    ),
+    "refused_by_torchs_new": (
+        0,
+        """
+        class Kept(torch.Tensor):
+            def __init__(self, data, factor=3):
+                self.factor = factor
+        def f(x):
+            return Kept(x, 4)
+        ---
+        run(T(3))
+    """,
+    ),
+    "causal_bias": (
+        1,
+        """
+        from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+        def f(q, k):
+            upper = causal_upper_left(q.shape[-2], k.shape[-2])
+            lower = causal_lower_right(q.shape[-2], q.shape[-2])
+            attend = F.scaled_dot_product_attention
+            return attend(q, k, k, attn_mask=upper), attend(q, q, q, lower), lower.variant.name
+        ---
+        run(T(1, 2, 4, 8), T(1, 2, 6, 8))
+    """,
+    ),
     "plain_parameter": (
         1,
         """
