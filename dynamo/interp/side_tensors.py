@@ -70,11 +70,12 @@ def rewritten_tensors(tx: Interpreter, side: Subgraph) -> dict[Node, Rewritten]:
                 writers.setdefault(memory, []).append(node)
     found = {}
     for memory, nodes in writers.items():
-        (outer, given), *others = [
-            pair for pair in side.lifted.items() if _memory_of_node(pair[0]) == memory
-        ]
+        pairs = [pair for pair in side.lifted.items() if _memory_of_node(pair[0]) == memory]
+        if len(pairs) != 1:  # none for what a tensor from outside wraps
+            raise Refused("a side writes a tensor from outside")
+        ((outer, given),) = pairs
         fake = given.meta["example_value"]
-        plain = not others and not fake.requires_grad and all(map(_keeps_form, nodes))
+        plain = not fake.requires_grad and all(map(_keeps_form, nodes))
         quietly = all(map(updates_statistics, nodes))
         if not plain or not (quietly or _is_alone(tx, side, given)):
             raise Refused("a side writes a tensor from outside")

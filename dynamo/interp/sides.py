@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynamo import breaks
 from dynamo.bytecode.branches import originals
@@ -39,6 +40,7 @@ from fxgraph.symbolic_values import (
     is_symbolic,
     layout_numbers,
 )
+from fxgraph.wrapper_parts import flatten
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -220,8 +222,16 @@ def state_condition(tx: Interpreter, side: Subgraph, condition: Any, truth: bool
 
 def outside_memory(side: Subgraph) -> set[Any]:
     """The memory of the tensors that a side is given, and does not write."""
-    given = {memory_of(value) for value in _inputs(side) if isinstance(value, torch.Tensor)}
-    return given - side.rewritten
+    given = [value for value in _inputs(side) if isinstance(value, torch.Tensor)]
+    return {memory for value in given for memory in _memories(value)} - side.rewritten
+
+
+def _memories(fake: torch.Tensor) -> Iterator[Any]:
+    """The memory of a tensor, and of those that it wraps."""
+    yield memory_of(fake)
+    if is_traceable_wrapper_subclass(fake):
+        for name in flatten(fake)[0]:
+            yield from _memories(getattr(fake, name))
 
 
 def side_may_fail(side: Subgraph) -> bool:

@@ -214,6 +214,39 @@ PROGRAMS = {
         run(T(3))
     """,
     ),
+    "inner_written_by_a_branch": (
+        None,
+        """
+        pair = Pair(T(3), T(3) * 2)
+        def f(x):
+            if x.sum() > 0:
+                pair.a.add_(1)
+            return x * 2
+        ---
+        run(T(3))
+        run(T(3) + 2)
+        pair.a
+        run(T(3))
+        pair.a, pair.b
+    """,
+    ),
+    "inner_written_by_a_loop": (
+        None,
+        """
+        pair = Pair(T(3), T(3) * 2)
+        def f(x):
+            turn = x.sum() * 0
+            while turn < x.sum():
+                pair.b.mul_(2)
+                turn = turn + 1
+            return x * 2
+        ---
+        run(T(3) + 2)
+        pair.a, pair.b
+        run(T(3) + 1)
+        pair.a, pair.b
+    """,
+    ),
     "made_by_torchs_new": (
         2,
         """
