@@ -93,6 +93,8 @@ def _differentiate(
     retained = [one for one in retained if one.fake.grad_fn in functions]
     if not leaves:
         raise _refuse("there is no leaf, or autograd raises")
+    if any(leaf.fake.layout is not torch.strided for leaf in leaves):
+        raise _refuse("a leaf is sparse")
     branched = has_branch(functions)
     if branched and (again or retained):
         raise Unsupported(breaks.BranchedGradients("the history or strides of gradients"))

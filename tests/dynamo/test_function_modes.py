@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
+import dynamo
 from tests.dynamo.capturing import compiled, same
 
 SEEN: list = []
@@ -273,3 +274,37 @@ def test_handlers_of_modes_around_the_frame_are_not_compiled():
     assert not captured.op_counts
     assert same(function(x), adds(x))
     assert captured.op_counts == [4]
+
+
+class Ones(TorchFunctionMode):
+    """Initial values are ones."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_):
+            result.data.fill_(1)
+        return result
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_sees_how_modules_are_made(backend):
+    def f(x, mode):
+        with mode:
+            layer = torch.nn.Linear(3, 2)
+        return layer(x), layer.weight
+
+    def g(x, mode):
+        with mode:
+            scale = torch.nn.Parameter(torch.ones(3))
+            return torch.nn.Linear(3, 2)(x) * 2, scale
+
+    x = torch.randn(4, 3)
+    for function, mode in ((f, Ones()), (f, Notes("a")), (g, Ones()), (g, InDouble())):
+        SEEN.clear()
+        torch.manual_seed(0)
+        expected, seen = function(x, mode), list(SEEN)
+        SEEN.clear()
+        torch.manual_seed(0)
+        got = dynamo.compile(function, backend=backend)(x, mode)
+        torch.testing.assert_close(got, expected)
+        assert SEEN == seen

@@ -136,6 +136,17 @@ def test_sizes_that_vary(backend):
         torch.testing.assert_close(compiled(s, x), (x + 1).sin())
 
 
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_leaves_that_are_sparse(backend):
+    def step(s, x):
+        leaf = s.detach().clone().requires_grad_()
+        torch.sparse.mm(leaf, x).sum().backward()
+        return leaf.grad.to_dense()
+
+    s, x = _uncoalesced(), torch.randn(3, 2)
+    torch.testing.assert_close(dynamo.compile(step, backend=backend)(s, x), step(s, x))
+
+
 def test_gradients_that_are_sparse():
     table = nn.Embedding(6, 4, sparse=True)
 

@@ -133,11 +133,13 @@ def _example(made: Callable[[], Any]) -> Any:
 
 
 def can_be_first(tx: Interpreter, own: Node | None) -> bool:
-    """Nothing before has drawn random numbers or changed how tensors are made."""
+    """Nothing before has drawn random numbers or changed how tensors are made, and no torch
+    function mode of the program sees how.
+    """
     output = tx.output
     if torch.get_default_dtype() is not output.default_dtype or torch.is_inference_mode_enabled():
         return False
-    if output.function_modes or torch._C._len_torch_function_stack():
+    if output.function_modes or output.modes.asked or torch._C._len_torch_function_stack():
         return False
     return not any(_may_draw(node) for node in output.graph.nodes if node is not own)
 
