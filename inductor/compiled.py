@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxgraph import effects, faults
 from fxgraph.aot import run_functional
-from fxgraph.aot.runtime import give_layout, same_sharing
+from fxgraph.aot.runtime import give_layout, numbers_of, same_sharing
 from inductor.floats import WithFloats
 from inductor.runtime.driver import Loaded
 
@@ -120,5 +120,5 @@ class Framed(_WithStatics):
         results = self.plan(*varying)
         for m in self.functional.input_mutations:
             if m.metadata:
-                give_layout(inputs[m.index], m, m.size, m.stride, m.storage_offset)
+                give_layout(inputs[m.index], m, *numbers_of(m, self.functional, inputs, ()))
         return results

@@ -432,3 +432,17 @@ def test_no_bool_is_subtracted():
         for function in (f, call):
             with pytest.raises(RuntimeError, match="Subtraction"):
                 function(ones(3), a)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_writes_of_a_shape_that_change_nothing(backend):
+    def f(x, y):
+        x.squeeze_()
+        return x * y
+
+    compiled = dynamo.compile(f, backend=backend)
+    for size in ((3, 5), (3, 6), (3, 7), (4, 8)):
+        expected, given = ones(*size), ones(*size)
+        assert torch.equal(compiled(given, 2.0), f(expected, 2.0))
+        assert given.shape == expected.shape and given.stride() == expected.stride()
+        assert torch.equal(given, expected) and given._version == expected._version
