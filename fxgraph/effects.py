@@ -211,7 +211,7 @@ def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 _POSITIONAL_INPLACE = frozenset(
     {
-        "relu", "relu6", "elu", "celu", "selu", "leaky_relu", "hardtanh", "threshold", "silu",
+        "relu", "relu6", "elu", "celu", "selu", "leaky_relu", "hardtanh", "_threshold", "silu",
         "mish",
         "hardswish", "hardsigmoid", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu",
         "alpha_dropout", "feature_alpha_dropout",

@@ -1,6 +1,8 @@
 """dce, cse; verify after each."""
 
+import inspect
 import operator
+import types
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +63,19 @@ class TestDce:
             operator = getattr(getattr(aten, name), overload or "default")
             if torch.Tag.nondeterministic_seeded in operator.tags:
                 assert name in known, name
+
+    def test_functions_that_write_by_position_are_known(self):
+        for function in vars(F).values():
+            if not isinstance(function, types.FunctionType):
+                continue
+            names = list(inspect.signature(function).parameters)
+            if "inplace" in names:
+                g = Graph()
+                x = g.placeholder("x")
+                written = g.call_function(function, (x, *[0.5] * (len(names) - 2), True))
+                g.output(())
+                g.eliminate_dead_code()
+                assert written in g.nodes, function
 
     def test_dropout_that_is_off_goes(self):
         g = Graph()
