@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -123,18 +123,22 @@ def _wrapper_class(cls: type) -> type:
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     module = self._orig_mod
-    forward = getattr(type(module), "forward", None)  # None: of TorchScript
-    if type(forward) is FunctionType and (kwargs or forward.__defaults__ or forward.__kwdefaults__):
-        args, kwargs = _bound(module, forward, args, kwargs)
+    method = getattr(module, "forward", None)  # None: of TorchScript
+    if type(method) is MethodType and method.__self__ is module:  # no static method
+        args, kwargs = _bound(module, method.__func__, args, kwargs)
     return self._dynamo_call(module, args, kwargs)
 
 
 def _bound(
-    module: Any, forward: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: Any, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as `forward` receives them, defaults included: one capture serves calls that
     give them by position, by name, or not at all. Unchanged where hooks see them, or for an error.
     """
+    if type(forward) is not FunctionType:
+        return args, kwargs
+    if not (kwargs or forward.__defaults__ or forward.__kwdefaults__):
+        return args, kwargs
     code = _BINDERS.computed(forward.__code__, lambda: _binder(forward.__code__))
     if code is None or _is_observed(module):
         return args, kwargs
@@ -175,7 +179,6 @@ def _is_observed(module: Any) -> bool:
         or own.get("_forward_hooks")
         or own.get("_backward_pre_hooks")
         or own.get("_backward_hooks")
-        or "forward" in own
         or "_call_impl" in own
         or cls.__call__ is not base.__call__
         or cls._call_impl is not base._call_impl

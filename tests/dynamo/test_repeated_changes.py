@@ -661,6 +661,25 @@ def test_hooks_and_own_methods_see_arguments_as_given():
         assert found[0] == found[1] and len(found[0][1]) == len(FORMS)
 
 
+def test_methods_of_a_class_take_no_module():
+    class Static(nn.Module):
+        @staticmethod
+        def forward(x, by=2.0, shift=3.0):
+            return x * by + shift
+
+    class OfClass(nn.Module):
+        unit = 5.0
+
+        @classmethod
+        def forward(cls, x, by=2.0, shift=3.0):
+            return x * by + shift * cls.unit
+
+    for model in (Static(), OfClass()):
+        compiled = dynamo.compile(model, backend="eager")
+        for args, kwargs in (((X,), {}), ((X, 4.0), {}), ((), {"x": X, "shift": 5.0})):
+            assert torch.equal(compiled(*args, **kwargs), model(*args, **kwargs))
+
+
 def test_defaults_and_methods_that_change():
     class Changing(nn.Module):
         def forward(self, x, by=2.0, *, shift=1):
