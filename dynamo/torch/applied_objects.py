@@ -75,7 +75,7 @@ class Objects:
         self.parts: list[Value] = []  # further arguments of the node
         self.containers: list[Value] = []
         self._watched: list[tuple[Value, Sequence[Any]]] = []  # and what they hold by now
-        self._functions: list[Value] = []  # and partials, that the frame made
+        self._functions: list[tuple[Value, Sequence[Any]]] = []  # that the frame made; partials
         self._within: list[Value] = []
         self._keeps = False
         for place, arg in enumerate(args):
@@ -156,7 +156,7 @@ class Objects:
         return lambda parts: make(*[maker(parts) for maker in makers])
 
     def _partial(self, value: PartialValue) -> Maker:
-        self._functions.append(value)
+        self._functions.append((value, []))
         names, count = list(value.kwargs), len(value.args)
 
         def make(function: Any, *values: Any) -> Any:
@@ -184,8 +184,10 @@ class Objects:
         if None in contents:
             raise self._refused
         self._watched += [(cell, [held]) for cell, held in zip(cells, contents)]
-        self._functions.append(value)
         named = value.keyword_defaults
+        self._functions += [
+            (one, _contents(self.tx, one)) for one in (value, named) if one is not None
+        ]
         keys = [] if named is None else named.unpack(self.tx)
         keywords = [named.getitem(self.tx, key) for key in keys if named is not None]
         names, count = [key.as_constant() for key in keys], len(cells)
@@ -222,7 +224,7 @@ class _Watched:
     def __init__(
         self,
         values: list[tuple[Value, Sequence[Any]]],
-        functions: list[Value],
+        functions: list[tuple[Value, Sequence[Any]]],
         refusal: Exception,
     ) -> None:
         self.values = values
@@ -232,18 +234,19 @@ class _Watched:
     def check(self, tx: Interpreter) -> None:
         held = held_by_frames(tx.output)
         ended = tx.output.root_frame.done
-        if any(id(one) in held and (ended or _changes_later(one)) for one in self.functions):
+        if any(id(one) in held and (ended or _changes_later(one)) for one, _ in self.functions):
             raise self.refusal
         cells = {id(value) for value, _ in self.values if isinstance(value, CellValue)}
         if (ended and not cells.isdisjoint(held)) or any(
             _may_write(tx, one, cells) for one in held.values()
         ):
             raise self.refusal
-        for value, contents in self.values:
+        for value, contents in (*self.values, *self.functions):
             now = _contents(tx, value)
-            same = len(now) == len(contents) and all(map(operator.is_, now, contents))
-            if not same or (id(value) in held and not isinstance(value, CellValue)):
+            if len(now) != len(contents) or not all(map(operator.is_, now, contents)):
                 raise self.refusal
+        if any(id(one) in held for one, _ in self.values if not isinstance(one, CellValue)):
+            raise self.refusal
 
 
 def _changes_later(function: Value) -> bool:
@@ -264,8 +267,12 @@ def _contents(tx: Interpreter, value: Value) -> Sequence[Any]:
         return [value.contents]
     if isinstance(value, DictValue):
         return [*value.keys(tx), *value.values(tx)]
-    assert isinstance(value, ListValue), "containers that Objects keeps"
-    return list(value.items(tx))
+    if isinstance(value, ListValue):
+        return list(value.items(tx))
+    if isinstance(value, NestedFunctionValue):
+        told = tx.output.side_effects.stored_attrs(value).values()
+        return [value.code, value.defaults, value.keyword_defaults, *told]
+    return []
 
 
 def _refuse(text: str) -> Unsupported:

@@ -417,7 +417,37 @@ def keywords_behind_a_break(model, x):
     return y, int
 
 
+def a_default(model, x):
+    def run(y, by=2.0):
+        return model.times(y, by)
+
+    y = model.mapped(x, run)
+    run.__defaults__ = (7.0,)
+    return y, int
+
+
+def a_keywords_default(model, x):
+    def run(y, *, by=2.0):
+        return model.times(y, by)
+
+    y = model.mapped(x, run)
+    run.__kwdefaults__["by"] = 7.0
+    return y, int
+
+
+def the_code(model, x):
+    def run(y):
+        return model.times(y, 2.0)
+
+    y = model.mapped(x, run)
+    run.__code__ = (lambda y: model.times(y, 7.0)).__code__
+    return y, int
+
+
 KEPT = [
+    a_default,
+    a_keywords_default,
+    the_code,
     a_writer_of_the_variable,
     a_generator_that_writes_the_variable,
     the_function_itself,
