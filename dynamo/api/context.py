@@ -51,10 +51,16 @@ class CompileContext:
     takes_any: bool = False  # parameters that sharers hold: none is known to the code
     is_crowded: bool = False  # by code that serves one sharer each
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph
+    _resets: int = field(default_factory=lambda: History.resets)  # before
 
     @property
     def is_unused(self) -> bool:
         return not self.records and self.history.is_empty
+
+    def forget(self) -> None:
+        """Forget the reports of what dynamo.reset() has ended: their graphs hold memory."""
+        if self._resets != History.resets:
+            self.records, self.raised, self._resets = [], set(), History.resets
 
     def join(self, target: Any) -> None:
         """A function or module for which the context compiles, too."""

@@ -147,6 +147,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return _skip_packed(code, packed)
     if something_is_replaced():
         return _hook.GuardedCode(code, WHILE_REPLACED, True, None)
+    context.forget()
     older = _hook.cache_entries(code, context)
     if inside_transform():
         return _skip_inside_transform(code)

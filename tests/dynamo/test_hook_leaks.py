@@ -10,7 +10,9 @@ import textwrap
 import tracemalloc
 
 import pytest
+import torch
 
+import dynamo
 from dynamo import _hook
 from tests.dynamo.hook_support import Context, Converter, compiled
 from tests.dynamo.test_hook_safety import BOTH, clean_state  # noqa: F401  # a fixture
@@ -131,6 +133,23 @@ def test_no_leak_in_contexts():
         assert d[1](1) == 2001
 
     _refcounts_stay(call, f, f.__code__, times=2000)
+
+
+def test_reset_lets_reports_go():
+    class Scaled:
+        by = 2.0
+
+    def f(scaled, x):
+        return x * scaled.by
+
+    scaled, x = Scaled(), torch.ones(3)
+    g = dynamo.compile(f, backend="eager")
+
+    def call():
+        dynamo.reset()
+        assert g(scaled, x).sum() == 6
+
+    _refcounts_stay(call, f, f.__code__, Scaled, Scaled.by, x, times=20)
 
 
 # the end
