@@ -211,7 +211,8 @@ class _Call:
             x, *last = run(self, x, states, own)
             found.append(last)
             if self.draws() and layer < self.layers - 1:
-                x = torch.dropout(x, self.dropout, True)
+                zeros = self.dropout == 1  # drawn by torch's form for symbolic sizes, not by eager
+                x = x * x.new_zeros(()) if zeros else torch.dropout(x, self.dropout, True)
         x = x.transpose(0, 1) if self.batch_first else x
         return x, *(found[0] if self.layers == 1 else [torch.cat(parts) for parts in zip(*found)])
 

@@ -347,3 +347,15 @@ def test_writes_to_tensors_with_histories():
     for rows in (2, 3, 4):
         same(run(compiled, rows), run(add, rows))
     assert len(counting.graphs) == 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_layers_that_drop_all_draw_no_numbers(backend):
+    layer = torch.nn.GRU(4, 5, 2, dropout=1.0)
+    compiled = dynamo.compile(layer, backend=backend, dynamic=True)
+    for size in (3, 4), (5, 6):
+        x, found = torch.randn(*size, 4), []
+        for run in (layer, compiled):
+            torch.manual_seed(0)
+            found.append([run(x)[0], torch.rand(1)])
+        torch.testing.assert_close(found[1], found[0])
