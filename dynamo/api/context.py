@@ -4,8 +4,10 @@ context).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -62,6 +64,14 @@ class CompileContext:
         if self._resets != History.resets:
             self.records, self.raised, self._resets = [], set(), History.resets
 
+    def reduced(self, fn: Any) -> Any:
+        """The value of `__reduce__` for `fn`, compiled: the name of a function that a decorator
+        compiled, else the function that has the name, or what is no function, to compile again.
+        """
+        if type(fn) is FunctionType and not _has_its_name(fn):
+            return fn.__qualname__  # pickle refuses it where the name leads elsewhere
+        return self.again, (fn, self.settings)
+
     def join(self, target: Any) -> None:
         """A function or module for which the context compiles, too."""
         if self.sharers.get(target) is None:
@@ -96,3 +106,11 @@ class CompileContext:
     def backend_now(self) -> Callable[..., Any]:
         """The backend, unless set_stance() has all functions compiled with another."""
         return stances.current().backend or self.backend
+
+
+def _has_its_name(fn: FunctionType) -> bool:
+    """Whether the name of a function leads to it, and not to what a decorator made of it."""
+    found: Any = sys.modules.get(fn.__module__)
+    for name in fn.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is fn

@@ -108,6 +108,8 @@ def _wrapper_class(cls: type) -> type:
                 "__qualname__": cls.__qualname__,
                 "__doc__": cls.__doc__,
                 "__class__": property(_original_class, _change_class),
+                "__eq__": _equals,
+                "__hash__": _hash,
                 "__call__": _call,
                 "__getattr__": _getattr,
                 "__setattr__": _setattr,
@@ -212,6 +214,18 @@ def _original_class(self: Any) -> type:
 def _change_class(self: Any, cls: type) -> None:
     """Give the original another class, as parametrizations of its parameters do."""
     self._orig_mod.__class__ = cls
+
+
+def _equals(self: Any, other: Any) -> Any:
+    """Equality of the originals: tables of modules that hooks and torch's registries look into find
+    a module under either of the two.
+    """
+    other = other._orig_mod if isinstance(other, CompiledModule) else other
+    return self._orig_mod == other
+
+
+def _hash(self: Any) -> int:
+    return hash(self._orig_mod)
 
 
 def _getattr(self: Any, name: str) -> Any:

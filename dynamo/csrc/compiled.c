@@ -424,20 +424,14 @@ static PyObject *callable_deepcopy(Callable *self, PyObject *memo)
     return callable_over(self, copied_by("deepcopy", self->fn, memo));
 }
 
-/* A global, as the function is that it stands for; pickle refuses it where the name leads elsewhere. Other callables
- * are compiled again where they are loaded. */
+/* The name of a global, as of the function that it stands for; what else can be pickled is compiled again where it is
+ * loaded. */
 static PyObject *callable_reduce(Callable *self, PyObject *unused)
 {
-    if (PyFunction_Check(self->fn) || self->context == NULL) {
+    if (self->context == NULL) {
         return PyObject_GetAttrString((PyObject *)self, "__qualname__");
     }
-    PyObject *again = PyObject_GetAttrString(self->context, "again");
-    PyObject *settings = again ? PyObject_GetAttrString(self->context, "settings") : NULL;
-    if (settings == NULL) {
-        Py_XDECREF(again);
-        return NULL;
-    }
-    return Py_BuildValue("N(ON)", again, self->fn, settings);
+    return PyObject_CallMethod(self->context, "reduced", "O", self->fn);
 }
 
 static PyMethodDef callable_methods[] = {

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -150,6 +151,18 @@ def test_decorated_function_pickles_by_its_name() -> None:
         pickle.dumps(dynamo.compile(lambda x: x, backend="eager"))
 
 
+def undecorated(x: torch.Tensor) -> torch.Tensor:
+    return x + 2
+
+
+def test_a_function_of_another_name_is_compiled_again_where_it_is_loaded() -> None:
+    for fn in (undecorated, Scale.__call__):
+        twin = pickle.loads(pickle.dumps(dynamo.compile(fn, backend="eager")))
+        assert type(twin) is type(decorated)
+        assert twin.__qualname__ == fn.__qualname__
+    assert twin(Scale(), torch.ones(3)).tolist() == [1.0] * 3
+
+
 def multiplied(by: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return x * by
 
@@ -222,6 +235,23 @@ def test_compiled_module_copies_and_pickles() -> None:
         assert torch.equal(twin(x), compiled(x))
         assert twin.lin is not compiled.lin
         assert type(twin) is type(compiled)
+
+
+def test_a_compiled_module_is_found_where_its_original_is() -> None:
+    """Hooks get the original, whose name a table made of the compiled module's children tells."""
+    net, x, seen = Net(), torch.randn(2, 4), []
+    net.lin = dynamo.compile(net.lin, backend="eager")
+    compiled = dynamo.compile(net, backend="eager")
+    names = {module: name for name, module in compiled.named_modules()}
+    for module in compiled.modules():
+        module.register_forward_hook(lambda module, args, out: seen.append(names[module]))
+    for call in (net, compiled, compiled):
+        call(x)
+    assert seen == ["lin", ""] * 3
+    assert compiled == net and not compiled != net and len({compiled, net}) == 1
+    assert compiled != Net() and weakref.WeakKeyDictionary({net: 1})[compiled] == 1
+    asked = dynamo.compile(lambda x: x + len(names[net]) + (net == compiled), backend="eager")
+    assert torch.equal(asked(x), x + 1)
 
 
 def test_hooks_registered_later_run() -> None:
