@@ -74,6 +74,7 @@ from dynamo.torch import (
 )
 from dynamo.values.functions.function import is_opaque_module
 from dynamo.values.functions.intrinsics import INTRINSICS
+from fxgraph.modes import undone_by_interrupts
 from fxgraph.notices import notify
 
 if TYPE_CHECKING:
@@ -187,14 +188,15 @@ def _captured(frame: Any, context: CompileContext, record: FrameRecord) -> Any:
     capture = Capture(frame, context, record)
     with preserved_state():
         try:
-            rewritten = capture.run()
-            if capture.raises:
-                context.raised.add(record.compile_id)
-            if rewritten.code is code:
-                return keep_original(frame, context, rewritten, record, capture.only_now)
-            if inside_early_stop() and is_cut_by_early_stop(rewritten.output, record):
-                return _skip_inside_early_stop(code, context)
-            guarded = finish(frame, rewritten, record)
+            with undone_by_interrupts():
+                rewritten = capture.run()
+                if capture.raises:
+                    context.raised.add(record.compile_id)
+                if rewritten.code is code:
+                    return keep_original(frame, context, rewritten, record, capture.only_now)
+                if inside_early_stop() and is_cut_by_early_stop(rewritten.output, record):
+                    return _skip_inside_early_stop(code, context)
+                guarded = finish(frame, rewritten, record)
             capture.seen.compiled += 1
             _count_without_graph(code, context, record)
         except SkipFrame:

@@ -1,5 +1,5 @@
 """Graphs that end by an exception behind a graph break, or backends: blocks entered before are left
-as in eager mode, and their handlers run.
+as in eager mode, and their handlers run. Interrupts in the midst of a compilation.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import contextlib
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dynamo
 from dynamo.errors import BackendCompilerFailed
@@ -232,3 +234,27 @@ def test_blocks_are_left_where_the_backend_fails(program, error):
         assert type(found[0][0]) is type(expected[0][0])
         if isinstance(expected[0][0], tuple):
             assert found[0][0][0] is expected[0][0][0]
+
+
+@pytest.mark.parametrize("cls", [TorchDispatchMode, FakeTensorMode])
+def test_an_interrupt_where_a_mode_is_to_be_left_leaves_none(cls, monkeypatch):
+    """Signals come in the first line of an `__exit__` of Python, as well."""
+
+    def interrupted(*args):
+        count.append(1)
+        if len(count) == 1:
+            raise KeyboardInterrupt
+        return leave(*args)
+
+    count: list = []
+    leave = cls.__exit__
+    weight = torch.ones(3, requires_grad=True)
+    run = dynamo.compile(lambda x: (x * weight).sin().sum(), backend="aot_eager")
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(cls, "__exit__", interrupted)
+        run(torch.ones(3))
+    assert count
+    assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
+    assert torch.is_grad_enabled()
+    run(torch.ones(3)).backward()
+    assert torch.equal(weight.grad, torch.ones(3).cos())
