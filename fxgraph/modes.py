@@ -54,7 +54,7 @@ def undone_by_interrupts() -> Iterator[None]:
     with c._ForceDispatchKeyGuard(*keys):  # as they are, and again at the end
         try:
             yield
-        except BaseException:  # or what an `__exit__` on its way raises instead
+        except BaseException as error:  # or what an `__exit__` on its way raises instead
             while c._len_torch_dispatch_stack():
                 c._pop_torch_dispatch_stack(None)
             for mode in dispatch:
@@ -64,7 +64,8 @@ def undone_by_interrupts() -> Iterator[None]:
                 c._pop_torch_function_stack()
             for mode in overrides:
                 c._push_on_torch_function_stack(mode)
-            _set(before)
+            if isinstance(error, KeyboardInterrupt):  # others leave what they mean to
+                _set(before)
             raise
 
 

@@ -191,8 +191,8 @@ def wrong_shapes(x):
 
 @program("UNKNOWN_OBJECT")
 def makes_a_sparse_tensor(x):
-    y = (x + 1).to_sparse()
-    return (y + y).to_dense()
+    y = (x + 1)[None].to_sparse_csr()
+    return (y + y).to_dense()[0]
 
 
 @mended("UNKNOWN_OBJECT")

@@ -221,7 +221,7 @@ def sparse2(x):
     return torch.sparse.mm(s, x.T)
 
 
-@program(lambda: matrix().to_sparse(), breaks="UNKNOWN_OBJECT")
+@program(lambda: matrix().to_sparse())
 def sparse3(s):
     return s.to_dense() + 1
 
