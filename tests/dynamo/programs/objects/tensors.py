@@ -442,8 +442,8 @@ PROGRAMS = {
         """,
     ),
     "ts_new_default": (
-        2,
-        "NOT_CALLABLE",
+        1,
+        "",
         """
         class S(torch.Tensor): pass
         def f(x):
